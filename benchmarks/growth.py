@@ -124,7 +124,7 @@ def select(home: Home) -> None:
     with store.connect(home.database) as db:
         said = inputs.settled(db, chosen)
         samples = feedback.samples(db, [f.id for f in said])
-        train, held = feedback.split(samples, 0.125, before=db.splits(s.turn_id for s in samples))
+        train, held = feedback.split(samples, 0.125, splits=db.splits(s.turn_id for s in samples))
         assert train
         assert held
         inputs.prompts(db, {s.turn_id for s in held}, 2e9, 0.125)

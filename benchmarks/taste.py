@@ -90,7 +90,7 @@ def run(case: Case) -> list[dict[str, Any]]:
             _choose(captured, samples, count, taste, person, case)
         else:
             samples += [_rated(i, *captured[i], taste, person, case) for i in range(before, count)]
-        train, held = feedback.split(samples, case.held_out, before=places)
+        train, held = feedback.split(samples, case.held_out, splits=places)
         places = {s.turn_id: "train" for s in train} | {s.turn_id: "held_out" for s in held}
         policy.put(None)
         with tempfile.TemporaryDirectory() as folder:

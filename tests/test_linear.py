@@ -137,7 +137,7 @@ def test_openclaws_last_paragraph_goes_and_its_name_in_a_text_stays() -> None:
         "Runtime: agent=x | session=y\nmore",
     ]
     for text in kept:
-        assert conversations.said({"role": "user", "content": text}) == text
+        assert conversations.plain_text({"role": "user", "content": text}) == text
     gone = "Hello.\n\nRuntime: agent=x | session=y | model=z"
-    assert conversations.said({"role": "user", "content": gone}) == "Hello."
-    assert conversations.said({"role": "user", "content": "Runtime: agent=x | session=y"}) == ""
+    assert conversations.plain_text({"role": "user", "content": gone}) == "Hello."
+    assert conversations.plain_text({"role": "user", "content": "Runtime: agent=x | session=y"}) == ""

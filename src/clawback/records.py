@@ -29,6 +29,9 @@ OWN_MODELS = frozenset(("clawback", "clawback-base", "local"))
 """Names of the live version and its base, as our server and ``--api local`` give them; so do names that begin with ``clawback/``."""
 VersionStatus = Literal["candidate", "live", "retired", "rejected"]
 RunStatus = Literal["preparing", "running", "done", "failed", "stopped"]
+RunKind = Literal["ratings", "episodes", "prompt", "federated", "adopted"]
+"""What a run makes its version from: ratings, episodes of an environment, a search for a prompt, the changes of a
+federation's members, or an adapter that was trained elsewhere."""
 """``preparing``: somebody has asked for it, and a process loads the model or measures the machine; nothing was learned yet."""
 GATE = "gate"
 """The agent of turns that the gate puts into the inbox: answers of two versions to prompts that the person has asked already."""
@@ -373,6 +376,7 @@ class Run:
     """When somebody asked it to stop."""
     interrupted: bool = False
     """Its process is gone, though nobody has ended the run: `clawback train` goes on with it."""
+    kind: RunKind = "ratings"
 
     @property
     def begun(self) -> bool:

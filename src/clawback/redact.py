@@ -211,48 +211,48 @@ def _prefixed(literal: str, rest: str) -> re.Pattern[str]:
 def _if_token(literal: str) -> Act:
     """``sk-`` stands before kebab words, too, such as a CSS class: a token has digits and letters in one run."""
 
-    def act(found: Found) -> str:
-        last = found[0].rsplit("-", 1)[-1]
+    def act(match: Found) -> str:
+        last = match[0].rsplit("-", 1)[-1]
         plain = last.isalpha() or last.isdigit()
-        return found[0] if literal == "sk-" and plain else MARK
+        return match[0] if literal == "sk-" and plain else MARK
 
     return act
 
 
-def _whole(_: Found) -> str:
+def _mark(_: Found) -> str:
     return MARK
 
 
-def _value(found: Found) -> str:
+def _value(match: Found) -> str:
     """The second group goes, what stands around it stays."""
-    return found[1] + MARK + (found[3] if len(found) > 3 else "")
+    return match[1] + MARK + (match[3] if len(match) > 3 else "")
 
 
 def _value_if(test: Callable[[str], bool]) -> Act:
     return lambda found: _value(found) if test(found[2]) else found[0]
 
 
-def _assigned(found: Found) -> str:
+def _assigned(match: Found) -> str:
     """``name = "value"``: in quotes 12 characters with two digits, bare 16 with three (an identifier has fewer)."""
-    quoted, value = bool(found[2]), found[3]
+    quoted, value = bool(match[2]), match[3]
     long, digits = (12, 2) if quoted else (16, 3)
     looks = len(value) >= long and sum(c.isdigit() for c in value) >= digits and _random(value)
-    return found[1] + found[2] + MARK if looks else found[0]
+    return match[1] + match[2] + MARK if looks else match[0]
 
 
-def _password(found: Found) -> str:
+def _password(match: Found) -> str:
     """A password in quotes: letters and digits, and a capital or a sign."""
-    value = found[3]
+    value = match[3]
     mixed = any(c.isdigit() for c in value) and any(c.isalpha() for c in value)
     strong = mixed and any(c.isupper() or not c.isalnum() for c in value)
-    return found[1] + found[2] + MARK if strong and not _placeholder(value) else found[0]
+    return match[1] + match[2] + MARK if strong and not _placeholder(value) else match[0]
 
 
-def _cookie(found: Found) -> str:
-    def pair(one: re.Match[str]) -> str:
-        return "=" + (MARK if _random(one[1]) else one[1])
+def _cookie(match: Found) -> str:
+    def pair(match: re.Match[str]) -> str:
+        return "=" + (MARK if _random(match[1]) else match[1])
 
-    return found[1] + re.sub(r"=([^;,\s=][^;,\s]{11,})", pair, found[2])
+    return match[1] + re.sub(r"=([^;,\s=][^;,\s]{11,})", pair, match[2])
 
 
 # ------------------------------------------------------------------------------------------------- what looks so
@@ -301,31 +301,31 @@ def _login(value: str) -> bool:
     return b":" in plain[1:] and plain.isascii() and plain.decode("ascii").isprintable()
 
 
-def _authorization(found: Found) -> str:
+def _authorization(match: Found) -> str:
     """A scheme before it says that it is one; else it may be the name of a variable."""
-    sure = found[1].endswith(" ") and found[1].rstrip()[-1] not in ":="
-    secret = _any(found[2]) if sure else _digit(found[2]) and _any(found[2])
-    return found[1] + MARK if secret else found[0]
+    sure = match[1].endswith(" ") and match[1].rstrip()[-1] not in ":="
+    secret = _any(match[2]) if sure else _digit(match[2]) and _any(match[2])
+    return match[1] + MARK if secret else match[0]
 
 
-def _after_scheme(found: Found) -> str:
+def _after_scheme(match: Found) -> str:
     """``Bearer`` and ``Basic`` are words as well ("basic vue3-component-library")."""
-    basic, value = found[1].lower().startswith("basic"), found[2]
+    basic, value = match[1].lower().startswith("basic"), match[2]
     secret = _login(value) if basic else len(value) >= 16 and _digit(value)
-    return found[1] + MARK if secret else found[0]
+    return match[1] + MARK if secret else match[0]
 
 
-def _address(found: Found) -> str:
+def _address(match: Found) -> str:
     """A port before a path that holds an ``@`` is no password."""
-    first, slash, _ = found[2].partition("/")
+    first, slash, _ = match[2].partition("/")
     port = slash and first.isdigit()
-    leave = port or len(found[2]) < 3 or found[2] == MARK or _placeholder(found[2])
-    return found[0] if leave else _value(found)
+    leave = port or len(match[2]) < 3 or match[2] == MARK or _placeholder(match[2])
+    return match[0] if leave else _value(match)
 
 
 _RULES: tuple[tuple[tuple[str, ...], str, Act], ...] = (
     ((".",), "discord", lambda found: MARK if _random(found[0]) else found[0]),
-    (("-us1", "-us2"), "mailchimp", _whole),
+    (("-us1", "-us2"), "mailchimp", _mark),
     (("hooks.slack.com/", "/api/webhooks/", "webhook.office.com/", "api.telegram.org/bot"), "webhook", _value_if(_any)),
     (("authorization",), "authorization", _authorization),
     (("bearer ", "basic "), "scheme", _after_scheme),

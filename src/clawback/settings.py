@@ -198,15 +198,15 @@ def _choices(kind: Any) -> list[str]:
     return [str(one) for one in kind.values] if isinstance(kind, TYPES.LiteralType) else []
 
 
-def shown(found: Any) -> str:
+def shown(value: Any) -> str:
     """A value as the file has it; "" for one that is not set."""
-    if found is None:
+    if value is None:
         return ""
     import tomlkit
 
-    if isinstance(found, dict):
-        return "{" + ", ".join(f"{name} = {shown(one)}" for name, one in found.items()) + "}"
-    return str(tomlkit.item(msgspec.to_builtins(found)).as_string())
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name} = {shown(one)}" for name, one in value.items()) + "}"
+    return str(tomlkit.item(msgspec.to_builtins(value)).as_string())
 
 
 # ------------------------------------------------------------------------------------------------ config.py's text

@@ -88,9 +88,9 @@ def _closed_alone(text: str) -> tuple[str, str] | None:
     return None
 
 
-def _closes(text: str, place: int, closing: str) -> bool:
+def _closes(text: str, index: int, closing: str) -> bool:
     """Whether a closing mark without an opening one ends a thought: not in code, and not as a word in the middle of a line."""
-    earlier, later = text[:place], text[place + len(closing) :]
+    earlier, later = text[:index], text[index + len(closing) :]
     if earlier.count("```") % 2:
         return False
     line_ends = not later.strip(" \t") or later.lstrip(" \t").startswith(("\n", "\r"))

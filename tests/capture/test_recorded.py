@@ -290,7 +290,7 @@ def test_a_rating_that_waited_in_vain_is_told_of(home: Home) -> None:
     assert "(bad) came to nothing: its answer never came." in told
     assert "came to nothing" not in prompt("/rl status", "6"), "it is told once"
     with store.connect(home.database) as db:
-        assert [(e.said, bool(e.lost)) for e in db.early()] == [("bad", True), ("good", False)]
+        assert [(e.summary, bool(e.lost)) for e in db.early()] == [("bad", True), ("good", False)]
 
 
 def test_no_rating_waits_for_longer_than_a_day(home: Home) -> None:

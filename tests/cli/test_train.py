@@ -19,7 +19,7 @@ from filelock import FileLock
 from clawback import store
 from clawback.cli.progress_bar import progress_bar
 from clawback.cli.train import became
-from clawback.jobs import background, worker
+from clawback.jobs import background
 from clawback.jobs.training import Outcome
 from clawback.paths import Home
 
@@ -108,13 +108,6 @@ def test_a_background_process_that_still_prepares_is_named(
         slow.communicate(b"\n")
     assert code == 0
     assert out.startswith(f"The run of process {slow.pid} is still being prepared.")
-
-
-def test_the_worker_reads_what_was_asked_for() -> None:
-    assert worker.asked(["--if-due", "--algorithm=mis-po", "--seed=-1"]) == {
-        "algorithm": "mis-po",
-        "seed": "-1",
-    }
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import numpy as np
 
 from clawback.federated import exchange, rounds
 from clawback.federated.aggregate import Array
-from clawback.federated.exchange import Federation, State
+from clawback.federated.exchange import Federation, FederationState
 from clawback.federated.identity import Signer, load_signer
 from clawback.federated.rounds import Combined
 from clawback.federated.terms import Roster, Terms, write_roster, write_terms
@@ -51,7 +51,7 @@ class Team:
         return exchange.load_federation(self.folder)
 
     @property
-    def state(self) -> State:
+    def state(self) -> FederationState:
         return rounds.latest(self.federation)
 
     def change(self, value: float | Array) -> dict[str, Array]:
@@ -72,7 +72,7 @@ class Team:
 
 def put_signed(
     federation: Federation,
-    state: State,
+    state: FederationState,
     name: str,
     signer: Signer,
     arrays: Mapping[str, Array],

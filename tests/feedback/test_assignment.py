@@ -51,9 +51,9 @@ def test_every_pair_has_about_as_many_turns_in_common(people: int, overlap: int)
 
 
 def test_who_has_a_turn_already_is_counted() -> None:
-    made = assignment.plan([1, 2], ["a", "b", "c"], 2, before={1: ["a"], 9: ["a", "b"]})
+    made = assignment.plan([1, 2], ["a", "b", "c"], 2, assigned={1: ["a"], 9: ["a", "b"]})
     assert [who for who, turn in made if turn == 1] == ["c"]
-    assert assignment.plan([1], ["a", "b"], 2, before={1: ["a", "b"]}) == []
+    assert assignment.plan([1], ["a", "b"], 2, assigned={1: ["a", "b"]}) == []
 
 
 def test_the_error_of_kappa_is_that_of_simulated_raters() -> None:

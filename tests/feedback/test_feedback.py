@@ -158,7 +158,7 @@ def test_turns_that_are_compared_stay_on_one_side(pairs: list[tuple[int, int]]) 
 def test_what_was_held_back_once_is_never_trained_on(first: dict[int, float], more: dict[int, float]) -> None:
     train, held = feedback.split(made(first), 0.2)
     before = {s.turn_id: "train" for s in train} | {s.turn_id: "held_out" for s in held}
-    later, kept = feedback.split(made(more | first), 0.2, before=before)
+    later, kept = feedback.split(made(more | first), 0.2, splits=before)
     assert {s.turn_id for s in held} <= {s.turn_id for s in kept}
     assert {s.turn_id for s in train} <= {s.turn_id for s in later}
 

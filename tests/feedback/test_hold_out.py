@@ -56,7 +56,7 @@ def a_run(db: Store, credit: float) -> tuple[set[str], set[str]]:
     found = db.feedback()
     ids = [f.id for f in found]
     samples = feedback.samples(db, ids)
-    train, held = feedback.split(samples, SHARE, before=db.splits(s.turn_id for s in samples))
+    train, held = feedback.split(samples, SHARE, splits=db.splits(s.turn_id for s in samples))
     run = db.start_run(
         Run("m", "r", "auto", {}, 0, 0, train_ids=inputs.feedback_of(train, found), held_out_ids=inputs.feedback_of(held, found))
     )  # fmt: skip
@@ -118,8 +118,8 @@ def test_the_same_question_is_on_the_same_side_and_old_splits_stay() -> None:
     ]
     assert feedback.kept_out(samples, SHARE) == {1, 2}
     # Trained on by an older version of the program: then the same question asked again is not new to anybody.
-    assert feedback.kept_out(samples, SHARE, before={1: "train"}) == set()
-    assert feedback.kept_out(samples, SHARE, before={3: "held_out"}) == {1, 2, 3}
+    assert feedback.kept_out(samples, SHARE, splits={1: "train"}) == set()
+    assert feedback.kept_out(samples, SHARE, splits={3: "held_out"}) == {1, 2, 3}
 
 
 def test_what_was_outside_the_share_of_an_earlier_run_is_not_asked(tmp_path: Path) -> None:

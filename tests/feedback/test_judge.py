@@ -390,7 +390,7 @@ def test_votes_are_never_evidence(db: Store) -> None:
 
 def test_a_turn_that_was_held_back_stays_so_when_only_a_judge_still_speaks_of_it(db: Store) -> None:
     flattered(db, 10)
-    _, held = feedback.split(feedback.samples(db), 0.0, before={3: "held_out"})
+    _, held = feedback.split(feedback.samples(db), 0.0, splits={3: "held_out"})
     assert [s.turn_id for s in held] == [3]
 
 

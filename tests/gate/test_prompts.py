@@ -280,7 +280,7 @@ def test_taking_feedback_back_marks_the_prompt_that_learned_from_it(rated: Home)
     with store.connect(rated.database) as db:
         first = db.feedback()[0]
         before = db.count_fresh()
-        run = Run("m", "", "prompt", {}, 0, 0, train_ids=(first.id,))
+        run = Run("m", "", "prompt", {}, 0, 0, train_ids=(first.id,), kind="prompt")
         version = prompted.propose(db, GOOD, run=run)
         assert db.count_fresh() == before, "what a search read is as fresh as before to weights"
         assert db.count_fresh(prompts=True) == before - 1

@@ -17,7 +17,7 @@ import uvicorn
 from clawback.engine.torch.models.policy import Policy, load
 from clawback.hosted.journal import Journal
 from clawback.hosted.stand_in import app, around
-from clawback.hosted.stand_in.learner import Learner
+from clawback.hosted.stand_in.learner import StandInLearner
 from clawback.hosted.stand_in.service import Service
 from clawback.hosted.tinker import TinkerTrainer
 from clawback.hosted.wire import Wire
@@ -32,7 +32,7 @@ class Running:
     def __init__(
         self, policy: Policy, folder: Path, faults: around.Faults | None = None, alpha: int = 32
     ) -> None:
-        self.service = Service(Learner(policy, alpha=alpha), policy.info.base, folder)
+        self.service = Service(StandInLearner(policy, alpha=alpha), policy.info.base, folder)
         listening = socket.socket()
         listening.bind(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{listening.getsockname()[1]}"

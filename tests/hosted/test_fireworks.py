@@ -21,8 +21,8 @@ from clawback.hosted import fireworks, fireworks_machines, training
 from clawback.hosted.journal import Cap
 from clawback.hosted.remote_policy import RemotePolicy, light
 from clawback.hosted.stand_in.around import Faults
-from clawback.hosted.stand_in.fireworks_app import ACCOUNT, Cloud, FireworksService, make
-from clawback.hosted.stand_in.learner import Learner
+from clawback.hosted.stand_in.fireworks_app import ACCOUNT, FireworksCloud, FireworksService, make
+from clawback.hosted.stand_in.learner import StandInLearner
 from clawback.hosted.types import CapReached, HostedError, Prices, Unanswered
 from clawback.hosted.wire import Wire
 from tests.hosted.conftest import KEY
@@ -34,8 +34,8 @@ SHAPE = "accounts/fireworks/trainingShapes/embedded"
 
 class Running:
     def __init__(self, policy: Policy, folder: Path, faults: Faults | None = None) -> None:
-        self.service = FireworksService(Learner(policy), MODEL, folder)
-        self.cloud = Cloud(self.service, KEY)
+        self.service = FireworksService(StandInLearner(policy), MODEL, folder)
+        self.cloud = FireworksCloud(self.service, KEY)
         self.app = make(self.cloud, faults)
         listening = socket.socket()
         listening.bind(("127.0.0.1", 0))

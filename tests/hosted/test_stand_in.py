@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 
 from clawback.engine.torch.models.policy import Policy
-from clawback.hosted.stand_in.learner import Learner
+from clawback.hosted.stand_in.learner import StandInLearner
 from clawback.hosted.tinker import TinkerTrainer, unpack
 from clawback.hosted.types import AdamParams, Datum, HostedError, SamplingParams
 from tests.hosted.conftest import KEY, Running, Start, connect
@@ -31,7 +31,7 @@ def gradient(policy: Policy) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("loss", ["cross_entropy", "importance_sampling", "ppo", "cispo"])
 def test_losses_and_gradients_are_those_of_their_definitions(loss: str, policy: Policy) -> None:
     """Against the whole model's own logits and autograd."""
-    learner = Learner(policy)
+    learner = StandInLearner(policy)
     learner.create("m", 4, 1)
     with torch.no_grad():  # so that the adapter says something
         for name, p in policy.model.named_parameters():

@@ -201,15 +201,15 @@ def test_a_sampler_that_is_not_the_trainer_is_refused(
 ) -> None:
     from dataclasses import replace
 
-    from clawback.hosted.stand_in.learner import Learner
+    from clawback.hosted.stand_in.learner import StandInLearner
 
-    real = Learner.sample
+    real = StandInLearner.sample
 
-    def other(self: Learner, *how: Any) -> Any:
+    def other(self: StandInLearner, *how: Any) -> Any:
         made = real(self, *how)
         return tuple(replace(one, logprobs=tuple(v - 0.5 for v in one.logprobs)) for one in made)
 
-    monkeypatch.setattr(Learner, "sample", other)
+    monkeypatch.setattr(StandInLearner, "sample", other)
     server = start(policy)
     with pytest.raises(TrainingError, match="do not hold the same model"):
         there(server, remote, recipe(), tmp_path / "run")

@@ -27,7 +27,7 @@ from clawback.engine.torch.models.policy import Policy
 from clawback.engine.torch.sampling.generate import sample
 from clawback.engine.types import Sampling
 from clawback.errors import ClawbackError
-from clawback.hosted.stand_in.service import Refused
+from clawback.hosted.stand_in.service import ApiRefused
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -58,12 +58,12 @@ class Engine:
 
     def load(self, name: str, path: Path) -> None:
         if not self.runtime_updates:
-            raise Refused(404, "Not Found")
+            raise ApiRefused(404, "Not Found")
         if not path.is_absolute() or not (path / "adapter_config.json").is_file():
-            raise Refused(404, f"Loading lora {name} failed: No adapter found for {path}")
+            raise ApiRefused(404, f"Loading lora {name} failed: No adapter found for {path}")
         with self._lock:
             if name in self.known:
-                raise Refused(400, f"The lora adapter '{name}' has already been loaded. Use load_inplace.")
+                raise ApiRefused(400, f"The lora adapter '{name}' has already been loaded. Use load_inplace.")
             self.known[name] = path
             while len(self.known) > self.max_cpu_loras:
                 self.known.popitem(last=False)
@@ -71,10 +71,10 @@ class Engine:
 
     def unload(self, name: str) -> None:
         if not self.runtime_updates:
-            raise Refused(404, "Not Found")
+            raise ApiRefused(404, "Not Found")
         with self._lock:
             if self.known.pop(name, None) is None:
-                raise Refused(404, f"The lora adapter '{name}' cannot be found.")
+                raise ApiRefused(404, f"The lora adapter '{name}' cannot be found.")
 
     def complete(self, body: dict[str, Any]) -> dict[str, Any]:
         """By the worker, one after the other."""
@@ -84,7 +84,7 @@ class Engine:
         name = str(body["model"])
         with self._lock:
             if name != self.base and name not in self.known:
-                raise Refused(404, f"The model `{name}` does not exist.")
+                raise ApiRefused(404, f"The model `{name}` does not exist.")
             path = None if name == self.base else self.known[name]
             if path is not None:
                 self.known.move_to_end(name)
@@ -163,7 +163,7 @@ def make(engine: Engine) -> Any:
         return JSONResponse(await asyncio.to_thread(engine.complete, body))
 
     def refused(_: Request, error: Exception) -> Response:
-        status = error.status if isinstance(error, Refused) else 400
+        status = error.status if isinstance(error, ApiRefused) else 400
         return JSONResponse({"error": {"message": str(error), "code": status}}, status)
 
     return Starlette(
@@ -176,7 +176,7 @@ def make(engine: Engine) -> Any:
             Route("/v1/completions", completions, methods=["POST"]),
         ],
         exception_handlers={
-            Refused: refused,
+            ApiRefused: refused,
             ClawbackError: refused,
             KeyError: refused,
             ValueError: refused,

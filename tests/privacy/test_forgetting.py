@@ -217,13 +217,13 @@ def test_prune_goes_by_age_count_and_version(home: Home) -> None:
         old_rated = db.add_turn(turn(2, created_at=now - 100 * retention.DAY))
         feedback.rate(db, old_rated.id, 1)
         young = [db.add_turn(turn(n, version=3)) for n in range(3, 6)]
-        of = lambda **rules: retention.plan(db, retention.Rules(**rules), now).turns  # noqa: E731
+        of = lambda **rules: retention.plan(db, retention.RetentionRules(**rules), now).turns  # noqa: E731
         assert of(days=90) == (old.id,)
         assert of(days=90, rated=True) == (old.id, old_rated.id)
         assert of(keep_turns=2) == (old.id, young[0].id)
         assert of(version=2) == (old.id,)
         assert of(version=3) == (old.id, *(t.id for t in young))
-        retention.prune(db, home, retention.plan(db, retention.Rules(days=90, keep_turns=2), now))
+        retention.prune(db, home, retention.plan(db, retention.RetentionRules(days=90, keep_turns=2), now))
         assert {t.id for t in db.turns()} == {old_rated.id, young[1].id, young[2].id}
         assert db.integrity() == []
 
@@ -234,14 +234,14 @@ def test_prune_keeps_the_way_back(trained: Home) -> None:
             made = db.add_version(Version(0, "candidate", "embedded", parent=1, path=str(trained.version(9))))
             if status != "candidate":
                 db._db.execute("UPDATE versions SET status = ? WHERE number = ?", (status, made.number))
-        chosen = retention.plan(db, retention.Rules(keep_versions=1))
+        chosen = retention.plan(db, retention.RetentionRules(keep_versions=1))
         assert chosen.versions == (2,)
         retention.prune(db, trained, chosen)
         assert [v.number for v in db.versions()] == [0, 1, 3, 4]
         assert db.next_version() == 5  # numbers are not used again
         assert Path(db.live().path).is_dir()
         db._db.execute("UPDATE versions SET stale = 1 WHERE number IN (1, 3)")
-        assert retention.plan(db, retention.Rules(stale=True)).versions == (3,)  # what is live stays
+        assert retention.plan(db, retention.RetentionRules(stale=True)).versions == (3,)  # what is live stays
 
 
 # ------------------------------------------------------------------------------------------------ rules and consent

@@ -353,9 +353,12 @@ PLACES = [
 
 @pytest.mark.parametrize(("base", "path", "address"), PLACES)
 def test_an_upstream_may_have_its_api_under_any_path(base: str, path: str, address: str) -> None:
-    from clawback.serve.forward import place
+    from clawback.serve.forward import upstream_url
 
-    assert place(f"https://api.example.com{base}".rstrip("/"), path) == f"https://api.example.com{address}"
+    assert (
+        upstream_url(f"https://api.example.com{base}".rstrip("/"), path)
+        == f"https://api.example.com{address}"
+    )
 
 
 @given(st.text(max_size=60), st.text(max_size=60), st.lists(st.integers(0, 60), max_size=6), st.booleans())

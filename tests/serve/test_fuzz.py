@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 import random
 import socket
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, cast
 
 import httpx
 import psutil
@@ -26,7 +26,9 @@ from .conftest import Running
 schemathesis = pytest.importorskip("schemathesis")
 pytestmark = pytest.mark.slow
 EXAMPLES = int(os.environ.get("CLAWBACK_FUZZ", "60"))
-described = schemathesis.openapi.from_dict(schema.openapi())
+described = schemathesis.openapi.from_dict(schema.openapi(serving.api_routes(cast(Any, None)))).exclude(
+    path_regex=r"^/api/(train|hooks/.*|runs/.*/resume)$"  # they start processes
+)
 
 
 @pytest.fixture(scope="module")
@@ -84,10 +86,3 @@ def test_raw_bytes_crash_nothing_and_memory_stays(target: tuple[Running, dict[st
         knock()
     assert psutil.Process().memory_info().rss - before < 50 * 2**20
     assert httpx.get(server.url + "/api/status", headers=headers).status_code == 200
-
-
-def test_every_route_is_described(
-    home: Home, running: Callable[[Any], Running], secret: dict[str, str]
-) -> None:
-    paths = httpx.get(running(serving.make(home)).url + "/api/openapi.json", headers=secret).json()["paths"]
-    assert {"/api/turns/{id}/feedback", "/api/versions", "/v1/responses"} <= set(paths)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Callable
 from itertools import product
 from typing import Any
@@ -73,6 +74,23 @@ def all_routes(home: Home) -> list[tuple[str, str]]:
         app = app.app
     [mount] = [r for r in app.routes if getattr(r, "path", "") == "/api"]
     return [(m, r.path) for r in mount.routes for m in sorted(r.methods - {"HEAD"})]
+
+
+def test_roles_and_description_speak_of_the_routes_that_there_are(
+    home: Home, server: Running, tokens: dict[str, str]
+) -> None:
+    routes = all_routes(home)
+    assert set(roles.ALLOWED) <= set(routes)
+    paths = httpx.get(server.url + "/api/openapi.json", headers=bearer(tokens["viewer"])).json()["paths"]
+    described = {
+        (m.upper(), path.removeprefix("/api"))
+        for path, ms in paths.items()
+        for m in ms
+        if path.startswith("/api")
+    }
+    assert described == {(method, re.sub(r":\w+", "", path)) for method, path in routes}
+    body = paths["/api/turns/{id}/feedback"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert body == {"$ref": "#/components/schemas/Given"}
 
 
 def test_every_route_answers_the_roles_it_is_meant_for_and_no_other(

@@ -20,7 +20,7 @@ from clawback.files import replace
 from clawback.paths import Home
 from clawback.privacy import encryption, erasure
 from clawback.records import Turn
-from clawback.store import copies, keys, salvage, troubles
+from clawback.store import copies, keys, salvage, salvage_pages, troubles
 from clawback.store.schema import DAMAGED
 
 DAY = 86_400.0
@@ -402,6 +402,6 @@ def test_copies_are_encrypted_and_forgotten_with_the_database(home: Home) -> Non
 
 
 def test_salvage_reads_what_sqlite_reads() -> None:
-    assert salvage._varint(bytes([0x81, 0x01]), 0) == (129, 2)
-    assert salvage._varint(bytes([0xFF] * 9), 0) == ((1 << 64) - 1, 9)
+    assert salvage_pages.varint(bytes([0x81, 0x01]), 0) == (129, 2)
+    assert salvage_pages.varint(bytes([0xFF] * 9), 0) == ((1 << 64) - 1, 9)
     assert DAMAGED

@@ -113,9 +113,9 @@ def user_id(source: str) -> str:
 # ----------------------------------------------------------------------------------------------------------- out
 
 
-def _newest(given: Iterable[Feedback], turn: int) -> Iterator[Said]:
+def _newest(opinions: Iterable[Feedback], turn: int) -> Iterator[Said]:
     """Of each person and question what was said last."""
-    about = (f for f in given if f.kind in QUESTIONS and f.turn_id == turn)
+    about = (f for f in opinions if f.kind in QUESTIONS and f.turn_id == turn)
     newest = {(f.author, f.kind): f for f in sorted(about, key=lambda f: f.moment)}
     for (person, kind), f in sorted(newest.items()):
         assert kind in ("rating", "edit", "critique")
@@ -132,9 +132,9 @@ def _fields(turn: Turn) -> dict[str, str]:
     return {"prompt": turn.prompt or "(none)", "response": turn.response, "before": "\n\n".join(before) or "(nothing)"}  # fmt: skip
 
 
-def _record(turn: Turn, said: Iterable[Said]) -> dict[str, Any]:
+def _record(turn: Turn, remarks: Iterable[Said]) -> dict[str, Any]:
     responses: dict[str, list[dict[str, Any]]] = {}
-    for one in said:
+    for one in remarks:
         value: int | str = one.score if one.kind == "rating" else one.text
         responses.setdefault(QUESTIONS[one.kind], []).append({"value": value, "user_id": user_id(one.source)})
     return {
@@ -148,9 +148,9 @@ def _record(turn: Turn, said: Iterable[Said]) -> dict[str, Any]:
     }
 
 
-def _task(turn: Turn, said: Iterable[Said]) -> dict[str, Any]:
+def _task(turn: Turn, remarks: Iterable[Said]) -> dict[str, Any]:
     by_source: dict[str, list[dict[str, Any]]] = {}
-    for one in said:
+    for one in remarks:
         name = QUESTIONS[one.kind]
         value = {"rating": one.score} if one.kind == "rating" else {"text": [one.text]}
         by_source.setdefault(one.source, []).append(
@@ -207,24 +207,24 @@ def _turn(store: Store, name: Any, fields: Any) -> Turn:
     return Turn("import", messages, redact(response), agent="import", event_id=f"import:{digest(messages, response, 'import')}")  # fmt: skip
 
 
-def _from_record(store: Store, one: dict[str, Any], known: set[str]) -> tuple[Turn, list[Said]]:
-    turn = _turn(store, one.get("id"), one.get("fields"))
+def _from_record(store: Store, record: dict[str, Any], known: set[str]) -> tuple[Turn, list[Said]]:
+    turn = _turn(store, record.get("id"), record.get("fields"))
     people = {user_id(source): person_of(source) for source in known}
     said = []
-    for question, answers in (one.get("responses") or {}).items():
+    for question, answers in (record.get("responses") or {}).items():
         for answer in answers if isinstance(answers, list) else []:
             who = str(answer.get("user_id", "")) if isinstance(answer, dict) else ""
             source = people.get(who, f"argilla:{who}")
             if question in KINDS:
-                said.append(_said(source, question, answer.get("value")))
+                said.append(_remark(source, question, answer.get("value")))
     return turn, said
 
 
-def _from_task(store: Store, one: dict[str, Any], known: set[str]) -> tuple[Turn, list[Said]]:
-    data = one.get("data")
+def _from_task(store: Store, record: dict[str, Any], known: set[str]) -> tuple[Turn, list[Said]]:
+    data = record.get("data")
     turn = _turn(store, data.get("clawback") if isinstance(data, dict) else None, data)
     said = []
-    for annotation in one.get("annotations") or []:
+    for annotation in record.get("annotations") or []:
         if not isinstance(annotation, dict) or annotation.get("was_cancelled"):
             continue
         for result in annotation.get("result") or []:
@@ -233,7 +233,7 @@ def _from_task(store: Store, one: dict[str, Any], known: set[str]) -> tuple[Turn
                 value: dict[str, Any] = found if isinstance(found, dict) else {}
                 given = value.get("rating") if result["from_name"] == "score" else value.get("text")
                 given = given[0] if isinstance(given, list) and given else given
-                said.append(_said(_annotator(annotation, result, known), result["from_name"], given))
+                said.append(_remark(_annotator(annotation, result, known), result["from_name"], given))
     return turn, said
 
 
@@ -247,7 +247,7 @@ def _annotator(annotation: dict[str, Any], result: dict[str, Any], known: set[st
     return f"label-studio:{who if who is not None else 'somebody'}"
 
 
-def _said(source: str, question: str, value: Any) -> Said:
+def _remark(source: str, question: str, value: Any) -> Said:
     if question == "score":
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 1 <= value <= 10:
             raise BadLine(f"the score {value!r} is not from 1 to 10")
@@ -257,12 +257,14 @@ def _said(source: str, question: str, value: Any) -> Said:
     return Said(source[:200], "edit" if question == "edit" else "critique", 0, redact(value))
 
 
-def _keep(store: Store, turn: Turn, said: Said, tool: Tool) -> bool:
+def _keep(store: Store, turn: Turn, remark: Said, tool: Tool) -> bool:
     """Whether it is new: what stands already is not said a second time."""
-    own = [f for f in store.feedback(turn_id=turn.id) if f.author == said.source and f.kind == said.kind and f.turn_id == turn.id]  # fmt: skip
-    given = scored(said.score) if said.kind == "rating" else Feedback(0, said.kind)
-    if own and (_score(own[-1].value) == said.score if said.kind == "rating" else own[-1].text == said.text):
+    own = [f for f in store.feedback(turn_id=turn.id) if f.author == remark.source and f.kind == remark.kind and f.turn_id == turn.id]  # fmt: skip
+    given = scored(remark.score) if remark.kind == "rating" else Feedback(0, remark.kind)
+    if own and (
+        _score(own[-1].value) == remark.score if remark.kind == "rating" else own[-1].text == remark.text
+    ):
         return False
-    mark = digest((), f"{said.source}{said.kind}{given.value}{said.text}", f"{turn.id}/{len(own)}")
-    store.add_feedback(replace(given, turn_id=turn.id, text=said.text, source=tool, person=said.source, event_id=f"{tool}:{mark}"))  # fmt: skip
+    mark = digest((), f"{remark.source}{remark.kind}{given.value}{remark.text}", f"{turn.id}/{len(own)}")
+    store.add_feedback(replace(given, turn_id=turn.id, text=remark.text, source=tool, person=remark.source, event_id=f"{tool}:{mark}"))  # fmt: skip
     return True

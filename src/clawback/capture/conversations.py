@@ -42,7 +42,7 @@ _OPENCLAW = (
 one request and not in the next, so that it is no part of the conversation."""
 
 
-def said(message: Message) -> str:
+def plain_text(message: Message) -> str:
     """A message's text without OpenClaw's additions."""
     text = text_of(message.get("content"))
     if message.get("role") == "user":
@@ -66,7 +66,7 @@ def spoken(messages: Sequence[Message]) -> list[Message]:
     kept: list[Message] = []
     for message in messages:
         whole = text_of(message.get("content")).strip() if message.get("role") == "user" else ""
-        bare = said(message) if whole else ""
+        bare = plain_text(message) if whole else ""
         content = message.get("content")
         shown = [part for part in content if _seen(part)] if isinstance(content, (list, tuple)) else []
         if bare == whole:
@@ -111,7 +111,7 @@ def place_after(messages: Sequence[Message], response: str, calls: Iterable[Mapp
 
 
 def _step(state: bytes, message: Message) -> bytes:
-    text = said(message)
+    text = plain_text(message)
     if not text and message.get("role") == "user" and text_of(message.get("content")).strip():
         return state  # OpenClaw's own
     calls = message.get("tool_calls")
@@ -159,13 +159,13 @@ def kind_of(
         return "side"
     if max_tokens is not None and max_tokens <= 1:
         return "side"
-    mine = next((said(m) for m in reversed(messages) if m.get("role") == "user"), "")
+    mine = next((plain_text(m) for m in reversed(messages) if m.get("role") == "user"), "")
     if command.parse(mine) is not None:
         return "side"  # an agent whose hooks do not run yet asks its model what we should have answered
     newest = messages[-1] if messages else {}
-    if newest.get("role") in ("user", "tool") and is_retry(said(newest)):
+    if newest.get("role") in ("user", "tool") and is_retry(plain_text(newest)):
         return "side"
-    asked = [text for m in messages if m.get("role") not in ("assistant", "tool") and (text := said(m))]
+    asked = [text for m in messages if m.get("role") not in ("assistant", "tool") and (text := plain_text(m))]
     return (
         "side" if any(is_errand(text) or _ERRAND.search(text) for text in asked[-1:] + asked[:1]) else "main"
     )
@@ -177,7 +177,7 @@ def human(messages: Sequence[Message]) -> list[Message]:
     for message in messages:
         if message.get("role") not in ("user", "assistant"):
             continue
-        text = without_reminders(said(message))
+        text = without_reminders(plain_text(message))
         if text:
             kept.append({"role": message["role"], "content": text})
     return kept

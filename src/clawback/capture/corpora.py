@@ -10,14 +10,13 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
+from clawback import http_client
 from clawback.capture import rows
 from clawback.errors import ClawbackError, UsageError
 from clawback.feedback.agreement import NEARLY, near, triples
@@ -56,11 +55,11 @@ class Corpus:
     duplicates: int
 
 
-def made(found: Iterable[Prompt], *, limit: int, hold_out: float = 0.0) -> Corpus:
+def corpus_of(prompts: Iterable[Prompt], *, limit: int, hold_out: float = 0.0) -> Corpus:
     """The first ``limit`` different prompts. Which side a prompt is on follows from its words alone: it is the same in every corpus."""
     kept: list[Prompt] = []
     seen, twice = _Seen(), 0
-    for one in found:
+    for one in prompts:
         if len(kept) >= limit:
             break
         if seen.again(one.prompt):
@@ -150,7 +149,7 @@ class Wikipedia:
     pause: float = PAUSE
 
     def __post_init__(self) -> None:
-        if urlsplit(self.url).scheme not in ("http", "https") or not urlsplit(self.url).hostname:
+        if not http_client.is_address(self.url):
             raise UsageError(f"{self.url!r} is no address of a wiki; one is like {WIKIPEDIA}.")
         try:
             self.question.format(title="", extract="")
@@ -202,43 +201,38 @@ class Wikipedia:
     def _get(self, path: str) -> dict[str, Any]:
         agent = f"clawback ({self.contact})"
         headers = {"user-agent": agent, "accept": "application/json"}
-        request = urllib.request.Request(self.url.rstrip("/") + path, headers=headers)  # noqa: S310
-        opener = urllib.request.build_opener(_SameHost)
+        retry = http_client.Retry(TRIES, 2 * self.pause, 60.0)
         for attempt in range(1, TRIES + 1):
             time.sleep(self.pause)
             try:
-                with opener.open(request, timeout=30) as reply:
-                    found = json.loads(reply.read(LARGEST))
-                return found if isinstance(found, dict) else {}
-            except urllib.error.HTTPError as error:
-                if error.code not in (429, 500, 502, 503, 504) or attempt == TRIES:
+                reply = http_client.request(
+                    "GET",
+                    self.url.rstrip("/") + path,
+                    headers=headers,
+                    limits=http_client.RequestLimits(30.0, largest=LARGEST),
+                    follow=_same_host,
+                )
+                page = reply.json()
+                return page if isinstance(page, dict) else {}
+            except http_client.StatusError as error:
+                wait = retry.seconds(attempt, error)
+                if wait is None:
                     raise ClawbackError(
-                        f"{self.url} answers with {error.code}; what was fetched is kept."
+                        f"{self.url} answers with {error.status}; what was fetched is kept."
                     ) from None
-                time.sleep(_wait(error.headers.get("retry-after"), self.pause * 2**attempt))
-            except (OSError, ValueError) as error:
+            except (http_client.TransportError, http_client.BadReply, ValueError) as error:
                 if attempt == TRIES:
                     raise ClawbackError(
-                        f"{self.url} cannot be read: {error}. What was fetched is kept."
+                        f"{self.url} cannot be read: {error} What was fetched is kept."
                     ) from None
-                time.sleep(self.pause * 2**attempt)
+                wait = retry.backoff(attempt)
+            time.sleep(wait)
         raise AssertionError("the last try returns or raises")
 
 
-class _SameHost(urllib.request.HTTPRedirectHandler):
+def _same_host(address: str, target: str) -> bool:
     """A random page is a redirect to its own address; nowhere else is followed."""
-
-    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
-        if urlsplit(newurl)[:2] != urlsplit(req.full_url)[:2]:
-            return None
-        return super().redirect_request(req, fp, code, msg, headers, newurl)
-
-
-def _wait(said: str | None, otherwise: float) -> float:
-    try:
-        return min(max(float(said or ""), 0.0), 60.0)
-    except ValueError:
-        return otherwise
+    return urlsplit(target)[:2] == urlsplit(address)[:2]
 
 
 def _fetched(cache: Path) -> list[dict[str, Any]]:

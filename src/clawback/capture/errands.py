@@ -40,12 +40,12 @@ def is_errand(prompt: str) -> bool:
     return prompt[:200].lstrip().lower().startswith(BEGINNINGS)
 
 
-def is_title(said: str) -> bool:
+def is_title(text: str) -> bool:
     """``{"title": …}`` and nothing else."""
-    if not said.lstrip().startswith("{"):
+    if not text.lstrip().startswith("{"):
         return False
     try:
-        made = json.loads(said)
+        made = json.loads(text)
     except (ValueError, RecursionError):
         return False
     return isinstance(made, dict) and set(made) == {"title"}

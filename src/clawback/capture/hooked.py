@@ -97,7 +97,7 @@ class HookedAgent(ABC):
         path = self.settings(settings) if settings else next(iter(self.known(home)), self.settings(None))
         if not path.exists():
             return State(False, path)
-        commands = self._ours(self._parse(path, path.read_bytes()))
+        commands = self._own_commands(self._parse(path, path.read_bytes()))
         if not commands:
             return State(False, path)
         if missing := [event for event in self.events if event not in commands]:
@@ -152,7 +152,7 @@ class HookedAgent(ABC):
         self.without_more(without_hooks(settings))
         return settings
 
-    def _ours(self, settings: dict[str, Any]) -> dict[str, str]:
+    def _own_commands(self, settings: dict[str, Any]) -> dict[str, str]:
         """Event → the command of ours that it runs."""
         found = {}
         for event, groups in settings.get("hooks", {}).items():

@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from clawback.capture.events import Answer, Event, Failed, Prompt, Shown, SideAnswer
+from clawback.capture.stored_text import clean, fingerprint, of_message, of_prompt, plain, sent_back
 from clawback.errors import ClawbackError, StoreBusy
 from clawback.paths import Home
 from clawback.reminders import without_reminders
@@ -157,7 +158,7 @@ def _textless(here: Home, store: Store, agent: str, event: Answer, exchanges: li
     store.end_prompt(agent, event.session, kept.id)
     late.answer_ended(here, store, agent, event, exchanges)
     if store.at_post(of_prompt(agent, event.session, kept.id)) is None:
-        text = taps.heard(here, store, event.session, kept)
+        text = taps.overheard(here, store, event.session, kept)
         if text is not None:
             record(here, store, agent, event._replace(text=text, prompt_id=kept.id))
             store.end_prompt(agent, event.session, kept.id, ended=False)
@@ -166,7 +167,13 @@ def _textless(here: Home, store: Store, agent: str, event: Answer, exchanges: li
 
 
 def record(
-    here: Home, store: Store, agent: str, event: Answer, told: Exchange | None = None, *, alone: bool = False
+    here: Home,
+    store: Store,
+    agent: str,
+    event: Answer,
+    exchange: Exchange | None = None,
+    *,
+    alone: bool = False,
 ) -> int | None:
     """Store an answer together with its prompt as a turn, unless a server has recorded the same answer already. None: nobody asked (the agent itself did).
 
@@ -176,28 +183,28 @@ def record(
 
     Raises ``Unusable`` if the prompt is unknown.
     """
-    asked = _asked(store, agent, event, told, alone)
+    asked = _prompt_of(store, agent, event, exchange, alone)
     if event.went_on and (sentence := store.obeyed(sent_back(agent, event.session, event.prompt_id))):
         asked = asked and asked._replace(parts=(sentence,))
     if asked is None:
         raise Unusable("an answer without a prompt (was the agent set up half-way through a conversation?)")
     if not asked.parts:
         return None
-    ids = dict.fromkeys([event.prompt_id, *(told.ids if told else [])])
+    ids = dict.fromkeys([event.prompt_id, *(exchange.ids if exchange else [])])
     places = [of_prompt(agent, event.session, one) for one in ids]
     places += [of_message(agent, event.message)] if event.message else []
     from clawback.endings import more_telling
 
-    ending = more_telling(event.ending, told.ending_of(event.text) if told else "")  # type: ignore[arg-type]
+    ending = more_telling(event.ending, exchange.ending_of(event.text) if exchange else "")  # type: ignore[arg-type]
     with store.together():
         for one in ids:
             if store.kept_prompt(agent, event.session, one) is None:
                 store.put_prompt(
                     agent, event.session, one, clean(here, asked.text), by=asked.by, notice=asked.notice
                 )
-        number = _recorded(store, here, event, asked, told, set(places))
+        number = _recorded(store, here, event, asked, exchange, set(places))
         if number is None:
-            number = _stored(store, here, agent, event._replace(ending=ending), asked, told)
+            number = _stored(store, here, agent, event._replace(ending=ending), asked, exchange)
         else:
             store.name_ending(number, ending)
         if number not in [store.at_post(place) for place in places]:  # else it is told of again
@@ -210,7 +217,9 @@ def record(
     return number
 
 
-def _asked(store: Store, agent: str, event: Answer, told: Exchange | None, alone: bool) -> Kept | None:
+def _prompt_of(
+    store: Store, agent: str, event: Answer, exchange: Exchange | None, alone: bool
+) -> Kept | None:
     """What the answer is to, as the one knows it who knows best. Without parts: to nothing that a person asked."""
     from clawback.store.prompts import Kept
 
@@ -223,9 +232,9 @@ def _asked(store: Store, agent: str, event: Answer, told: Exchange | None, alone
     if event.prompt is not None:
         # Who tells of an answer and its prompt tells of the last message alone.
         return kept if kept and event.prompt in kept.parts else Kept(event.prompt_id, (event.prompt,), by)
-    if told and told.asked:
-        return Kept(event.prompt_id, tuple(told.asked), by)
-    notice = told.notice if told and told.notice else kept.text if kept and kept.notice else ""
+    if exchange and exchange.asked:
+        return Kept(event.prompt_id, tuple(exchange.asked), by)
+    notice = exchange.notice if exchange and exchange.notice else kept.text if kept and kept.notice else ""
     if notice:
         at = kept.created_at if kept else time.time()
         request = store.request_before(agent, event.session, at)
@@ -238,10 +247,10 @@ def _asked(store: Store, agent: str, event: Answer, told: Exchange | None, alone
 
 
 def _recorded(
-    store: Store, here: Home, event: Answer, asked: Kept, told: Exchange | None, places: set[str]
+    store: Store, here: Home, event: Answer, prompt: Kept, exchange: Exchange | None, places: set[str]
 ) -> int | None:
     """The turn that our own server recorded of this very answer, with the tokens as they were sampled."""
-    said = {plain(clean(here, text)) for text in (event.text, told.text if told else "") if text}
+    said = {plain(clean(here, text)) for text in (event.text, exchange.text if exchange else "") if text}
     for turn in store.turns(limit=RECENT, session=event.session):
         taken = {place for place in store.posts_of(turn.id) if ":prompt:" in place}
         if taken and not taken & places:
@@ -253,51 +262,50 @@ def _recorded(
         else:
             # Cut short: the one side may have heard a little more of it than the other.
             near = any(heard.startswith(text) or text.startswith(heard) for text in said)
-            found = bool(heard) and near and asks(here, turn, asked)
+            found = bool(heard) and near and asks(here, turn, prompt)
         if found:
             return turn.id
     return None
 
 
-def asks(here: Home, turn: Turn, asked: Kept) -> bool:
+def asks(here: Home, turn: Turn, prompt: Kept) -> bool:
     """Does the turn answer this prompt, or what was added to it last?"""
-    words = {clean(here, text) for text in (asked.text, *asked.parts)}
+    words = {clean(here, text) for text in (prompt.text, *prompt.parts)}
     return plain(turn.prompt) in {plain(text) for text in words | {without_reminders(text) for text in words}}
 
 
-def plain(text: str) -> str:
-    """The words alone: line and block breaks differ between the two sources, and a picture stands in one of them alone."""
-    from clawback.records import PICTURE
-
-    return " ".join(text.replace(PICTURE, " ").split())
-
-
-def _stored(store: Store, here: Home, agent: str, event: Answer, asked: Kept, told: Exchange | None) -> int:
+def _stored(
+    store: Store, here: Home, agent: str, event: Answer, question: Kept, exchange: Exchange | None
+) -> int:
     from clawback.records import Turn
 
-    name, prompt, said = f"{agent}:{event.session}", clean(here, asked.text), clean(here, event.text)
-    whole = clean(here, told.text) if told and told.blocks and told.blocks[-1] == event.text.strip() else said
-    work = list(event.work) or (told.work_before(event.text) if told else [])
+    name, prompt, said = f"{agent}:{event.session}", clean(here, question.text), clean(here, event.text)
+    whole = (
+        clean(here, exchange.text)
+        if exchange and exchange.blocks and exchange.blocks[-1] == event.text.strip()
+        else said
+    )
+    work = list(event.work) or (exchange.work_before(event.text) if exchange else [])
     before = last_of(store, agent, event.session)
     messages: list[Message] = _conversation(before)
-    if asked.notice:
-        messages += _request(store, agent, event, asked, before)
+    if question.notice:
+        messages += _request(store, agent, event, question, before)
     messages.append({"role": "user", "content": prompt})
     turn = Turn(
         session=name,
         messages=(*messages, *work),
         response=whole,
-        calls=tuple(told.calls_of(event.text)) if told else (),
+        calls=tuple(exchange.calls_of(event.text)) if exchange else (),
         created_at=event.at,
         agent=agent,
-        model=event.model or (told.model if told else ""),
+        model=event.model or (exchange.model if exchange else ""),
         cwd=event.cwd,
         ending=event.ending,  # type: ignore[arg-type]
         event_id=f"{name}:{event.prompt_id}:{fingerprint((event.prompt_id or prompt) + chr(0) + said)}",
     )
     number = store.add_turn(turn, stored=len(messages)).id
     _drop_twin(store, name, turn.response, number)
-    if before is not None and number > before.id and not asked.notice:
+    if before is not None and number > before.id and not question.notice:
         # An answer that is told twice is not what came back after itself.
         _next_state(store, before.id, prompt)
     return number
@@ -310,11 +318,11 @@ def _drop_twin(store: Store, session: str, response: str, number: int) -> None:
             store.drop_side(turn.id)
 
 
-def _request(store: Store, agent: str, event: Answer, asked: Kept, before: Turn | None) -> list[Message]:
+def _request(store: Store, agent: str, event: Answer, question: Kept, previous: Turn | None) -> list[Message]:
     """What the person had asked for, where the conversation as it is known does not end with it."""
-    request = store.request_before(agent, event.session, asked.created_at)
+    request = store.request_before(agent, event.session, question.created_at)
     if request is None or (
-        before and plain(before.prompt) in {plain(part) for part in (request.text, *request.parts)}
+        previous and plain(previous.prompt) in {plain(part) for part in (request.text, *request.parts)}
     ):
         return []
     return [{"role": "user", "content": request.text}]
@@ -326,11 +334,11 @@ def last_of(store: Store, agent: str, session: str) -> Turn | None:
     return max((turn for turn in found if turn), key=lambda turn: turn.id, default=None)
 
 
-def _next_state(store: Store, turn_id: int, said: str) -> None:
+def _next_state(store: Store, turn_id: int, text: str) -> None:
     """The prompt is what came back after the answer before it. Noted with its own answer: nobody waits for that."""
     from clawback.feedback.implicit import notice
 
-    came: list[Message] = [{"role": "user", "content": said}]
+    came: list[Message] = [{"role": "user", "content": text}]
     store.put_next_state(turn_id, came)
     notice(store, turn_id, came)
 
@@ -395,57 +403,11 @@ def _side(here: Home, store: Store, agent: str, event: SideAnswer) -> None:
 # ------------------------------------------------------------------------------------------------------- shared
 
 
-def of_prompt(agent: str, session: str, prompt_id: str) -> str:
-    return f"{agent}:prompt:{session}:{prompt_id}"
-
-
-def sent_back(agent: str, session: str, prompt_id: str) -> str:
-    """The name under which is kept that the answer to a prompt was sent back, and with which sentence."""
-    return f"{agent}:sent-back:{session}:{prompt_id}"
-
-
-def of_message(agent: str, message: str) -> str:
-    return f"{agent}:message:{message}"
-
-
 def connect(here: Home) -> Store:
     from clawback import store
 
     here.create()
     return store.connect(here.database, busy_seconds=BUSY_SECONDS)
-
-
-def clean(here: Home, said: str) -> str:
-    """The text as it may be stored: without secrets, and not longer than the settings allow."""
-    redacting, limit = True, 2_000_000
-    rules: tuple[str, ...] = ()
-    try:
-        # Reading settings costs more than all the rest; only who changed these has to pay for it.
-        if b"[privacy]" in here.config.read_bytes():
-            from clawback import config
-
-            privacy = config.load(here.config).privacy
-            redacting, limit, rules = privacy.redact, privacy.max_turn_bytes, privacy.rules
-    except FileNotFoundError:
-        pass
-    if redacting:
-        from clawback.redact import redact
-
-        said = redact(said)
-    if rules:
-        from clawback.redact import by_rules
-
-        said = by_rules(rules, said)
-    return said if len(said) <= limit else said[len(said) - limit :]
-
-
-def fingerprint(said: str) -> str:
-    try:
-        from _blake2 import blake2b  # the same, without OpenSSL, which `hashlib` takes 3 ms to load
-    except ImportError:
-        from hashlib import blake2b
-
-    return blake2b(said.encode(), digest_size=12).hexdigest()
 
 
 def train_if_due(here: Home, store: Store) -> str:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clawback.capture.events import Answer, Prompt
-from clawback.capture.ingest import RECENT, Unusable, clean, of_prompt, plain, record
+from clawback.capture.ingest import RECENT, Unusable, record
+from clawback.capture.stored_text import clean, of_prompt, plain
 
 if TYPE_CHECKING:
     from clawback.capture.exchanges import Exchange

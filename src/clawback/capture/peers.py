@@ -73,7 +73,7 @@ def import_reinforceclaw(store: Store, path: Path, *, consent: Consent = "", lic
         report.turns += new
         report.known += not new
         value = float(row["rating"])
-        _said(store, report, Feedback(stored.id, "rating", value, source=str(row["source"] or "cli")[:40], event_id=f"{turn.event_id}:{value:g}", created_at=turn.created_at))  # fmt: skip
+        _store_opinion(store, report, Feedback(stored.id, "rating", value, source=str(row["source"] or "cli")[:40], event_id=f"{turn.event_id}:{value:g}", created_at=turn.created_at))  # fmt: skip
     return report
 
 
@@ -162,7 +162,7 @@ def import_openclaw_rl(store: Store, path: Path, *, consent: Consent = "", licen
             store.put_next_state(stored.id, turn.next_state)
         key = (str(data.get("session_id")), data.get("turn"))
         if (queued := votes.get(key)) and (vote := queued.pop(0)).score:
-            _said(store, report, Feedback(stored.id, "judge", vote.score, redact(vote.why), source=JUDGE, event_id=f"{turn.event_id}:prm"))  # fmt: skip
+            _store_opinion(store, report, Feedback(stored.id, "judge", vote.score, redact(vote.why), source=JUDGE, event_id=f"{turn.event_id}:prm"))  # fmt: skip
     return report
 
 
@@ -242,12 +242,12 @@ def _call(call: Mapping[str, Any]) -> Message:
 # -------------------------------------------------------------------------------------------------------- shared
 
 
-def _said(store: Store, report: Report, given: Feedback) -> None:
-    if not given.value:
+def _store_opinion(store: Store, report: Report, opinion: Feedback) -> None:
+    if not opinion.value:
         return
-    before = len(store.feedback(turn_id=given.turn_id, active=False))
-    store.add_feedback(given)
-    report.feedback += len(store.feedback(turn_id=given.turn_id, active=False)) - before
+    before = len(store.feedback(turn_id=opinion.turn_id, active=False))
+    store.add_feedback(opinion)
+    report.feedback += len(store.feedback(turn_id=opinion.turn_id, active=False)) - before
 
 
 def _is_message(value: Any) -> bool:

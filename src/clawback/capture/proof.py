@@ -23,12 +23,12 @@ def nonce() -> str:
     return secrets.token_urlsafe(24)
 
 
-def answer(home: Home, port: int, asked: str) -> str:
+def answer(home: Home, port: int, question: str) -> str:
     """ "" for a question that is none."""
-    if not (_LEAST <= len(asked) <= _MOST and asked.isascii() and asked.isprintable()):
+    if not (_LEAST <= len(question) <= _MOST and question.isascii() and question.isprintable()):
         return ""
     key = secret(home.root / "hook-token").encode()
-    return hmac.new(key, f"clawback {port} {asked}".encode(), "sha256").hexdigest()
+    return hmac.new(key, f"clawback {port} {question}".encode(), "sha256").hexdigest()
 
 
 def proven(home: Home, port: int) -> bool:
@@ -46,7 +46,7 @@ def proven(home: Home, port: int) -> bool:
         connection.close()
 
 
-def holds(home: Home, port: int, asked: str, said: str) -> bool:
+def holds(home: Home, port: int, question: str, text: str) -> bool:
     """Is that what our server on that port says?"""
-    expected = answer(home, port, asked)
-    return bool(expected) and hmac.compare_digest(expected.encode(), said.encode("utf-8", "replace"))
+    expected = answer(home, port, question)
+    return bool(expected) and hmac.compare_digest(expected.encode(), text.encode("utf-8", "replace"))

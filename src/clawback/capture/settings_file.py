@@ -55,7 +55,7 @@ def put_back(home: Home, agent: str, path: Path) -> bool:
     record = _read_record(home, agent, path)
     if record is None or not path.exists() or record["after"] != _sha(path.read_bytes()):
         return False
-    _leave(path, _before(record))
+    _leave(path, _original_bytes(record))
     return True
 
 
@@ -69,7 +69,7 @@ def take_out(home: Home, agent: str, path: Path, remove: Callable[[dict[str, Any
     now = path.read_bytes()
     read_json(path, now)
     record = _read_record(home, agent, path)
-    rest = restored(now, _before(record) if record else b"{}", remove)
+    rest = restored(now, _original_bytes(record) if record else b"{}", remove)
     if rest == now:
         return False
     _leave(path, rest)
@@ -85,7 +85,7 @@ def forget(home: Home, agent: str, path: Path) -> None:
     _record(home, agent, path).unlink(missing_ok=True)
 
 
-def _before(record: dict[str, Any]) -> bytes | None:
+def _original_bytes(record: dict[str, Any]) -> bytes | None:
     return None if record["before"] is None else bytes.fromhex(record["before"])
 
 

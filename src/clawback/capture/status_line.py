@@ -58,12 +58,12 @@ def _complete_turns(home: Home, payload: bytes) -> None:
             db.name_model(last.id, model["id"])
 
 
-def _keep(home: Home, said: str, asked: int) -> None:
+def _keep(home: Home, text: str, moment: int) -> None:
     """In one rename, with its time: whoever sees the file newer than the database may believe it."""
     beside = home.root / f".{LINE}.{os.getpid()}.{threading.get_ident()}"
     with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        file.write(f"{said}\n")
-    os.utime(beside, ns=(asked, asked))
+        file.write(f"{text}\n")
+    os.utime(beside, ns=(moment, moment))
     beside.replace(home.root / LINE)
 
 

@@ -54,16 +54,16 @@ def without_plugin(settings: dict[str, Any]) -> dict[str, Any]:
     return settings
 
 
-def json_text(settings: dict[str, Any], before: bytes | None) -> bytes:
+def json_text(settings: dict[str, Any], original: bytes | None) -> bytes:
     """JSON in the indentation that the file had."""
-    lines = (before or b"").splitlines()
+    lines = (original or b"").splitlines()
     second = next((line for line in lines[1:] if line.strip()), b"  ")
     indent: int | str = "\t" if second.startswith(b"\t") else (len(second) - len(second.lstrip(b" "))) or 2
-    end = "\n" if not before or before.endswith(b"\n") else ""
+    end = "\n" if not original or original.endswith(b"\n") else ""
     return (json.dumps(settings, indent=indent, ensure_ascii=False) + end).encode()
 
 
-def restored(now: bytes, before: bytes | None, remove: Callable[[dict[str, Any]], Any]) -> bytes | None:
+def restored(now: bytes, former: bytes | None, remove: Callable[[dict[str, Any]], Any]) -> bytes | None:
     """Settings without what ``remove`` takes out of them. If nobody else has changed what they say: as they were, byte for byte.
 
     Args:
@@ -71,17 +71,17 @@ def restored(now: bytes, before: bytes | None, remove: Callable[[dict[str, Any]]
         remove: takes our part out of the object that it is given.
     """
     settings, rest = json.loads(now), json.loads(now)
-    original = json.loads(before) if before and before.strip() else {}
+    original = json.loads(former) if former and former.strip() else {}
     remove(rest)
     if rest == settings:
         return now
     _drop_emptied(rest, settings, original)
-    return before if rest == original else json_text(rest, now)
+    return former if rest == original else json_text(rest, now)
 
 
-def _drop_emptied(rest: dict[str, Any], now: dict[str, Any], before: Any) -> None:
+def _drop_emptied(rest: dict[str, Any], now: dict[str, Any], original: Any) -> None:
     """Remove lists and tables that held nothing but our part, if they were not there before us."""
-    known = before if isinstance(before, dict) else {}
+    known = original if isinstance(original, dict) else {}
     for key in [key for key in rest if rest[key] != now[key]]:
         if isinstance(rest[key], dict):
             _drop_emptied(rest[key], now[key], known.get(key))
@@ -95,12 +95,12 @@ def _without_us(settings: dict[str, Any]) -> None:
     without_plugin(without_hooks(settings))
 
 
-def _rest(path: Path, now: bytes, before: bytes | None) -> bytes | None:
+def _rest(path: Path, now: bytes, original: bytes | None) -> bytes | None:
     """What the file holds without us; None: it was not there."""
     if path.suffix == ".toml":
         lines = now.splitlines(keepends=True)
         return b"".join(x for x in lines if not (x.startswith(b"notify") and MARKS[0].encode() in x))
-    return restored(now, before, _without_us)
+    return restored(now, original, _without_us)
 
 
 def main(home: Path) -> int:

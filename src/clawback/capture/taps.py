@@ -13,17 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from clawback.capture import late
 from clawback.capture.events import Answer, Prompt
-from clawback.capture.ingest import (
-    RECENT,
-    Unusable,
-    asks,
-    clean,
-    last_of,
-    of_message,
-    of_prompt,
-    record,
-    train_if_due,
-)
+from clawback.capture.ingest import RECENT, Unusable, asks, last_of, record, train_if_due
+from clawback.capture.stored_text import clean, of_message, of_prompt
 
 if TYPE_CHECKING:
     from clawback.capture.exchanges import Exchange
@@ -65,7 +56,7 @@ def obey(here: Home, store: Store, agent: str, event: Prompt, words: list[str]) 
         reply = command.Reply(meant.refusal)
     else:
         reply = command.run(
-            store, cleaned, meant.turn, place=meant.place, source=source, event_id=event_id
+            store, cleaned, meant.turn, post=meant.place, source=source, event_id=event_id
         )  # fmt: skip
     if event_id:
         store.put_obeyed(event_id + words[0], reply.text)
@@ -107,7 +98,7 @@ def _began(here: Home, store: Store) -> str:
 def told_of(lost: Early) -> str:
     """A sentence about a rating that waited in vain."""
     when = time.strftime("%H:%M", time.localtime(lost.created_at))
-    return f"Your rating of {when} ({lost.said}) came to nothing: {lost.lost}."
+    return f"Your rating of {when} ({lost.summary}) came to nothing: {lost.lost}."
 
 
 def settle(here: Home, store: Store, agent: str, event: Prompt, waiting: list[str]) -> None:
@@ -168,20 +159,22 @@ def _meant(here: Home, store: Store, agent: str, event: Prompt, word: str) -> Me
 
 
 def _newest(
-    store: Store, agent: str, event: Prompt, told: list[Exchange], kept: Kept | None
+    store: Store, agent: str, event: Prompt, exchanges: list[Exchange], prompt: Kept | None
 ) -> tuple[Exchange | None, str]:
     """The exchange that the person saw last, and the name of its prompt. A message that was queued has no event, only an entry."""
-    last = told[-1] if told else None
-    if last is None or not last.ids or (kept and kept.id in last.ids):
-        return last, kept.id if kept else ""
+    last = exchanges[-1] if exchanges else None
+    if last is None or not last.ids or (prompt and prompt.id in last.ids):
+        return last, prompt.id if prompt else ""
     known = store.at_post(of_prompt(agent, event.session, last.ids[-1])) is not None
     behind = (
-        kept is None or any(kept.id in one.ids for one in told) or (last.at and kept.created_at < last.at)
+        prompt is None
+        or any(prompt.id in one.ids for one in exchanges)
+        or (last.at and prompt.created_at < last.at)
     )
     if behind and not known:
         return last, last.ids[-1]
-    mine = next((one for one in told if kept and kept.id in one.ids), None)
-    return mine, kept.id if kept else ""
+    mine = next((one for one in exchanges if prompt and prompt.id in one.ids), None)
+    return mine, prompt.id if prompt else ""
 
 
 def _replied_to(store: Store, agent: str, event: Prompt) -> Meant:
@@ -213,7 +206,7 @@ def _from_record(
     agent: str,
     event: Prompt,
     name: str,
-    kept: Kept | None,
+    prompt: Kept | None,
     exchange: Exchange | None,
 ) -> int | None:
     """The turn of an answer that no event has told of: as far as the agent's own record has it, or our server heard it."""
@@ -223,7 +216,7 @@ def _from_record(
             return record(here, store, agent, answer, exchange)
         except Unusable:
             return None  # nobody knows what it answers
-    response = heard(here, store, event.session, kept)
+    response = overheard(here, store, event.session, prompt)
     if response is None:
         return None
     try:
@@ -232,14 +225,14 @@ def _from_record(
         return None
 
 
-def heard(here: Home, store: Store, session: str, kept: Kept | None) -> str | None:
+def overheard(here: Home, store: Store, session: str, prompt: Kept | None) -> str | None:
     """What our own server heard of the answer to a prompt, before it broke off, if nothing has claimed it."""
-    if kept is None or not kept.parts:
+    if prompt is None or not prompt.parts:
         return None
     for turn in store.turns(limit=RECENT, session=session):
         if any(":prompt:" in place for place in store.posts_of(turn.id)):
             return None
-        if asks(here, turn, kept) and turn.response.strip():
+        if asks(here, turn, prompt) and turn.response.strip():
             return turn.response
     return None
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from clawback import config
-from clawback.capture import ingest, proof, script, spool
+from clawback.capture import ingest, proof, script, spool, stored_text
 from clawback.capture.events import Answer, Failed, Prompt, Reaction, Shown
 from clawback.errors import ClawbackError, StoreBusy
 from clawback.feedback import command
@@ -108,26 +108,26 @@ class Desk:
     def may_rate(self, by: str, direct: bool) -> bool:
         return by in self.owners or (direct and by in self.known)
 
-    async def hear(self, heard: Heard, send: Send) -> None:
+    async def hear(self, message: Heard, send: Send) -> None:
         """Handle a message: execute a command, answer a question, ignore anything else."""
-        words = command.parse(heard.text)
-        if not (words or heard.direct or heard.mentioned) or not heard.text.strip():
+        words = command.parse(message.text)
+        if not (words or message.direct or message.mentioned) or not message.text.strip():
             return
-        if not self.welcomes(heard.by):
+        if not self.welcomes(message.by):
             return
         task = asyncio.current_task()
         assert task
         self.working.add(task)
         try:
             if words:
-                if self.may_rate(heard.by, heard.direct):
+                if self.may_rate(message.by, message.direct):
                     async with self.entry:
-                        said = await asyncio.to_thread(self.obey, heard, words)
+                        said = await asyncio.to_thread(self.obey, message, words)
                     await self._say(send, said)
-            elif heard.direct and heard.text.split()[0].lower() in ("/start", "/help"):
+            elif message.direct and message.text.split()[0].lower() in ("/start", "/help"):
                 await self._say(send, USAGE)
             else:
-                await self._answer(heard, send)
+                await self._answer(message, send)
         except Exception as error:  # the platform's, in posting: whatever it is, the next message is heard
             log.error("%s: a message could not be answered: %s", self.name, type(error).__name__)
         finally:
@@ -157,24 +157,24 @@ class Desk:
 
     # ------------------------------------------------------------------------------------------------ commands
 
-    def obey(self, heard: Heard, words: list[str]) -> str:
+    def obey(self, message: Heard, words: list[str]) -> str:
         """Execute a command and return the reply. Blocking, and quick."""
-        event = Prompt(heard.session, heard.text, heard.id, about=heard.about, by=heard.by)
+        event = Prompt(message.session, message.text, message.id, about=message.about, by=message.by)
         try:
             if spool.waiting(self.home):
                 spool.drain(self.home)
             with ingest.connect(self.home) as store:
                 # A rating twice is one rating; these would do their work twice.
-                if words[0] in ("undo", *command.ADMIN) and not self._first(store, heard):
+                if words[0] in ("undo", *command.ADMIN) and not self._first(store, message):
                     return ""
-                about = heard.about
-                if not about and heard.under:
+                about = message.about
+                if not about and message.under:
                     # Said in a thread: it is about the last answer there, whoever asked for it.
-                    newest = store.newest_prompt(self.name, heard.session)
-                    about = newest.id if newest else heard.under
-                self._settle(store, heard.session, about)
+                    newest = store.newest_prompt(self.name, message.session)
+                    about = newest.id if newest else message.under
+                self._settle(store, message.session, about)
             if words[0] in (*command.ADMIN, *command.COMPARES):
-                return self._order(heard, words[0])
+                return self._order(message, words[0])
             return spool.deliver(self.home, self.name, event._replace(about=about)) or ""
         except StoreBusy as error:
             if words[0] in (*command.ADMIN, *command.COMPARES):
@@ -194,57 +194,57 @@ class Desk:
         )
         return text or ""
 
-    def _first(self, store: Store, heard: Heard) -> bool:
+    def _first(self, store: Store, message: Heard) -> bool:
         """Whether it was not acted on before; from now on it was."""
         with store.together():
             before: list[str] = store.get(f"channel:{self.name}", [])
-            if heard.id in before:
+            if message.id in before:
                 return False
-            store.set(f"channel:{self.name}", [*before, heard.id][-REMEMBERED:])
+            store.set(f"channel:{self.name}", [*before, message.id][-REMEMBERED:])
         return True
 
     # ----------------------------------------------------------------------------------------------- questions
 
-    async def _answer(self, heard: Heard, send: Send) -> None:
-        question = (heard.session, heard.id)
+    async def _answer(self, arrival: Heard, send: Send) -> None:
+        question = (arrival.session, arrival.id)
         try:
             async with self.entry:
                 self.open.add(question)
-                if await self._try(self._begin, heard) is False:
+                if await self._try(self._begin, arrival) is False:
                     return
-            async with self.turns.setdefault(heard.session, asyncio.Lock()):
-                answer = await self._answer_to(heard, send)
+            async with self.turns.setdefault(arrival.session, asyncio.Lock()):
+                answer = await self._answer_to(arrival, send)
         finally:
             self.open.discard(question)
         if answer is None:
             return
         for message in await self._say(send, answer.text):
-            await self._try(spool.deliver, self.home, self.name, Shown(heard.session, heard.id, message))
+            await self._try(spool.deliver, self.home, self.name, Shown(arrival.session, arrival.id, message))
 
-    async def _answer_to(self, heard: Heard, send: Send) -> Answer | None:
+    async def _answer_to(self, message: Heard, send: Send) -> Answer | None:
         """Ask the model and store what it answers. None where it does not: the person is told that, and what it means for their ratings."""
         try:
-            messages = await self._try(self._messages, heard) or [{"role": "user", "content": heard.text}]
-            text, model = await self._ask(heard.session, messages)
+            messages = await self._try(self._messages, message) or [{"role": "user", "content": message.text}]
+            text, model = await self._ask(message.session, messages)
         except BaseException as error:
             # Else what is said next would be kept for an answer that never comes.
             failed = isinstance(error, Unanswered)
-            lost = await self._try(self._give_up, heard, "failed" if failed else STOPPED)
+            lost = await self._try(self._give_up, message, "failed" if failed else STOPPED)
             if not failed:
                 raise
             await self._say(send, " ".join([str(error), *(lost or [])]))
             return None
-        answer = Answer(heard.session, text, heard.id, prompt=heard.text, model=model)
+        answer = Answer(message.session, text, message.id, prompt=message.text, model=model)
         await self._try(spool.deliver, self.home, self.name, answer)
         return answer
 
-    def _begin(self, heard: Heard) -> bool:
-        prompt = Prompt(heard.session, heard.text, heard.id, by=heard.by)
+    def _begin(self, message: Heard) -> bool:
+        prompt = Prompt(message.session, message.text, message.id, by=message.by)
         try:
             with ingest.connect(self.home) as store:
-                if not self._first(store, heard):
+                if not self._first(store, message):
                     return False
-                self._settle(store, heard.session)
+                self._settle(store, message.session)
         except StoreBusy:
             pass  # answered all the same; a question that is told of twice meanwhile is answered twice
         spool.deliver(self.home, self.name, prompt)
@@ -252,7 +252,7 @@ class Desk:
 
     def _settle(self, store: Store, session: str, about: str = "") -> None:
         """Questions that a bot before this one has left behind get no answer: what waits for them is lost, and is told at the next command."""
-        start = ingest.of_prompt(self.name, session, "")
+        start = stored_text.of_prompt(self.name, session, "")
         left = [place[len(start) :] for place in store.waits_at(start)]
         newest = store.newest_prompt(self.name, session)
         left += [name for name in (about, newest.id if newest else "") if name]
@@ -262,23 +262,23 @@ class Desk:
             if waits and (session, name) not in self.open and store.at_post(start + name) is None:
                 ingest.take_into(self.home, store, self.name, Failed(session, name, STOPPED))
 
-    def _give_up(self, heard: Heard, why: str) -> list[str]:
+    def _give_up(self, message: Heard, why: str) -> list[str]:
         """No answer comes to the question. Returns a sentence for each rating that waited for it."""
         from clawback.capture import taps
 
-        failed = Failed(heard.session, heard.id, why)
+        failed = Failed(message.session, message.id, why)
         spool.deliver(self.home, self.name, failed)
         if why == STOPPED:
             return []  # nobody is told now; the next command does it
         with ingest.connect(self.home) as store:
-            place = ingest.of_prompt(self.name, heard.session, heard.id)
+            place = stored_text.of_prompt(self.name, message.session, message.id)
             return [taps.told_of(lost) for lost in store.untold(place)]
 
-    def _messages(self, heard: Heard) -> list[Message]:
+    def _messages(self, message: Heard) -> list[Message]:
         """The conversation so far, as far as it is told again, and the question."""
         with ingest.connect(self.home) as store:
-            last = store.last_turn(session=heard.session)
-            last = last or store.last_turn(session=f"{self.name}:{heard.session}")
+            last = store.last_turn(session=message.session)
+            last = last or store.last_turn(session=f"{self.name}:{message.session}")
         before: list[Message] = []
         if last:
             before = [m for m in last.messages if m.get("role") in ("user", "assistant")]
@@ -289,7 +289,7 @@ class Desk:
             or sum(len(str(m["content"])) for m in before) > HISTORY_CHARACTERS
         ):
             del before[0]
-        return [*before, {"role": "user", "content": heard.text}]
+        return [*before, {"role": "user", "content": message.text}]
 
     async def _ask(self, session: str, messages: list[Message]) -> tuple[str, str]:
         """The answer and the model's name. Raises ``Unanswered``."""

@@ -14,7 +14,7 @@ from mcp_types import ToolAnnotations
 from pydantic import Field
 
 from clawback import config, feedback
-from clawback.capture import ingest
+from clawback.capture import ingest, stored_text
 from clawback.errors import ClawbackError, NotFound, UsageError
 from clawback.feedback import command
 from clawback.feedback.examples import MOST, rated_examples
@@ -64,11 +64,11 @@ def make(home: Home, folder: Path | None = None) -> MCPServer[Any]:
         (tools.rules_examples, READS),
         (tools.propose_rules, WRITES),
     ):
-        server.add_tool(said(tool), annotations=hints)
+        server.add_tool(with_sentences(tool), annotations=hints)
     return server
 
 
-def said(tool: Callable[P, R]) -> Callable[P, R]:
+def with_sentences(tool: Callable[P, R]) -> Callable[P, R]:
     """Our errors are sentences for whoever called; the package would hide them as crashes."""
 
     @wraps(tool)
@@ -102,7 +102,7 @@ class Tools:
         if (value is None) == (score is None):
             raise UsageError("Give either a value (good or bad) or a score from 1 to 10.")
         with ingest.connect(self.home) as store:
-            note = ingest.clean(self.home, note)
+            note = stored_text.clean(self.home, note)
             number = self._named(store, turn)
             if score is not None:
                 given = feedback.score(store, number, score, note=note, source="mcp")
@@ -124,14 +124,14 @@ class Tools:
     ) -> dict[str, Any]:
         """Store what the person found wrong with an answer, in their words."""
         with ingest.connect(self.home) as store:
-            words = ingest.clean(self.home, text)
+            words = stored_text.clean(self.home, text)
             given = feedback.critique(store, self._named(store, turn), words, source="mcp")
             return self._done(store, given.turn_id, "Noted")
 
     def prefer(self, better: int, worse: int, note: Note = "") -> dict[str, Any]:
         """Store that the person likes one turn better than another (their numbers)."""
         with ingest.connect(self.home) as store:
-            note = ingest.clean(self.home, note)
+            note = stored_text.clean(self.home, note)
             feedback.prefer(store, better, worse, note=note, source="mcp")
             return self._done(store, better, f"Noted: {better} is better than {worse}")
 

@@ -77,14 +77,14 @@ def corpus(
         if source == "file":
             if path is None:
                 raise UsageError("Name the file with --input.")
-            made = corpora.made(corpora.of_file(path, licence), limit=limit, hold_out=hold_out)
+            made = corpora.corpus_of(corpora.of_file(path, licence), limit=limit, hold_out=hold_out)
         elif source == "turns":
             with open_store() as store:
-                made = corpora.made(corpora.of_turns(store), limit=limit, hold_out=hold_out)
+                made = corpora.corpus_of(corpora.of_turns(store), limit=limit, hold_out=hold_out)
         else:
             cache = output.with_name(output.name + ".fetched.jsonl")
             found = corpora.Wikipedia(wiki, question=question, pause=pause).prompts(cache, limit, follow)
-            made = corpora.made(found, limit=limit, hold_out=hold_out)
+            made = corpora.corpus_of(found, limit=limit, hold_out=hold_out)
     if not made.prompts:
         raise UsageError("There are no prompts there.")
     corpora.write(made, output)
@@ -163,7 +163,7 @@ def baseline(
     if not model:
         raise UsageError("Name the teacher with --model, or BASELINE_MODEL in .env.")
     job.check_use(here, model, use)
-    asked = [one.prompt for one in corpora.made(corpora.of_file(path), limit=limit or 10**9).prompts]
+    asked = [one.prompt for one in corpora.corpus_of(corpora.of_file(path), limit=limit or 10**9).prompts]
     price = Price(price_sent, price_received)
     with open_store() as store:
         planned = job.plan(store, asked, model, price, max_tokens)
@@ -194,7 +194,7 @@ def baseline(
 
 
 def _backend(
-    here: Home, api: str, model: str, url: str, given: dict[str, str], price: Any, seed: int
+    here: Home, api: str, model: str, url: str, variables: dict[str, str], price: Any, seed: int
 ) -> LLMBackend:
     from clawback.prompts import AnthropicBackend, OpenAIBackend, VersionBackend
 
@@ -204,7 +204,7 @@ def _backend(
         with open_store() as store:
             return VersionBackend(release.load(here, store.live()), seed=seed)
     if api == "anthropic":
-        where = url or given.get("ANTHROPIC_BASE_URL") or "https://api.anthropic.com"
-        return AnthropicBackend(model, given.get("ANTHROPIC_API_KEY", ""), where, price=price)
-    key, own = given.get("OPENAI_API_KEY", ""), given.get("OPENAI_BASE_URL")
+        where = url or variables.get("ANTHROPIC_BASE_URL") or "https://api.anthropic.com"
+        return AnthropicBackend(model, variables.get("ANTHROPIC_API_KEY", ""), where, price=price)
+    key, own = variables.get("OPENAI_API_KEY", ""), variables.get("OPENAI_BASE_URL")
     return OpenAIBackend(model, key, url or own or None, price=price)

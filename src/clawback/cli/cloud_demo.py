@@ -67,25 +67,25 @@ def play(here: CloudDemo, console: Console) -> dict[str, Any]:
 
 
 def _data(
-    here: CloudDemo, before: Any, after: Any, found: Any, more: int, back: Any, began: float
+    here: CloudDemo, first_look: Any, after: Any, search: Any, more: int, back: Any, began: float
 ) -> dict[str, Any]:
     return {
         "taste": here.taste.name,
         "seed": here.seed,
-        "held_out_before": before.satisfaction,
+        "held_out_before": first_look.satisfaction,
         "held_out_after": after.satisfaction,
-        "held_out_answers": len(before.answers),
+        "held_out_answers": len(first_look.answers),
         "ratings": here.given,
         "good": here.good,
         "remarks": here.remarks,
         "asked_for_more": more,
-        "version": found.version.number if found.version else None,
+        "version": search.version.number if search.version else None,
         "answers_by": after.version,
-        "prompt": found.version.prompt if found.version else "",
-        "live": found.live,
-        "gate": found.report.to_dict() if found.report else None,
-        "calls": found.calls,
-        "tokens": found.tokens,
+        "prompt": search.version.prompt if search.version else "",
+        "live": search.live,
+        "gate": search.report.to_dict() if search.report else None,
+        "calls": search.calls,
+        "tokens": search.tokens,
         "rollback": back,
         "seconds": time.monotonic() - began,
     }

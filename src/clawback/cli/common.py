@@ -195,10 +195,10 @@ def version_option(help_: str = "A number, live, or base.") -> Callable[[F], F]:
     )
 
 
-def columns(before: str, *texts: str) -> str:
+def columns(prefix: str, *texts: str) -> str:
     """A line of a list: what is of fixed width, then texts that share what is left of the terminal."""
-    each = max((width() - len(before) - 2 * len(texts)) // len(texts), 8)
-    return before + "".join(f"  {shorten(text, each):<{each}}" for text in texts).rstrip()
+    each = max((width() - len(prefix) - 2 * len(texts)) // len(texts), 8)
+    return prefix + "".join(f"  {shorten(text, each):<{each}}" for text in texts).rstrip()
 
 
 def shorten(text: str, width: int) -> str:

@@ -6,6 +6,7 @@ import click
 
 from clawback.cli.common import current_home, json_option, needs
 from clawback.cli.train import train_here
+from clawback.runs.run_options import RunOptions
 
 
 @click.command()
@@ -27,4 +28,4 @@ def distill(seed: int | None, preset: str | None, as_json: bool) -> int:
     clawback prompts distill --preset careful
     """
     needs("torch")
-    return train_here(current_home(), as_json, preset=preset, seed=seed, fold=True)
+    return train_here(current_home(), as_json, RunOptions(preset=preset, seed=seed, fold=True))

@@ -68,7 +68,7 @@ def serve(port: int, host: str, model: str | None, alpha: int, faults: float, se
     except ImportError as error:
         raise MissingExtra("The trainer needs more parts: pip install 'clawback[serve]'.") from error
     from clawback import config, engine
-    from clawback.hosted.stand_in.learner import Learner
+    from clawback.hosted.stand_in.learner import StandInLearner
 
     here = current_home()
     settings = config.load(here.config).model
@@ -76,7 +76,7 @@ def serve(port: int, host: str, model: str | None, alpha: int, faults: float, se
     listening = _listen(host, port)
     policy = engine.load(base, revision=settings.revision, dtype=settings.dtype, device=settings.torch_device)
     kind = fireworks_app.FireworksService if api == "fireworks" else service.Service
-    state = kind(Learner(policy, alpha=alpha, seed=seed), base, here.root / "hosted")
+    state = kind(StandInLearner(policy, alpha=alpha, seed=seed), base, here.root / "hosted")
     token = secret(here.root / HOSTED_KEY_FILE)
     number = listening.getsockname()[1]
     click.echo(f"{base} can be trained at http://{host}:{number}  (Ctrl-C ends it)")
@@ -84,7 +84,7 @@ def serve(port: int, host: str, model: str | None, alpha: int, faults: float, se
     click.echo(f"Key: {key}")
     some = around.Faults(faults, seed)
     if isinstance(state, fireworks_app.FireworksService):
-        made = fireworks_app.make(fireworks_app.Cloud(state, token), some)
+        made = fireworks_app.make(fireworks_app.FireworksCloud(state, token), some)
     else:
         made = app.make(state, token, some)
     running = uvicorn.Server(

@@ -49,8 +49,8 @@ def inbox(limit: int, rating: bool, pairs: bool, as_json: bool) -> None:
         _list(found, limit, as_json)
 
 
-def _list(found: Inbox, limit: int, as_json: bool) -> None:
-    turns, questions = found.next(limit), len(found.questions())
+def _list(inbox: Inbox, limit: int, as_json: bool) -> None:
+    turns, questions = inbox.next(limit), len(inbox.questions())
     data = [
         {
             "turn": w.turn.id,
@@ -88,7 +88,7 @@ def steps_line(steps: Sequence[Turn]) -> str:
     return f"  ({len(names)} tool call{plural} before it: {shorten(', '.join(names), 55)})\n"
 
 
-def _list_pairs(found: list[Pair], as_json: bool) -> None:
+def _list_pairs(pairs: list[Pair], as_json: bool) -> None:
     data = [
         {
             "first": p.first.id,
@@ -98,39 +98,39 @@ def _list_pairs(found: list[Pair], as_json: bool) -> None:
             "bits": p.bits,
             "why": p.why,
         }
-        for p in found
+        for p in pairs
     ]
     lines = [
         columns(f"{p.first.id:>6} {p.second.id:>6}", p.first.prompt, p.first.response, p.second.response)
-        for p in found
+        for p in pairs
     ]
     hint = ["", "Say which is better with `clawback prefer BETTER WORSE`, or with `--rate`."]
-    emit(data, "\n".join(lines + hint) if found else "No prompt has two answers that nobody rated.", as_json)
+    emit(data, "\n".join(lines + hint) if pairs else "No prompt has two answers that nobody rated.", as_json)
 
 
-def _rate(found: Inbox, limit: int) -> None:
+def _rate(inbox: Inbox, limit: int) -> None:
     """One turn after the other, as in `chat`; each rating is stored at once, and says which is asked about next."""
     from clawback.cli.chat import rate_by_key
 
-    asked, goes_on = _compare(found, limit, gate=True)
+    asked, goes_on = _compare(inbox, limit, gate=True)
     if not goes_on:
         return
     shown: set[int] = set()
     with open_store() as store:
         for place in range(asked + 1, limit + 1):
-            turn = next((w.turn for w in found.next(1, shown)), None)
+            turn = next((w.turn for w in inbox.next(1, shown)), None)
             if turn is None:
                 break
             shown.add(turn.id)
             click.echo(
-                f"\n[{place}/{limit}] {turn.prompt}\n{steps_line(found.steps[turn.id])}\n{turn.response}\n"
+                f"\n[{place}/{limit}] {turn.prompt}\n{steps_line(inbox.steps[turn.id])}\n{turn.response}\n"
             )
             if not rate_by_key(store, turn):
                 return
     click.echo("That was all." if shown or asked else "Nothing is waiting for a rating.")
 
 
-def _compare(found: Inbox, limit: int, gate: bool = False) -> tuple[int, bool]:
+def _compare(inbox: Inbox, limit: int, gate: bool = False) -> tuple[int, bool]:
     """One pair after the other; what is skipped is not shown again. ``gate``: only what the gate asks. How many were shown, and whether to go on."""
     from clawback import feedback
     from clawback.cli.chat import known_key
@@ -139,7 +139,7 @@ def _compare(found: Inbox, limit: int, gate: bool = False) -> tuple[int, bool]:
     shown: set[tuple[int, int]] = set()
     with open_store() as store:
         for place in range(1, limit + 1):
-            there = found.questions() if gate else found.pairs(limit + len(shown))
+            there = inbox.questions() if gate else inbox.pairs(limit + len(shown))
             pair = next((p for p in there if (p.first.id, p.second.id) not in shown), None)
             if pair is None:
                 break

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -14,8 +15,13 @@ from clawback.cli.common import Group, columns, current_home, emit, fold, json_o
 from clawback.progress import describe
 
 if TYPE_CHECKING:
+    from clawback.feedback.due import Failure
+    from clawback.feedback.news import News
+    from clawback.feedback.rating_balance import Balance
     from clawback.paths import Home
-    from clawback.records import Feedback, Turn
+    from clawback.records import Feedback, Run, Turn, Version
+    from clawback.release.following import Standing
+    from clawback.store.posts import Early
 
 
 def when(timestamp: float) -> str:
@@ -32,83 +38,138 @@ def status(as_json: bool) -> None:
     clawback status
     clawback status --json
     """
+    state = _state(current_home())
+    emit(_state_data(state), _state_text(state), as_json)
+    if state.news and not as_json:
+        tell_news()
+
+
+class _State(NamedTuple):
+    """What ``status`` shows."""
+
+    home: Home
+    settings: config.Config
+    live: Version
+    run: Run | None
+    balance: Balance
+    turns: int
+    fresh: int
+    undecided: tuple[int, int] | None
+    """The version that the gate has not decided about, and at how many answers it is judged again."""
+    missing: int
+    """Answers that are still needed for that."""
+    skipped: dict[str, Any] | None
+    early: list[Early]
+    failed: Failure | None
+    published: Sequence[Standing]
+    news: News | None
+    move: str
+    troubles: list[str]
+    """Of the agents' hooks, a sentence each."""
+
+    @property
+    def lost(self) -> list[Early]:
+        return [one for one in self.early if one.lost]
+
+
+def _state(here: Home) -> _State:
     from clawback import feedback
     from clawback.capture import adapter
     from clawback.feedback.due import last_failure, no_gain
     from clawback.feedback.news import news
     from clawback.release import following
 
-    here = current_home()
     settings = config.load(here.config)
     with open_store() as store:
-        live, run, balance = store.live(), store.current_run(), feedback.balance(store)
-        fresh, undecided, skipped = store.count_fresh(), store.waiting(), no_gain(store)
-        missing = max(undecided[1] - store.count_gate_answers(undecided[0]), 1) if undecided else 0
-        turns, early, failed = store.count_turns(), store.early(), last_failure(store)
-        published, brought = following.standings(store, settings), news(store)
-    lost = [one for one in early if one.lost]
-    moving = _move(here)
-    data: dict[str, Any] = {
-        "home": str(here.root),
-        "model": settings.model.base,
-        "live": live.number,
-        "turns": turns,
-        "good": balance.good,
-        "bad": balance.bad,
-        "fresh": fresh,
-        "threshold": settings.training.threshold,
-        "undecided": {"version": undecided[0], "at": undecided[1], "answers": missing} if undecided else None,
-        "nothing_to_gain": skipped["why"] if skipped else "",
+        undecided = store.waiting()
+        return _State(
+            home=here,
+            settings=settings,
+            live=store.live(),
+            run=store.current_run(),
+            balance=feedback.balance(store),
+            turns=store.count_turns(),
+            fresh=store.count_fresh(),
+            undecided=undecided,
+            missing=max(undecided[1] - store.count_gate_answers(undecided[0]), 1) if undecided else 0,
+            skipped=no_gain(store),
+            early=store.early(),
+            failed=last_failure(store),
+            published=following.standings(store, settings),
+            news=news(store),
+            move=_move(here),
+            troubles=list(adapter.troubles(here)),
+        )
+
+
+def _state_data(state: _State) -> dict[str, Any]:
+    undecided, run, news = state.undecided, state.run, state.news
+    version = {"version": undecided[0], "at": undecided[1], "answers": state.missing} if undecided else None
+    return {
+        "home": str(state.home.root),
+        "model": state.settings.model.base,
+        "live": state.live.number,
+        "turns": state.turns,
+        "good": state.balance.good,
+        "bad": state.balance.bad,
+        "fresh": state.fresh,
+        "threshold": state.settings.training.threshold,
+        "undecided": version,
+        "nothing_to_gain": state.skipped["why"] if state.skipped else "",
         "run": asdict(run) | {"status": run.state} if run else None,
-        "failed": failed._asdict() if failed else None,
-        "warning": balance.warning,
-        "waiting": len(early) - len(lost),
-        "lost": [one._asdict() for one in lost],
-        "move": moving,
-        "agents": adapter.troubles(here),
-        "news": brought._asdict() | {"sentence": brought.sentence} if brought else None,
+        "failed": state.failed._asdict() if state.failed else None,
+        "warning": state.balance.warning,
+        "waiting": len(state.early) - len(state.lost),
+        "lost": [one._asdict() for one in state.lost],
+        "move": state.move,
+        "agents": state.troubles,
+        "news": news._asdict() | {"sentence": news.sentence} if news else None,
         "published": [
             {
                 "where": one.target.where,
                 "version": one.version,
-                "current": one.current(live),
+                "current": one.current(state.live),
                 "error": one.error,
             }
-            for one in published
+            for one in state.published
         ],
     }
+
+
+def _state_text(state: _State) -> str:
+    live, base, run = state.live, state.settings.model.base, state.run
     name = "the base model" if live.number == 0 else f"version {live.number}"
+    counted = state.fresh - (state.skipped["fresh"] if state.skipped else 0)
     lines = [
-        f"Live      {name} of {settings.model.base}",
-        f"Turns     {turns} captured",
-        f"Ratings   {balance.good} good, {balance.bad} bad",
-        f"Next run  {next_run(fresh - (skipped['fresh'] if skipped else 0), settings.training.threshold)}",
+        f"Live      {name} of {base}",
+        f"Turns     {state.turns} captured",
+        f"Ratings   {state.balance.good} good, {state.balance.bad} bad",
+        f"Next run  {next_run(counted, state.settings.training.threshold)}",
     ]
-    if data["waiting"]:
-        lines.append(f"Waiting   {data['waiting']} for an answer that is still to come")
-    lines += [f"Lost      {one.said}, {when(one.created_at)}: {one.lost}" for one in lost]
-    if undecided:
+    if waiting := len(state.early) - len(state.lost):
+        lines.append(f"Waiting   {waiting} for an answer that is still to come")
+    lines += [f"Lost      {one.summary}, {when(one.created_at)}: {one.lost}" for one in state.lost]
+    if state.undecided:
         lines.append(
-            f"Undecided version {undecided[0]}: say which of two answers is better, {missing} times or more (`clawback inbox --rate`)"
+            f"Undecided version {state.undecided[0]}: say which of two answers is better, {state.missing} times or more "
+            "(`clawback inbox --rate`)"
         )
-    if skipped:
-        lines.append(f"No run    {skipped['why']} (`clawback train --anyway`)")
+    if state.skipped:
+        lines.append(f"No run    {state.skipped['why']} (`clawback train --anyway`)")
     if run:
         stopped = " (interrupted: `clawback train` goes on with it)" if run.interrupted else ""
         stopped = stopped or (", stops after this step" if run.stop_at else "")
         what = f"Preparing run {run.id}:" if run.status == "preparing" else "Training "
         lines.append(f"{what} {describe(run.progress)}{stopped}")
-    elif failed:
-        lines.append(f"Failed    {when(failed.at)}: {failed.why}")
-    if moving:
-        lines.append(f"Move      {moving}")
-    lines += [f"Published {one.sentence(live)}" for one in published]
-    lines += [balance.warning] if balance.warning else []
-    if settings.model.base == config.EMBEDDED:
+    elif state.failed:
+        lines.append(f"Failed    {when(state.failed.at)}: {state.failed.why}")
+    if state.move:
+        lines.append(f"Move      {state.move}")
+    lines += [f"Published {one.sentence(live)}" for one in state.published]
+    lines += [state.balance.warning] if state.balance.warning else []
+    if base == config.EMBEDDED:
         lines.append(f"Note      {config.DEMONSTRATION}")
-    emit(data, "\n".join([*(fold(line, " " * 10) for line in lines), *map(fold, data["agents"])]), as_json)
-    if brought and not as_json:
-        tell_news()
+    return "\n".join([*(fold(line, " " * 10) for line in lines), *map(fold, state.troubles)])
 
 
 def _move(here: Home) -> str:
@@ -195,35 +256,35 @@ def turns(
     )
 
 
-def marks(said: list[Feedback]) -> str:
+def marks(opinions: list[Feedback]) -> str:
     """The newest opinion on a turn, in a few characters."""
-    for given in reversed(said):
+    for given in reversed(opinions):
         if given.kind == "rating":
             return {1.0: "good", -1.0: "bad"}.get(given.value, f"{given.value:+.1f}")
         return given.kind[:4]
     return ""
 
 
-def as_data(turn: Turn, said: list[Feedback]) -> dict[str, Any]:
+def as_data(turn: Turn, opinions: list[Feedback]) -> dict[str, Any]:
     """What ``--json`` prints of a turn (token ids and log-probs left out)."""
-    data = asdict(turn) | {"prompt": turn.prompt, "feedback": [asdict(f) for f in said]}
+    data = asdict(turn) | {"prompt": turn.prompt, "feedback": [asdict(f) for f in opinions]}
     return {key: value for key, value in data.items() if key not in ("response_ids", "response_logprobs")}
 
 
-def _in_words(said: Feedback) -> str:
+def _in_words(opinion: Feedback) -> str:
     """``rating -1 too long``; where the words are all there is to it, no number."""
-    if said.kind == "preference" and said.other_turn_id is not None:
-        better, worse = said.turn_id, said.other_turn_id
-        if said.value == 0:
-            return f"preference: neither of {better} and {worse} is better {said.text}".rstrip()
-        if said.value < 0:
+    if opinion.kind == "preference" and opinion.other_turn_id is not None:
+        better, worse = opinion.turn_id, opinion.other_turn_id
+        if opinion.value == 0:
+            return f"preference: neither of {better} and {worse} is better {opinion.text}".rstrip()
+        if opinion.value < 0:
             better, worse = worse, better
-        return f"preference: {better} is better than {worse} {said.text}".rstrip()
-    if said.kind == "implicit" and said.other_turn_id is not None:
-        return f"a guess ({said.source}): {said.turn_id} is better than {said.other_turn_id}"
-    if said.kind in ("edit", "critique"):
-        return f"{said.kind}: {said.text}"
-    return f"{said.kind} {said.value:+.2g} {said.text}".rstrip()
+        return f"preference: {better} is better than {worse} {opinion.text}".rstrip()
+    if opinion.kind == "implicit" and opinion.other_turn_id is not None:
+        return f"a guess ({opinion.source}): {opinion.turn_id} is better than {opinion.other_turn_id}"
+    if opinion.kind in ("edit", "critique"):
+        return f"{opinion.kind}: {opinion.text}"
+    return f"{opinion.kind} {opinion.value:+.2g} {opinion.text}".rstrip()
 
 
 @turns.command()

@@ -83,14 +83,14 @@ def forget(
         click.confirm(f"Delete {what} for good?", abort=True, err=True)
     with progress_bar(quiet=as_json) as follow:
         done = forgetting.forget(here, wish, retrain=retrain, seed=seed, on_progress=follow)
-    emit(done.to_dict(), fold(_told(done, retrain)), as_json)
+    emit(done.to_dict(), fold(_summary(done, retrain)), as_json)
     return 1 if done.why else 0
 
 
-def _told(done: object, retrain: bool) -> str:
-    from clawback.jobs.forgetting import Outcome
+def _summary(done: object, retrain: bool) -> str:
+    from clawback.jobs.forgetting import ForgettingOutcome
 
-    assert isinstance(done, Outcome)
+    assert isinstance(done, ForgettingOutcome)
     lines = [done.erased.text()]
     if done.memory is not None:
         lines.append(done.memory.text())
@@ -159,9 +159,9 @@ def prune(
 
     here = current_home()
     settings = config.load(here.config).privacy
-    rules = retention.Rules(days, keep_turns, version, rated, keep_versions, stale)
+    rules = retention.RetentionRules(days, keep_turns, version, rated, keep_versions, stale)
     if rules.empty:
-        rules = retention.Rules(
+        rules = retention.RetentionRules(
             days=settings.keep_days or None, rated=rated, keep_versions=settings.keep_versions or None
         )
     if rules.empty:

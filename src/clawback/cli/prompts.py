@@ -27,7 +27,7 @@ from clawback.cli.prompt_draft import draft
 from clawback.errors import UsageError
 
 if TYPE_CHECKING:
-    from clawback.jobs.prompt_search import Found
+    from clawback.jobs.prompt_search import SearchResult
     from clawback.paths import Home
     from clawback.records import Version
 
@@ -144,35 +144,35 @@ def search(
     except KeyboardInterrupt:
         click.echo("Stopped. What was paid for is kept: the same command continues from there.", err=True)
         return 130
-    emit(found.to_dict(), fold(told(found), "  "), as_json)
+    emit(found.to_dict(), fold(result_text(found), "  "), as_json)
     if found.unseen and found.report and found.report.accepted and sys.stdin.isatty() and not as_json:
         return accept(found.version) if found.version else 0
     return 0
 
 
-def told(found: Found) -> str:
+def result_text(result: SearchResult) -> str:
     """What came of a search, for a person."""
-    spent = f"{found.calls} calls, {found.tokens:,} tokens" + (
-        f", {found.money:.2f} of money" if found.money else ""
+    spent = f"{result.calls} calls, {result.tokens:,} tokens" + (
+        f", {result.money:.2f} of money" if result.money else ""
     )
-    notes = [f"Note: {note}" for note in found.notes]
-    if found.version is None:
-        return "\n".join([f"No prompt was better than the one as it is ({spent}; {found.stopped}).", *notes])
-    number = found.version.number
-    lines = [f"Version {number} ({spent}; {found.stopped})", "", found.version.prompt, ""]
-    lines += [found.report.text(), ""] if found.report else []
+    notes = [f"Note: {note}" for note in result.notes]
+    if result.version is None:
+        return "\n".join([f"No prompt was better than the one as it is ({spent}; {result.stopped}).", *notes])
+    number = result.version.number
+    lines = [f"Version {number} ({spent}; {result.stopped})", "", result.version.prompt, ""]
+    lines += [result.report.text(), ""] if result.report else []
     lines += notes
-    if found.live:
+    if result.live:
         lines.append(f"Version {number} is live. `clawback prompts rollback` goes back.")
-    elif found.version.status == "rejected":
+    elif result.version.status == "rejected":
         lines.append(f"Version {number} was rejected; the prompt stays as it was.")
-    elif found.unseen and found.report and found.report.accepted:
+    elif result.unseen and result.report and result.report.accepted:
         lines.append(
-            f"Version {number} waits for your yes: it has {len(found.unseen)} sentences that you have neither said nor seen:"
+            f"Version {number} waits for your yes: it has {len(result.unseen)} sentences that you have neither said nor seen:"
         )
-        lines += [f"  + {sentence}" for sentence in found.unseen]
+        lines += [f"  + {sentence}" for sentence in result.unseen]
         lines.append(f"`clawback prompts use {number}` accepts them.")
-    elif found.report and found.report.accepted:
+    elif result.report and result.report.accepted:
         lines.append(
             f"Version {number} is on trial (`clawback versions trial`); the prompt stays as it was until it is decided."
         )

@@ -73,14 +73,14 @@ def unvouched(store: Store) -> str:
     )
 
 
-def done(store: Store, given: Feedback, sentence: str, as_json: bool) -> None:
+def done(store: Store, opinion: Feedback, sentence: str, as_json: bool) -> None:
     """Say what was stored, warn when ratings lean one way, and start a run when enough are fresh."""
     from clawback import feedback
 
-    turn = store.turn(given.turn_id)
+    turn = store.turn(opinion.turn_id)
     warning, cut = feedback.balance(store).warning, endings.notice(turn.ending)
     started = start_training_if_due(store)
-    data: dict[str, Any] = asdict(given) | {"warning": warning, "notice": cut, "training_started": started}
+    data: dict[str, Any] = asdict(opinion) | {"warning": warning, "notice": cut, "training_started": started}
     about = f"{sentence} (turn {turn.id}: "
     lines = [f'{about}"{shorten(turn.response, max(width() - len(about) - 3, 20))}")']
     lines += [text for text in (cut, warning) if text]

@@ -172,12 +172,14 @@ def assign(
     load = {name: sum(who == name for who, _ in pairs) for name in people}
     emit(
         {"assigned": [list(p) for p in pairs], "in_common": [[*pair, n] for pair, n in shares.items()]},
-        fold("\n".join(_said(len({turn for _, turn in pairs}), load, shares, dry_run))),
+        fold("\n".join(_assignment_lines(len({turn for _, turn in pairs}), load, shares, dry_run))),
         as_json,
     )
 
 
-def _said(turns: int, load: dict[str, int], shares: dict[tuple[str, str], int], dry_run: bool) -> list[str]:
+def _assignment_lines(
+    turns: int, load: dict[str, int], shares: dict[tuple[str, str], int], dry_run: bool
+) -> list[str]:
     from clawback.feedback.assignment import kappa_error
 
     would = "would go" if dry_run else "go"
@@ -190,12 +192,12 @@ def _said(turns: int, load: dict[str, int], shares: dict[tuple[str, str], int], 
     return lines
 
 
-def _unrated(store: Store, count: int, before: dict[int, list[str]]) -> list[int]:
+def _unrated(store: Store, count: int, assigned: dict[int, list[str]]) -> list[int]:
     """Newest answers that nobody is asked about yet and nobody has rated, oldest of them first."""
     from clawback.jobs.inbox import answers
 
     found = answers(store.turns(limit=count * 4 + 400, rated=False, kind="main"))
-    new = [turn.id for turn, _ in found if turn.id not in before][:count]
+    new = [turn.id for turn, _ in found if turn.id not in assigned][:count]
     if not new:
         raise UsageError("Every unrated answer is assigned already. Name turns with --turn.")
     return new[::-1]
@@ -219,20 +221,20 @@ def _url() -> str:
     return f"http://{'127.0.0.1' if name in ('', '0.0.0.0', '::') else name}:{serve.port}"  # noqa: S104
 
 
-def _table(found: Raters) -> str:
+def _table(raters: Raters) -> str:
     lines = [
         f"{'':<17}{'ratings':>8}{'good':>6}{'κ':>7}{'of':>6}{'drift':>15}{'2σ':>5}{'contra':>8}{'weight':>8}"
     ]
-    for r in found.raters:
+    for r in raters.raters:
         kappa = f"{r.kappa:.2f}" if r.kappa is not None else "–"
         moved = f"{r.drift.tau:+.2f} p={r.drift.p:.2f}"
         lines.append(
             f"{shorten(r.source, 16):<17}{r.count:>8}{r.good:>6.0%}{kappa:>7}{r.common:>6}{moved:>15}"
             f"{len(r.outliers):>5}{len(r.contradictions):>8}{r.weight:>8.2f}"
         )
-    if found.alpha is not None:
-        lines.append(f"Krippendorff's α of all persons: {found.alpha:.2f}")
-    pairs = [(r.source, *pair) for r in found.raters if not r.judge for pair in r.contradictions]
+    if raters.alpha is not None:
+        lines.append(f"Krippendorff's α of all persons: {raters.alpha:.2f}")
+    pairs = [(r.source, *pair) for r in raters.raters if not r.judge for pair in r.contradictions]
     lines += [
         f"{source}: turn {a} was liked and turn {b} was not, and they say the same."
         for source, a, b in pairs[:10]

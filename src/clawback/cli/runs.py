@@ -129,10 +129,11 @@ def resume(run: int | None, background: bool, as_json: bool) -> int:
     """
     from clawback import jobs
     from clawback.cli.train import in_background, train_here
+    from clawback.runs.run_options import RunOptions
 
     here = current_home()
     found = jobs.resumable(here, run)
     number = found.id if found.status == "stopped" else None  # one that died is taken up by itself
     if background:
-        return in_background(here, as_json, resume=number)
-    return train_here(here, as_json, resume=number)
+        return in_background(here, as_json, RunOptions(resume=number))
+    return train_here(here, as_json, RunOptions(resume=number))

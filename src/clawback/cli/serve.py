@@ -87,7 +87,32 @@ def serve(port: int | None, host: str | None, upstream: str | None, people: bool
         )
     if people and settings.upstream:
         raise UsageError("With --people the embedded engine answers: leave --upstream out.")
-    if people and (names := invited(here)):
+    if people:
+        _warn_of_raters(here)
+    listening = listen(settings.host, settings.port)
+    number = listening.getsockname()[1]
+    _announce(here, settings, number, people)
+    server = uvicorn.Server(
+        uvicorn.Config(
+            everyone.Everyone(People(here.root), settings) if people else app.make(here, settings=settings),
+            log_level=log_level,
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=IDLE_SECONDS,
+            timeout_graceful_shutdown=CLOSING_SECONDS,
+            http=protocol.Limited,
+        )
+    )
+    keep_log(here)
+    with announced(here, number), ended_by_signals(server):
+        server.run(sockets=[listening])
+    if not server.started:
+        raise ClawbackError("The server could not start; the lines above say why.")
+
+
+def _warn_of_raters(here: Home) -> None:
+    """Raters of this home are not served with --people."""
+    if names := invited(here):
         click.echo(
             fold(
                 f"With --people the home {here.root} is not served: the tokens of its raters ({', '.join(names)}) open nothing. "
@@ -96,8 +121,10 @@ def serve(port: int | None, host: str | None, upstream: str | None, people: bool
             ),
             err=True,
         )
-    listening = listen(settings.host, settings.port)
-    number = listening.getsockname()[1]
+
+
+def _announce(here: Home, settings: config.Serve, number: int, people: bool) -> None:
+    """Print where the page is, who answers, and whether another server of this home runs."""
     token = "" if people else secret(here.root / "token")
     shown = f"[{settings.host}]" if ":" in settings.host else settings.host
     click.echo(f"Clawback answers on http://{shown}:{number}  (Ctrl-C ends it)")
@@ -127,22 +154,6 @@ def serve(port: int | None, host: str | None, upstream: str | None, people: bool
             ),
             err=True,
         )
-    server = uvicorn.Server(
-        uvicorn.Config(
-            everyone.Everyone(People(here.root), settings) if people else app.make(here, settings=settings),
-            log_level=log_level,
-            access_log=False,
-            server_header=False,
-            timeout_keep_alive=IDLE_SECONDS,
-            timeout_graceful_shutdown=CLOSING_SECONDS,
-            http=protocol.Limited,
-        )
-    )
-    keep_log(here)
-    with announced(here, number), ended_by_signals(server):
-        server.run(sockets=[listening])
-    if not server.started:
-        raise ClawbackError("The server could not start; the lines above say why.")
 
 
 def invited(here: Home) -> list[str]:

@@ -14,7 +14,7 @@ from clawback.paths import tidied, tidy
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from clawback.jobs.setup import Proposal, Seen
+    from clawback.jobs.setup import MachineSeen, Proposal
 
 PRESETS = ["careful", "balanced", "aggressive"]
 T = TypeVar("T")
@@ -121,7 +121,12 @@ def _remove(quiet: bool, agents: list[str], settings: Path | None, as_json: bool
 
 
 def _ask(
-    seen: Seen, proposed: Proposal, model: str | None, preset: str | None, named: bool, service: bool | None
+    seen: MachineSeen,
+    proposed: Proposal,
+    model: str | None,
+    preset: str | None,
+    named: bool,
+    service: bool | None,
 ) -> Proposal:
     """Each proposal is the default of its question; what was given on the command line is not asked again."""
     from dataclasses import replace
@@ -162,15 +167,15 @@ def _until(question: str, default: str, check: Callable[[str], T]) -> T:
             click.echo(fold(str(error), "  "))
 
 
-def _preset(said: str) -> str:
+def _preset(text: str) -> str:
     """Raises ``UsageError``."""
     from clawback.cli.sentences import nearest
 
-    if (chosen := said.strip().lower()) in PRESETS:
+    if (chosen := text.strip().lower()) in PRESETS:
         return chosen
-    meant = nearest(said, PRESETS)
+    meant = nearest(text, PRESETS)
     raise UsageError(
-        f"There is no preset `{said}`; there are {', '.join(PRESETS)}."
+        f"There is no preset `{text}`; there are {', '.join(PRESETS)}."
         + (f" Did you mean `{meant}`?" if meant else "")
     )
 

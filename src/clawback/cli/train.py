@@ -6,7 +6,7 @@ import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -24,8 +24,10 @@ from clawback.cli.progress_bar import progress_bar, waiting
 from clawback.errors import DoesNotFit, NotFound, UsageError
 from clawback.paths import Home
 from clawback.progress import describe, phase_name
+from clawback.runs.run_options import RunOptions
 
 if TYPE_CHECKING:
+    from clawback.jobs.launching import Launch
     from clawback.jobs.training import Outcome
     from clawback.records import Version
 
@@ -115,46 +117,56 @@ def train(
         click.echo(f"clawback: {said}", err=True)
     count = processes or 1
     if accelerate is not None:
-        found = launching.from_accelerate(Path(accelerate))
-        count, shard = processes or found.processes, shard or found.shard
-        for line in found.answers:
-            click.echo(fold(f"{Path(accelerate).name}: {line}", "  ", err=True), err=True)
-        for name, value in found.variables.items():
-            os.environ.setdefault(name, value)
+        layout = _accelerate_layout(Path(accelerate))
+        count, shard = processes or layout.processes, shard or layout.shard
     if (node := machines.node()) > 0:
         first = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
         text = f"This machine ({node + 1} of {machines.nodes()}) computes shares of the run at {first}, once that has begun, and learns nothing of its own. Ctrl-C ends it."
         click.echo(fold(text, err=True), err=True)
         return launching.help_out(count)
-    if background and (count > 1 or machines.nodes() > 1 or shard or ray or draw):
+    cluster = (ray, ray_workers or 0) if ray else None
+    if ray_workers and not ray:
+        raise UsageError("--ray-workers is about a cluster: name it with --ray.")
+    options = RunOptions(
+        algorithm, preset, seed, anyway=anyway, processes=count, shard=shard, ray=cluster, draw=draw
+    )
+    _check_places(options, machines.nodes(), background)
+    if background:
+        jobs.startable(here, algorithm)
+        return in_background(here, as_json, options)
+    return train_here(here, as_json, options)
+
+
+def _accelerate_layout(path: Path) -> Launch:
+    """What a file of accelerate says, with a line for each of its keys; its variables go into the environment."""
+    from clawback.jobs import launching
+
+    layout = launching.from_accelerate(path)
+    for line in layout.answers:
+        click.echo(fold(f"{path.name}: {line}", "  ", err=True), err=True)
+    for name, value in layout.variables.items():
+        os.environ.setdefault(name, value)
+    return layout
+
+
+def _check_places(options: RunOptions, machines: int, background: bool) -> None:
+    """Raises ``UsageError`` where the options about processes and machines contradict each other."""
+    several = options.processes * machines > 1
+    if background and (several or options.shard or options.ray or options.draw):
         raise UsageError(
             "A run in the background has one process: leave --background out, or --processes, --ray and --draw."
         )
-    if draw and ray:
+    if options.draw and options.ray:
         raise UsageError("Fresh answers are drawn by a cluster (--ray) or by a vLLM (--draw), not by both.")
-    if ray_workers and not ray:
-        raise UsageError("--ray-workers is about a cluster: name it with --ray.")
-    if shard and count * machines.nodes() == 1:
+    if options.shard and not several:
         raise UsageError("--shard shares the base out among processes: name how many with --processes.")
-    if background:
-        jobs.startable(here, algorithm)
-        return in_background(here, as_json, algorithm=algorithm, preset=preset, seed=seed, anyway=anyway)
-    how = {
-        "algorithm": algorithm,
-        "preset": preset,
-        "seed": seed,
-        "processes": count,
-        "shard": shard,
-        "anyway": anyway,
-    }
-    return train_here(here, as_json, **how, ray=(ray, ray_workers or 0) if ray else None, draw=draw)
 
 
-def in_background(here: Home, as_json: bool, **how: Any) -> int:
+def in_background(here: Home, as_json: bool, options: RunOptions) -> int:
     """Train in a process of its own, and say which run it is once that has begun. Raises ``ClawbackError`` where it fails before."""
     from clawback import jobs
 
-    process = jobs.start(here, **how)
+    process = jobs.start(here, options)
     if process is None:
         with open_store() as store:
             run = store.current_run()
@@ -181,7 +193,7 @@ def in_background(here: Home, as_json: bool, **how: Any) -> int:
     return 0
 
 
-def train_here(here: Home, as_json: bool, **how: Any) -> int:
+def train_here(here: Home, as_json: bool, options: RunOptions) -> int:
     """Train in this process with a bar, and say what came of it. Ctrl-C leaves a run that can be gone on with."""
     try:
         from clawback.feedback.news import mark_seen
@@ -190,7 +202,7 @@ def train_here(here: Home, as_json: bool, **how: Any) -> int:
             follow({"phase": "preparation"})
             from clawback import jobs
 
-            outcome = jobs.train_once(here, on_progress=follow, **how)
+            outcome = jobs.train_once(here, options, on_progress=follow)
     except KeyboardInterrupt:
         click.echo(interrupted(here), err=True)
         return 130

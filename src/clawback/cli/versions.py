@@ -265,11 +265,11 @@ def compare(
     Console().print(table)
 
 
-def _judged(pair: list[Version], asked: list[list[dict[str, str]]], answers: list[list[str]], as_json: bool) -> None:  # fmt: skip
+def _judged(pair: list[Version], conversations: list[list[dict[str, str]]], answers: list[list[str]], as_json: bool) -> None:  # fmt: skip
     from clawback.cli.progress_bar import progress_bar
     from clawback.jobs import winning
 
-    rows = [(messages[-1]["content"], *both) for messages, *both in zip(asked, *answers, strict=True)]
+    rows = [(messages[-1]["content"], *both) for messages, *both in zip(conversations, *answers, strict=True)]
     numbers = (pair[0].number, pair[1].number)
     with progress_bar(quiet=as_json) as follow:
         found, name, failed = winning.judge(current_home(), numbers, [(p, a, b) for p, a, b in rows], follow)
@@ -282,12 +282,12 @@ def _judged(pair: list[Version], asked: list[list[dict[str, str]]], answers: lis
     emit({"first": numbers[0], "second": numbers[1], "judge": name, "unread": failed} | asdict(found), fold("\n".join(lines)), as_json)  # fmt: skip
 
 
-def answers_of(version: Version, asked: list[list[dict[str, str]]], seed: int) -> list[str]:
+def answers_of(version: Version, conversations: list[list[dict[str, str]]], seed: int) -> list[str]:
     """In a function of its own, so that one model has left the memory before the next comes."""
     from clawback import release
 
     here = current_home()
-    made = release.load(here, version).generate(asked, seed=seed)
+    made = release.load(here, version).generate(conversations, seed=seed)
     return [completion.text for [completion] in made]
 
 

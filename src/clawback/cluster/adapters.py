@@ -47,9 +47,9 @@ def named(weights: Mapping[str, torch.Tensor]) -> str:
     return digest.hexdigest()[:16]
 
 
-def lost(crew: Crew, before: int) -> dict[str, Any] | None:
-    """What is told of workers that have died since there were ``before`` of them; None where none has."""
-    if crew.lost == before:
+def lost(crew: Crew, known: int) -> dict[str, Any] | None:
+    """What is told of workers that have died since there were ``known`` of them; None where none has."""
+    if crew.lost == known:
         return None
-    text = f"{crew.lost - before} of the cluster's workers were lost ({crew.why}); what they had was given to others."
+    text = f"{crew.lost - known} of the cluster's workers were lost ({crew.why}); what they had was given to others."
     return {"phase": "alert", "text": text}

@@ -99,10 +99,10 @@ class RaySampler:
         self.close()
 
     def _hold(
-        self, policy: Policy, prompts: Sequence[Sequence[int]], found: Sequence[tuple[Mapping[str, Any], int]]
+        self, policy: Policy, prompts: Sequence[Sequence[int]], parts: Sequence[tuple[Mapping[str, Any], int]]
     ) -> None:
         """One answer of each worker against the learner's own log-probs. Raises ``TrainingError`` where they are apart."""
-        of = {part["by"]: (begin, part) for part, begin in found if part["by"]}
+        of = {part["by"]: (begin, part) for part, begin in parts if part["by"]}
         for begin, part in of.values():
             ids, logprobs, _ = part["answers"][0][0]
             self.gap = max(self.gap, gap(policy, prompts[begin], ids, logprobs, part["by"]))

@@ -56,32 +56,32 @@ def name(version: int) -> str:
     return "the base model" if version == 0 else f"version {version}"
 
 
-def side_by_side(before: Look, after: Look) -> RenderableType:
+def side_by_side(earlier: Look, later: Look) -> RenderableType:
     """The same prompts, answered by two versions."""
     from rich.table import Table
     from rich.text import Text
 
     table = Table(show_lines=True, expand=True, title="The same prompts, before and after")
     table.add_column("asked", ratio=2)
-    table.add_column(name(before.version), ratio=4)
-    table.add_column(name(after.version), ratio=4)
-    shown = list(zip(before.answers, after.answers, strict=True))[:SHOWN]
+    table.add_column(name(earlier.version), ratio=4)
+    table.add_column(name(later.version), ratio=4)
+    shown = list(zip(earlier.answers, later.answers, strict=True))[:SHOWN]
     for (prompt, old), (_, new) in shown:
         table.add_row(Text(prompt), Text(old), Text(new))
     return table
 
 
-def changes(before: Look, after: Look) -> RenderableType:
+def changes(earlier: Look, later: Look) -> RenderableType:
     """The habits that changed most, as shares of the answers: what a person's own taps did, whatever they were for."""
     from rich.table import Table
     from rich.text import Text
 
-    moved = {axis: after.habits[axis] - share for axis, share in before.habits.items()}
+    moved = {axis: later.habits[axis] - share for axis, share in earlier.habits.items()}
     most = sorted((a for a in moved if abs(moved[a]) >= LEAST_CHANGE), key=lambda a: -abs(moved[a]))
     table = Table.grid(padding=(0, 2))
     for axis in most[:MOST_HABITS]:
         table.add_row(
-            axis, f"{before.habits[axis]:.0%}", "→", bar(after.habits[axis]), f"{after.habits[axis]:.0%}"
+            axis, f"{earlier.habits[axis]:.0%}", "→", bar(later.habits[axis]), f"{later.habits[axis]:.0%}"
         )
     return table if most else Text("No habit changed by more than a tenth of the answers.")
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from clawback.environments import worlds
@@ -16,6 +15,8 @@ from clawback.environments.core import EnvironmentFailure, EnvironmentSet, Solva
 from clawback.environments.play import Player, View
 from clawback.environments.tools import calls
 from clawback.errors import ClawbackError, MissingExtra, NotFound, UsageError
+from clawback.http_client import BadReply, Retry, StatusError, TransportError
+from clawback.models_api import ModelRequest, ModelServer, in_thread
 from clawback.records import Message
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ TRIES = 3
 PATIENCE, POLL = 1.0, 0.001
 _THIS_REQUEST = {400, 413, 422}
 """Answers about one request (too long, not allowed): its task failed, and no other."""
-_AGAIN = {408, 409, 425, 429, 500, 502, 503, 504}
+T = TypeVar("T")
 
 
 class Solution:
@@ -99,59 +100,44 @@ class Server:
     _models: dict[str, str] = field(default_factory=dict)
 
     async def __call__(self, view: View) -> Message:
-        body: dict[str, Any] = {
-            "model": self.model or await self._only_model(),
-            "messages": list(view.messages),
-        }
-        body |= {"tools": list(view.tools)} if view.tools else {}
-        body |= {"temperature": self.temperature} if self.temperature is not None else {}
-        body |= {"max_tokens": self.max_tokens} if self.max_tokens is not None else {}
-        body |= {"seed": worlds.mixed(view.task.id, view.seed, view.turn) >> 1} if self.seeded else {}
-        answer = await self._ask("POST", "/chat/completions", body, f"env:{view.task.id}:{view.seed}")
-        try:
-            message = answer["choices"][0]["message"]
-        except (KeyError, IndexError, TypeError) as error:
-            raise ClawbackError(f"{self.address} sent no answer of the OpenAI kind.") from error
-        kept = {name: message[name] for name in ("content", "tool_calls") if message.get(name)}
-        return {"role": "assistant", "content": "", **kept}
+        request = ModelRequest(
+            self.model or await self._only_model(),
+            view.messages,
+            self.max_tokens,
+            self.temperature,
+            view.tools,
+            worlds.mixed(view.task.id, view.seed, view.turn) >> 1 if self.seeded else None,
+        )
+        # A server that records what it answers keeps the episodes apart by this name.
+        headers = {"x-session-id": f"env:{view.task.id}:{view.seed}"}
+        message = (await self._answered(lambda: self._server().complete_async(request, headers))).message
+        parts = {name: message[name] for name in ("content", "tool_calls") if message.get(name)}
+        return {"role": "assistant", "content": "", **parts}
 
     async def _only_model(self) -> str:
         if "" not in self._models:
-            listed = await self._ask("GET", "/models")
-            self._models[""] = next(
-                (str(model["id"]) for model in listed.get("data", ()) if "id" in model), ""
-            )
+            models = await self._answered(lambda: in_thread(self._server().models))
+            self._models[""] = next(iter(models), "")
         if not self._models[""]:
             raise UsageError(f"{self.address} lists no model: name one with --model.")
         return self._models[""]
 
-    async def _ask(self, method: str, path: str, body: Any = None, session_id: str = "") -> dict[str, Any]:
-        """With a second and third try where that can help. A server that is not there ends it all: no world is to blame."""
-        aiohttp = worlds.needed("aiohttp", "A server as policy", "pip install 'clawback[serve]'")
-        base = self.address.rstrip("/")
-        url = base + ("" if base.endswith("/v1") else "/v1") + path
-        # A Clawback server records what it answers: as side turns these are nobody's conversation to rate or to learn from.
-        headers = {"X-Turn-Type": "side"} | ({"X-Session-Id": session_id} if session_id else {})
-        headers |= {"Authorization": f"Bearer {self.key}"} if self.key else {}
-        said = ""
-        for attempt in range(TRIES):
-            try:
-                async with (
-                    aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=SECONDS)) as session,
-                    session.request(method, url, json=body, headers=headers, allow_redirects=False) as answer,
-                ):
-                    text = await answer.text()
-                    if answer.status == 200:
-                        return dict(json.loads(text))
-                    said = f"answered {answer.status}: {' '.join(text.split())[:300]}"
-                    if answer.status in _THIS_REQUEST:
-                        raise EnvironmentFailure(f"{url} {said}")
-                    if answer.status not in _AGAIN:
-                        break
-            except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-                said = f"cannot be asked: {type(error).__name__}: {error}"
-            await asyncio.sleep(0.5 * 2**attempt)
-        raise ClawbackError(f"{url} {said}.")
+    def _server(self) -> ModelServer:
+        return ModelServer("openai", self.address, self.model, self.key, SECONDS, Retry(TRIES, 0.5))
+
+    async def _answered(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """A refusal of one request fails its task; a server that is not there ends the evaluation, as no world is to blame."""
+        try:
+            return await ask()
+        except StatusError as error:
+            words = f"{error.url} answered {error.status}: {error.words}"
+            if error.status in _THIS_REQUEST:
+                raise EnvironmentFailure(words) from None
+            raise ClawbackError(f"{words}.") from None
+        except TransportError as error:
+            raise ClawbackError(f"{error.url} cannot be asked: {error.reason}.") from None
+        except BadReply:
+            raise ClawbackError(f"{self.address} sent no answer of the OpenAI kind.") from None
 
 
 class Local:

@@ -176,11 +176,11 @@ def _stacked(updates: Sequence[Update], shares: Array) -> Update:
     return Update(a, b, 1.0)
 
 
-def error(made: Update, updates: Sequence[Update], weights: Sequence[float]) -> float:
+def error(update: Update, updates: Sequence[Update], weights: Sequence[float]) -> float:
     """Relative Frobenius distance of ΔW from the weighted mean of the clients' ΔW, over all layers."""
     shares = np.array(weights, dtype=np.float64) / sum(weights)
     true = {n: sum(p * u.product(n) for p, u in zip(shares, updates, strict=True)) for n in updates[0].b}
-    off = sum(float(np.square(made.product(n) - true[n]).sum()) for n in true)
+    off = sum(float(np.square(update.product(n) - true[n]).sum()) for n in true)
     return float(np.sqrt(off / sum(float(np.square(t).sum()) for t in true.values())))
 
 

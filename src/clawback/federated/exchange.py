@@ -58,7 +58,7 @@ class Federation:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class FederationState:
     """What the federation has changed of A and B after ``round`` rounds; empty before the first."""
 
     round: int
@@ -78,9 +78,9 @@ def load_federation(folder: Path) -> Federation:
     return Federation(folder, terms, terms.digest, read_roster(folder, terms))
 
 
-def make_state(terms_digest: str, number: int, arrays: Mapping[str, Array]) -> State:
+def make_state(terms_digest: str, number: int, arrays: Mapping[str, Array]) -> FederationState:
     found = {"terms": terms_digest, "round": number, "arrays": digest_arrays(arrays)}
-    return State(number, arrays, digest(found))
+    return FederationState(number, arrays, digest(found))
 
 
 def factor(number: int) -> str:
@@ -102,7 +102,7 @@ def round_numbers(folder: Path) -> list[int]:
 
 
 def sign_update(
-    federation: Federation, state: State, signer: Signer, arrays: Mapping[str, Array], ratings: int
+    federation: Federation, state: FederationState, signer: Signer, arrays: Mapping[str, Array], ratings: int
 ) -> tuple[str, str]:
     """The statement of an update, as JSON, and its signature. Raises ``UsageError`` where the key is no member's."""
     name = federation.roster.name_of(signer.public)
@@ -117,7 +117,7 @@ def sign_update(
 
 def write_update(
     federation: Federation,
-    state: State,
+    state: FederationState,
     name: str,
     arrays: Mapping[str, Array],
     statement: str,
@@ -129,7 +129,9 @@ def write_update(
     return path
 
 
-def read_update(federation: Federation, state: State, name: str) -> tuple[dict[str, Array], int, str]:
+def read_update(
+    federation: Federation, state: FederationState, name: str
+) -> tuple[dict[str, Array], int, str]:
     """A member's update of the next round: its arrays, how many ratings it comes from, and the arrays' digest.
 
     Raises ``NotFound``, ``UsageError`` that says why it cannot be used.
@@ -141,7 +143,11 @@ def read_update(federation: Federation, state: State, name: str) -> tuple[dict[s
 
 
 def check_update(
-    federation: Federation, state: State, name: str, arrays: Mapping[str, Array], signed: Mapping[str, str]
+    federation: Federation,
+    state: FederationState,
+    name: str,
+    arrays: Mapping[str, Array],
+    signed: Mapping[str, str],
 ) -> int:
     """The number of ratings of a signed update. ``signed``: its ``statement`` and ``signature``. Raises ``UsageError``."""
     origin = Path(f"the statement of {name}")
@@ -181,7 +187,9 @@ def remove_updates(federation: Federation, number: int) -> None:
 # ---------------------------------------------------------------------------------------------------------- combined
 
 
-def write_combined(federation: Federation, state: State, note: Mapping[str, Any], signer: Signer) -> None:
+def write_combined(
+    federation: Federation, state: FederationState, note: Mapping[str, Any], signer: Signer
+) -> None:
     """The state after a round. The signed note comes last: without it there is no round."""
     here = round_folder(federation.folder, state.round)
     write_arrays(here / f"{COMBINED}.safetensors", state.arrays, {})
@@ -211,7 +219,7 @@ def read_note(federation: Federation, number: int) -> dict[str, Any] | None:
     return note if is_signed(public, signature, COMBINED, note) else None
 
 
-def read_state(federation: Federation, note: Mapping[str, Any]) -> State:
+def read_state(federation: Federation, note: Mapping[str, Any]) -> FederationState:
     """The state that a signed note speaks of. Raises ``StoreError`` where its tensors are not there, or are others."""
     number = int(note["round"])
     path = round_folder(federation.folder, number) / f"{COMBINED}.safetensors"
@@ -289,4 +297,4 @@ def read_arrays(path: Path, shapes: Shapes) -> tuple[dict[str, Array], dict[str,
     return {name: value.astype(np.float64) for name, value in arrays.items()}, dict(metadata)
 
 
-__all__ = ["COMBINED", "MEMBERS", "TERMS", "Federation", "State", "load_federation", "make_state"]
+__all__ = ["COMBINED", "MEMBERS", "TERMS", "Federation", "FederationState", "load_federation", "make_state"]

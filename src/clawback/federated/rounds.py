@@ -17,7 +17,7 @@ import numpy as np
 from clawback.errors import ClawbackError, UsageError
 from clawback.federated import exchange, privacy
 from clawback.federated.aggregate import Array, Update, aggregate, followed, step_for
-from clawback.federated.exchange import Federation, State
+from clawback.federated.exchange import Federation, FederationState
 from clawback.federated.identity import Signer
 
 TOLERANCE = 1e-5
@@ -36,7 +36,7 @@ class Combined:
     refused: tuple[str, ...]
 
 
-def latest(federation: Federation) -> State:
+def latest(federation: Federation) -> FederationState:
     """The state after the last round that counts. Raises ``StoreError`` where a file of a round that the founder signed was changed."""
     state = exchange.make_state(federation.digest, 0, {})
     for number in reversed(exchange.round_numbers(federation.folder)):
@@ -49,7 +49,7 @@ def latest(federation: Federation) -> State:
     return state
 
 
-def combine(federation: Federation, state: State, signer: Signer, least: int) -> Combined:
+def combine(federation: Federation, state: FederationState, signer: Signer, least: int) -> Combined:
     """Put the updates of the next round together, and sign the result. An update that cannot be used is left out and named.
 
     Raises ``UsageError`` with fewer than ``least``, and for a member other than the founder with fewer than the quorum.
@@ -83,7 +83,7 @@ def combine(federation: Federation, state: State, signer: Signer, least: int) ->
     return done
 
 
-def countersign(federation: Federation, state: State, signer: Signer) -> None:
+def countersign(federation: Federation, state: FederationState, signer: Signer) -> None:
     """Let the founder vouch for the last round, before the list of members changes: it no longer depends on who signed what."""
     note = exchange.read_note(federation, state.round)
     if note is not None and note["by"] != signer.public:
@@ -101,7 +101,7 @@ class MemberUpdate:
     digest: str
 
 
-def usable(federation: Federation, state: State) -> tuple[list[MemberUpdate], list[str]]:
+def usable(federation: Federation, state: FederationState) -> tuple[list[MemberUpdate], list[str]]:
     """The members' updates of the next round that can be used, and why the others cannot; strangers' files among these."""
     updates, refused = [], []
     for name in sorted(federation.roster.members):
@@ -115,7 +115,7 @@ def usable(federation: Federation, state: State) -> tuple[list[MemberUpdate], li
     return updates, [*refused, *(f"{name}: it is no member's file" for name in others)]
 
 
-def _is_there(federation: Federation, state: State, name: str) -> bool:
+def _is_there(federation: Federation, state: FederationState, name: str) -> bool:
     path = exchange.round_folder(federation.folder, state.round + 1) / f"{name}.safetensors"
     return path.exists() or path.is_symlink()
 
@@ -126,7 +126,7 @@ def _weight(federation: Federation, update: MemberUpdate) -> float:
 
 
 def _combined_change(
-    federation: Federation, state: State, members: Sequence[MemberUpdate]
+    federation: Federation, state: FederationState, members: Sequence[MemberUpdate]
 ) -> tuple[dict[str, Array], float | None]:
     """The change of the round's factor as far as it is followed, and ε so far."""
     terms = federation.terms
@@ -149,14 +149,14 @@ def _combined_change(
     return followed(made.b, terms.step or step_for(len(updates), terms.rule), usual), epsilon
 
 
-def _followed(federation: Federation, state: State, change: Mapping[str, Array]) -> State:
+def _followed(federation: Federation, state: FederationState, change: Mapping[str, Array]) -> FederationState:
     """The state with that change."""
     total = {**state.arrays, **{n: v + state.arrays.get(n, 0.0) for n, v in change.items()}}
     written = {n: v.astype(np.float32).astype(np.float64) for n, v in total.items()}
     return exchange.make_state(federation.digest, state.round + 1, written)
 
 
-def _next(federation: Federation, state: State) -> State | None:
+def _next(federation: Federation, state: FederationState) -> FederationState | None:
     """The state after the next round, if there is one that counts; None otherwise."""
     note = exchange.read_note(federation, state.round + 1)
     if note is None:
@@ -170,7 +170,9 @@ def _next(federation: Federation, state: State) -> State | None:
     return after if _is_repeatable(federation, state, after, note) else None
 
 
-def _is_repeatable(federation: Federation, state: State, after: State, note: Mapping[str, Any]) -> bool:
+def _is_repeatable(
+    federation: Federation, state: FederationState, after: FederationState, note: Mapping[str, Any]
+) -> bool:
     """Whether the updates that a member's note names are enough, are all there, and give that result."""
     named = note.get("updates")
     if federation.terms.noise or not isinstance(named, dict) or len(named) < federation.roster.quorum:
@@ -190,8 +192,8 @@ def _is_repeatable(federation: Federation, state: State, after: State, note: Map
     return _is_close(wanted.arrays, after.arrays)
 
 
-def _is_close(one: Mapping[str, Array], other: Mapping[str, Array]) -> bool:
-    largest = max((float(np.abs(v).max()) for v in one.values()), default=0.0)
-    return set(one) == set(other) and all(
-        np.allclose(one[n], other[n], rtol=TOLERANCE, atol=TOLERANCE * largest) for n in one
+def _is_close(first: Mapping[str, Array], other: Mapping[str, Array]) -> bool:
+    largest = max((float(np.abs(v).max()) for v in first.values()), default=0.0)
+    return set(first) == set(other) and all(
+        np.allclose(first[n], other[n], rtol=TOLERANCE, atol=TOLERANCE * largest) for n in first
     )

@@ -154,18 +154,18 @@ def read_terms(folder: Path) -> Terms:
     return terms_from(found, path)
 
 
-def terms_from(found: Mapping[str, Any], path: Path) -> Terms:
+def terms_from(values: Mapping[str, Any], path: Path) -> Terms:
     """Terms out of a JSON object. Raises ``UsageError``."""
-    if "founder" not in found:
+    if "founder" not in values:
         raise UsageError(_WITHOUT_KEYS.format(path=path))
     known = {one.name for one in fields(Terms)}
-    if strange := sorted(set(found) - known):
+    if strange := sorted(set(values) - known):
         raise UsageError(f"{path} cannot be used: it has a field {strange[0][:80]!r} that is not known here.")
-    shapes = found.get("shapes")
+    shapes = values.get("shapes")
     if not isinstance(shapes, dict) or not all(isinstance(shape, list) for shape in shapes.values()):
         raise UsageError(f"{path} cannot be used: its shapes are no lists of numbers.")
     try:
-        return Terms(**{**found, "shapes": {name: tuple(shape) for name, shape in shapes.items()}})
+        return Terms(**{**values, "shapes": {name: tuple(shape) for name, shape in shapes.items()}})
     except (TypeError, UsageError) as error:
         raise UsageError(f"{path} cannot be used: {error}") from error
 

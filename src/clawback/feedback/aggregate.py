@@ -65,7 +65,7 @@ SESSION_TURNS = 1000
 
 def reward(
     turn_id: int,
-    said: Sequence[Feedback],
+    opinions: Sequence[Feedback],
     judges: Mapping[str, Reliability] | None = None,
     raters: Mapping[str, float] | None = None,
     middles: Middles | None = None,
@@ -76,7 +76,7 @@ def reward(
     ``raters``: person → weight, in [0, 1]; one that is not named has 1.
     ``middles``: what is usual for each person (``store.middles()``); without it scores count from the middle of their scale.
     """
-    kept = [f for f in standing(centred(said, middles or {})) if f.kind in WEIGHTS and not is_tie(f)]
+    kept = [f for f in standing(centred(opinions, middles or {})) if f.kind in WEIGHTS and not is_tie(f)]
     if any(f.kind not in UNSAID for f in kept):
         kept = [f for f in kept if f.kind != "implicit"]
     parts = tuple(
@@ -97,16 +97,16 @@ def _mean(parts: Sequence[Part]) -> float:
     return sum(p.value * p.weight for p in parts) / max(sum(p.weight for p in parts), least)
 
 
-def _weight(given: Feedback, judges: Mapping[str, Reliability], raters: Mapping[str, float]) -> float:
-    if given.kind == "judge" and given.source in judges:
-        return judges[given.source].weight
-    return WEIGHTS[given.kind] * (raters.get(given.author, 1.0) if given.kind in PERSONAL else 1.0)
+def _weight(opinion: Feedback, judges: Mapping[str, Reliability], raters: Mapping[str, float]) -> float:
+    if opinion.kind == "judge" and opinion.source in judges:
+        return judges[opinion.source].weight
+    return WEIGHTS[opinion.kind] * (raters.get(opinion.author, 1.0) if opinion.kind in PERSONAL else 1.0)
 
 
-def _value(turn_id: int, given: Feedback) -> float:
-    if given.kind == "preference" or (given.kind == "implicit" and given.other_turn_id is not None):
-        return PREFERENCE if given.turn_id == turn_id else -PREFERENCE
-    return EDITED_AWAY if given.kind == "edit" else given.value
+def _value(turn_id: int, opinion: Feedback) -> float:
+    if opinion.kind == "preference" or (opinion.kind == "implicit" and opinion.other_turn_id is not None):
+        return PREFERENCE if opinion.turn_id == turn_id else -PREFERENCE
+    return EDITED_AWAY if opinion.kind == "edit" else opinion.value
 
 
 def samples(
@@ -174,10 +174,10 @@ def evidence(samples: Iterable[Sample]) -> list[Sample]:
     return made
 
 
-def judges(store: Store, said: Iterable[Feedback] | None = None) -> dict[str, Reliability]:
-    """Judge (its ``source``) → how it stands beside the person. ``said``: only where one of these is a judge's, else ``{}``
+def judges(store: Store, opinions: Iterable[Feedback] | None = None) -> dict[str, Reliability]:
+    """Judge (its ``source``) → how it stands beside the person. ``opinions``: only where one of these is a judge's, else ``{}``
     at no cost."""
-    if said is not None and not any(f.kind == "judge" for f in said):
+    if opinions is not None and not any(f.kind == "judge" for f in opinions):
         return {}
     return _reliability(_by_turn(centred(_lately(store))))
 
@@ -195,9 +195,9 @@ def _lately(store: Store) -> list[Feedback]:
     return sorted([*votes, *said], key=lambda f: f.id)
 
 
-def _by_turn(said: Iterable[Feedback]) -> dict[int, list[Feedback]]:
+def _by_turn(opinions: Iterable[Feedback]) -> dict[int, list[Feedback]]:
     by_turn: dict[int, list[Feedback]] = {}
-    for given in said:
+    for given in opinions:
         for turn_id in (given.turn_id, given.other_turn_id):
             if turn_id is not None:
                 by_turn.setdefault(turn_id, []).append(given)
@@ -212,25 +212,25 @@ def _reliability(by_turn: Mapping[int, list[Feedback]]) -> dict[str, Reliability
     return reliability(own, votes)
 
 
-def hints(said: Sequence[Feedback]) -> tuple[str, ...]:
+def hints(opinions: Sequence[Feedback]) -> tuple[str, ...]:
     """What would have made the response better, in words: the person's critiques, what judges read out of what came back,
     and the newest edit."""
     from clawback.feedback.hints import hints_of
 
-    edits = [f.text.strip() for f in sorted(said, key=lambda f: f.moment) if f.kind == "edit"]
-    return (*hints_of(said), *(f"{BETTER}\n{text}" for text in edits[-1:]))
+    edits = [f.text.strip() for f in sorted(opinions, key=lambda f: f.moment) if f.kind == "edit"]
+    return (*hints_of(opinions), *(f"{BETTER}\n{text}" for text in edits[-1:]))
 
 
 def _samples_of(
     turn: Turn,
-    said: list[Feedback],
+    opinions: list[Feedback],
     judges: Mapping[str, Reliability],
     raters: Mapping[str, float],
     words: bool,
 ) -> list[Sample]:
-    value, parts = reward(turn.id, said, judges, raters)
-    read = hints(said)
-    foreign = tuple(h for h in read if h not in hints([f for f in said if in_own_words(f)]))
+    value, parts = reward(turn.id, opinions, judges, raters)
+    read = hints(opinions)
+    foreign = tuple(h for h in read if h not in hints([f for f in opinions if in_own_words(f)]))
     made = []
     if (parts or (words and read)) and turn.ending not in UNLEARNED:
         made.append(
@@ -250,7 +250,7 @@ def _samples_of(
                 has_calls=bool(turn.calls),
             )
         )
-    edits = [f for f in said if f.kind == "edit"]
+    edits = [f for f in opinions if f.kind == "edit"]
     if edits:
         last = max(edits, key=lambda f: f.moment)
         part = Part(last.id, "edit", EDITED_TO, 1.0)
@@ -259,11 +259,13 @@ def _samples_of(
     return made
 
 
-def _credited(store: Store, made: list[Sample], credit: float, min_turns: int, until: float) -> list[Sample]:
+def _credited(
+    store: Store, samples: list[Sample], credit: float, min_turns: int, until: float
+) -> list[Sample]:
     """Samples of unrated turns that led to rated ones."""
     own: dict[int, Sample] = {}
     seen = bases.as_seen_now(store)
-    for sample in made:
+    for sample in samples:
         own.setdefault(sample.turn_id, sample)  # the turn itself, not what an edit made of it
     sessions = dict.fromkeys(store.turn(turn_id).session for turn_id in own)
     found = []

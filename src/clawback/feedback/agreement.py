@@ -21,25 +21,25 @@ NEARLY = 0.9
 
 
 def cohen_kappa(
-    ours: Sequence[float], theirs: Sequence[float], weights: Literal["linear", "quadratic"] | None = None
+    first: Sequence[float], second: Sequence[float], weights: Literal["linear", "quadratic"] | None = None
 ) -> float | None:
     """Agreement of two raters on the same things beyond what their own habits would give; 1 is full, 0 is chance.
 
     Weights grow with the distance between two categories in their order, |i − j| or its square. None where it is not
     defined: nothing in common, or both only ever used one and the same category.
     """
-    if len(ours) != len(theirs):
+    if len(first) != len(second):
         raise ValueError("both raters must have rated the same things")
-    labels = sorted({*ours, *theirs})
+    labels = sorted({*first, *second})
     place = {label: i for i, label in enumerate(labels)}
-    seen = Counter((place[a], place[b]) for a, b in zip(ours, theirs, strict=True))
-    rows, columns = Counter(place[a] for a in ours), Counter(place[b] for b in theirs)
+    seen = Counter((place[a], place[b]) for a, b in zip(first, second, strict=True))
+    rows, columns = Counter(place[a] for a in first), Counter(place[b] for b in second)
 
     def cost(i: int, j: int) -> float:
         return float(i != j) if weights is None else abs(i - j) ** (1 if weights == "linear" else 2)
 
     observed = sum(n * cost(i, j) for (i, j), n in seen.items())
-    expected = sum(rows[i] * columns[j] * cost(i, j) for i in rows for j in columns) / max(len(ours), 1)
+    expected = sum(rows[i] * columns[j] * cost(i, j) for i in rows for j in columns) / max(len(first), 1)
     return 1 - observed / expected if expected else None
 
 

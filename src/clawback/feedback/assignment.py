@@ -23,7 +23,7 @@ def plan(
     raters: Sequence[str],
     overlap: int,
     shared: float = 1.0,
-    before: Mapping[int, Collection[str]] | None = None,
+    assigned: Mapping[int, Collection[str]] | None = None,
 ) -> list[tuple[str, int]]:
     """(rater, turn) to be added.
 
@@ -41,7 +41,7 @@ def plan(
         )
     if not 0 <= shared <= 1:
         raise UsageError("The share of turns that several rate is from 0 to 1.")
-    has = {turn: set(of) for turn, of in (before or {}).items()}
+    has = {turn: set(of) for turn, of in (assigned or {}).items()}
     load = Counter(name for of in has.values() for name in of)
     common = Counter(pair for of in has.values() for pair in combinations(sorted(of), 2))
     made = []

@@ -28,17 +28,17 @@ def of_terminal(environment: Mapping[str, str]) -> str:
     return "agent" if any(environment.get(name) for name in AGENT_SHELLS) else "cli"
 
 
-def in_own_words(given: Feedback) -> bool:
+def in_own_words(opinion: Feedback) -> bool:
     """Whether the owner wrote the text of this feedback, by all that is known of where it came from."""
-    channel, named, _ = given.source.partition(":")
-    return given.author == OWNER and channel in (SHARED_CHANNELS if named else OWNER_CHANNELS)
+    channel, named, _ = opinion.source.partition(":")
+    return opinion.author == OWNER and channel in (SHARED_CHANNELS if named else OWNER_CHANNELS)
 
 
-def shown(given: Feedback) -> str:
+def shown(opinion: Feedback) -> str:
     """Whose words they are, for people to read: ``rater:anna``, ``an imported file``, ``the owner``."""
-    if in_own_words(given):
+    if in_own_words(opinion):
         return "the owner"
-    if given.author != OWNER:
-        return given.author
+    if opinion.author != OWNER:
+        return opinion.author
     named = {"import": "an imported file", "mcp": "an MCP client's model", "agent": "an agent"}
-    return named.get(given.source, f"`{given.source}`, where not only you write")
+    return named.get(opinion.source, f"`{opinion.source}`, where not only you write")

@@ -60,7 +60,7 @@ def _rate(agreed: int, common: int) -> float:
 PRIOR_WEIGHT = Reliability("", 0, (0, 0), (0, 0)).weight
 
 
-def reliability(own: Mapping[int, float], votes: Iterable[Feedback]) -> dict[str, Reliability]:
+def reliability(ratings: Mapping[int, float], votes: Iterable[Feedback]) -> dict[str, Reliability]:
     """Source → how it stands beside the person.
 
     Args:
@@ -73,7 +73,7 @@ def reliability(own: Mapping[int, float], votes: Iterable[Feedback]) -> dict[str
             continue
         row = counts.setdefault(vote.source, [0, 0, 0, 0, 0])  # votes, agreed₊, n₊, agreed₋, n₋
         row[0] += 1
-        said = own.get(vote.turn_id, 0.0)
+        said = ratings.get(vote.turn_id, 0.0)
         if sign(said):
             at = 1 if said > 0 else 3
             row[at] += (vote.value > 0) == (said > 0)
@@ -95,9 +95,11 @@ def agreed(feedback: Iterable[Feedback]) -> dict[str, float]:
     return {person: value / most for person, value in weights.items()} if most else {}
 
 
-def kappa_with(own: Mapping[int, float], others: Sequence[Mapping[int, float]]) -> tuple[float | None, int]:
+def kappa_with(
+    values: Mapping[int, float], others: Sequence[Mapping[int, float]]
+) -> tuple[float | None, int]:
     """Linear-weighted κ of likes and dislikes (turn → value) with those of all others, and how many pairs that were. None: not defined."""
-    pairs = [(value, of[turn]) for turn, value in own.items() for of in others if turn in of]
+    pairs = [(value, of[turn]) for turn, value in values.items() for of in others if turn in of]
     return cohen_kappa([sign(a) for a, _ in pairs], [sign(b) for _, b in pairs], "linear"), len(pairs)
 
 

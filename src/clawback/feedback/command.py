@@ -35,35 +35,35 @@ class Reply:
     rated: bool = False
 
 
-def parse(said: str) -> list[str] | None:
+def parse(text: str) -> list[str] | None:
     """``/rl good short and right`` → ``["good", "short and right"]``; None when it is no command of ours."""
-    words = said.strip().split(maxsplit=2)
+    words = text.strip().split(maxsplit=2)
     if not words:
         return None
     first = words[0].lower()
     if first.startswith("rl:") and len(first) > 3:  # `rl:good`
-        words = ["rl:", *said.strip()[3:].split(maxsplit=1)]
+        words = ["rl:", *text.strip()[3:].split(maxsplit=1)]
     elif first not in STARTS:
         return None
     return [words[1].lower().rstrip(_ENDS) or words[1], *words[2:]] if len(words) > 1 else ["status"]
 
 
 def run(
-    store: Store, words: list[str], turn: int | None, *, place: str = "", source: str, event_id: str = ""
+    store: Store, words: list[str], turn: int | None, *, post: str = "", source: str, event_id: str = ""
 ) -> Reply:
     """Execute a command about a turn and describe the result in one sentence. Raises nothing, whatever a person types.
 
     Args:
         words: from ``parse``; the text in them is stored as it is, so remove secrets before.
-        turn: None if its answer has not arrived yet. With a ``place`` the feedback waits for it.
+        turn: None if its answer has not arrived yet. With a ``post`` the feedback waits for it.
     """
     try:
-        return _run(store, words, turn, place, source, event_id)
+        return _run(store, words, turn, post, source, event_id)
     except ClawbackError as error:
         return Reply(str(error))
 
 
-def _run(store: Store, words: list[str], turn: int | None, place: str, source: str, event_id: str) -> Reply:
+def _run(store: Store, words: list[str], turn: int | None, post: str, source: str, event_id: str) -> Reply:
     from clawback.feedback.give import undo
     from clawback.feedback.rating_balance import balance
 
@@ -76,7 +76,7 @@ def _run(store: Store, words: list[str], turn: int | None, place: str, source: s
         return Reply({"rules": rules, "learn": learn, "keep": keep}[what](store))
     if what == "undo":
         person = store.person_behind(source)
-        if turn is None and place and store.undo_early(place, person):
+        if turn is None and post and store.undo_early(post, person):
             return Reply("Taken back.")
         taken = undo(store, turn, person=person) if turn is not None else None
         return Reply(
@@ -85,9 +85,9 @@ def _run(store: Store, words: list[str], turn: int | None, place: str, source: s
     given, sentence = understood(what, rest)
     given = replace(given, source=source, event_id=event_id)
     if turn is None:
-        if not place:
+        if not post:
             return Reply("There is nothing to rate in this conversation yet.")
-        store.put_early(place, given)
+        store.put_early(post, given)
         return Reply(f"{sentence}, for the answer that is still to come.")
     store.add_feedback(replace(given, turn_id=turn))
     cut = notice(store.turn(turn).ending)

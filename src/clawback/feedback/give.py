@@ -47,11 +47,6 @@ def scored(number: float, scale: str = TEN) -> Feedback:
     return Feedback(0, "rating", value_of(number, scale), score=float(number), scale=scale)
 
 
-def of_ten(number: float) -> float:
-    """1 (awful, -1) to 10 (perfect, +1), evenly spaced; 5 and 6 are near zero."""
-    return value_of(number, TEN)
-
-
 def prefer(
     store: Store, better: int, worse: int, *, note: str = "", source: str = "cli", event_id: str = ""
 ) -> Feedback:

@@ -41,9 +41,9 @@ class Found:
         return asdict(self)
 
 
-def hints_of(said: Sequence[Feedback]) -> tuple[str, ...]:
+def hints_of(opinions: Sequence[Feedback]) -> tuple[str, ...]:
     """The hints among what was said of a turn: the person's own critiques, newest first, then candidates, longest first."""
-    standing = [f for f in said if f.kind == "critique" and f.undone_at is None and f.text.strip()]
+    standing = [f for f in opinions if f.kind == "critique" and f.undone_at is None and f.text.strip()]
     own = [f for f in standing if not f.source.startswith(PREFIX)]
     read = [f for f in standing if f.source.startswith(PREFIX)]
     ordered = sorted(own, key=lambda f: f.moment, reverse=True) + sorted(
@@ -120,7 +120,7 @@ def extract(
     return Found(source, ended.done, hinted, made, len(ended.failed), ended.stopped)
 
 
-def wanted_instead(turn: Turn, said: Sequence[Feedback]) -> str:
+def wanted_instead(turn: Turn, opinions: Sequence[Feedback]) -> str:
     """The newest correction of this turn, or ""."""
-    edits = [f for f in said if f.kind == "edit" and f.turn_id == turn.id]
+    edits = [f for f in opinions if f.kind == "edit" and f.turn_id == turn.id]
     return max(edits, key=lambda f: f.id).text if edits else ""

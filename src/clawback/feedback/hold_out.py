@@ -41,33 +41,33 @@ def keeps(key: str, share: float) -> bool:
 
 
 def split(
-    samples: Sequence[Sample], held_out: float, before: Mapping[int, str] | None = None
+    samples: Sequence[Sample], held_out: float, splits: Mapping[int, str] | None = None
 ) -> tuple[list[Sample], list[Sample]]:
     """``(train, held)``: those of about a share ``held_out`` of the prompts are held back; see ``kept_out``."""
-    kept = kept_out(samples, held_out, before)
+    kept = kept_out(samples, held_out, splits)
     return [s for s in samples if s.turn_id not in kept], [s for s in samples if s.turn_id in kept]
 
 
-def kept_out(samples: Sequence[Sample], held_out: float, before: Mapping[int, str] | None = None) -> set[int]:
+def kept_out(samples: Sequence[Sample], held_out: float, splits: Mapping[int, str] | None = None) -> set[int]:
     """The turns that are kept for the gate.
 
     A turn's prompt alone decides (``keeps``); where it asks nothing in words, its number does (``chosen``). So all that learns leaves out
-    the same turns, whenever it asks and whatever else is rated by then. ``before`` says where turns were in earlier runs
+    the same turns, whenever it asks and whatever else is rated by then. ``splits`` says where turns were in earlier runs
     (``Store.splits()``) and outweighs that: a turn that was held back once is never trained on later, nor the other way round.
 
     Turns that ask the same stay together, and so do turns that a preference compares, for what it says of one it says of the other. Such
     a group is kept if any of its prompts is; where one of its turns was trained on before, the others are not kept any more.
     Turns that judges alone have spoken about are no evidence: they are kept back only if their prompt is.
     """
-    before = before or {}
+    splits = splits or {}
     rated = {sample.turn_id for sample in evidence(samples)}
     groups: dict[int, list[int]] = {}
     for turn, first in _linked(samples).items():
         groups.setdefault(first, []).append(turn)
     keys = {sample.turn_id: prompt_key(sample.messages) for sample in samples}
-    kept = {turn for turn, where in before.items() if where == "held_out"}
+    kept = {turn for turn, where in splits.items() if where == "held_out"}
     for turns in groups.values():
-        known = {before[turn] for turn in turns if turn in before}
+        known = {splits[turn] for turn in turns if turn in splits}
         asked = [keys[turn] for turn in turns if keys[turn]]
         if known:
             held = "train" not in known
@@ -76,7 +76,7 @@ def kept_out(samples: Sequence[Sample], held_out: float, before: Mapping[int, st
         else:
             held = chosen(min(turns), held_out)
         if held:
-            kept.update(turn for turn in turns if turn not in before and (turn in rated or keys[turn]))
+            kept.update(turn for turn in turns if turn not in splits and (turn in rated or keys[turn]))
     return kept
 
 

@@ -39,9 +39,9 @@ def notice(store: Store, turn_id: int, came: Sequence[Message]) -> Feedback | No
     )
 
 
-def asked_again(before: str, now: str) -> bool:
+def asked_again(earlier: str, now: str) -> bool:
     """Is it the same question, with a word more or less? ("How do I boil rice" is not "how do I boil eggs".)"""
-    first, second = re.findall(r"\w+", before.lower()), re.findall(r"\w+", now.lower())
+    first, second = re.findall(r"\w+", earlier.lower()), re.findall(r"\w+", now.lower())
     if min(len(first), len(second)) < FEWEST or max(len(first), len(second)) > MOST:
         return False
     import difflib

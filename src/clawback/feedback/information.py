@@ -131,9 +131,9 @@ def _normal(x: Floats) -> Floats:
     return np.asarray(np.vectorize(lambda z: 0.5 * math.erfc(-z / math.sqrt(2)), otypes=[float])(x))
 
 
-def _unit(place: int, size: int) -> Floats:
+def _unit(index: int, size: int) -> Floats:
     import numpy as np
 
     made = np.zeros(size)
-    made[place] = 1.0
+    made[index] = 1.0
     return made

@@ -35,13 +35,13 @@ def standing(feedback: Iterable[Feedback]) -> list[Feedback]:
     return sorted(newest.values(), key=lambda f: f.moment)
 
 
-def _subject(given: Feedback) -> tuple[object, ...]:
+def _subject(opinion: Feedback) -> tuple[object, ...]:
     """What a later word of the same person replaces."""
-    if given.kind in ("rating", "edit"):
-        return given.kind, given.turn_id, given.author
-    if given.kind == "preference":
-        return given.kind, frozenset((given.turn_id, given.other_turn_id)), given.author
-    return given.kind, given.turn_id, given.author, given.id, id(given)
+    if opinion.kind in ("rating", "edit"):
+        return opinion.kind, opinion.turn_id, opinion.author
+    if opinion.kind == "preference":
+        return opinion.kind, frozenset((opinion.turn_id, opinion.other_turn_id)), opinion.author
+    return opinion.kind, opinion.turn_id, opinion.author, opinion.id, id(opinion)
 
 
 def ratings(feedback: Iterable[Feedback], middles: Middles | None = None) -> list[Feedback]:

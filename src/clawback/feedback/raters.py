@@ -99,15 +99,15 @@ def disagreements(store: Store, weights: Mapping[str, float], most: int = 50) ->
 def _rater(
     store: Store,
     who: tuple[bool, str],
-    given: list[Feedback],
+    opinions: list[Feedback],
     values: dict[tuple[bool, str], dict[int, float]],
     weights: dict[str, float],
 ) -> Rater:
     judge, source = who
-    newest = sorted(given, key=lambda f: (f.created_at, f.id))[-NEWEST:]
+    newest = sorted(opinions, key=lambda f: (f.created_at, f.id))[-NEWEST:]
     # Judges are compared with people; people with each other, judges aside.
     others = [of for other, of in values.items() if other != who and not other[0]]
-    shared = [f for f in given if any(f.turn_id in of for of in others)]
+    shared = [f for f in opinions if any(f.turn_id in of for of in others)]
     expected = [_mean([of[f.turn_id] for of in others if f.turn_id in of]) for f in shared]
     kappa, common = kappa_with(values[who], others)
     odd = agreement.outliers([f.value for f in shared], expected)
@@ -116,8 +116,8 @@ def _rater(
     return Rater(
         source=source,
         judge=judge,
-        count=len(given),
-        good=sum(f.value > 0 for f in given) / len(given),
+        count=len(opinions),
+        good=sum(f.value > 0 for f in opinions) / len(opinions),
         kappa=kappa,
         common=common,
         outliers=tuple(shared[i].turn_id for i in odd),

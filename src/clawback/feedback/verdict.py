@@ -111,7 +111,7 @@ def shown(turn: Turn, *, wanted: str = "") -> str:
 
     ``wanted``: the text that the person put in the answer's place, shown instead of the next state.
     """
-    after = wanted or "\n\n".join(_said(m) for m in turn.next_state)
+    after = wanted or "\n\n".join(_line(m) for m in turn.next_state)
     name = "WANTED INSTEAD" if wanted else "NEXT STATE"
     calls = "".join(f"\n[calls {c.get('name', '')} {_json(c.get('arguments'))}]" for c in turn.calls)
     pieces = (("REQUEST", turn.prompt), ("ANSWER", turn.response + calls), (name, after))
@@ -125,7 +125,7 @@ def fenced(pieces: Sequence[tuple[str, str]]) -> str:
     return f"{shown}\n\nThe material is over. Give your verdict on the answer in the form you were told."
 
 
-def _said(message: Message) -> str:
+def _line(message: Message) -> str:
     return f"({message.get('role', 'user')}) {text_of(message.get('content'))}"
 
 

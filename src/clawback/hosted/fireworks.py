@@ -188,23 +188,23 @@ class FireworksTrainer(TinkerTrainer):
             )
 
 
-def _datum(one: Datum) -> dict[str, Any]:
+def _datum(datum: Datum) -> dict[str, Any]:
     inputs = {
         name: {
             "data": [int(v) for v in values] if name in WHOLE else list(values),
             "dtype": "int64" if name in WHOLE else "float32",
             "shape": [len(values)],
         }
-        for name, values in one.inputs.items()
+        for name, values in datum.inputs.items()
     }
-    chunks = [{"type": "encoded_text", "tokens": list(one.tokens)}]
+    chunks = [{"type": "encoded_text", "tokens": list(datum.tokens)}]
     return {"model_input": {"chunks": chunks}, "loss_fn_inputs": inputs}
 
 
-def _sequences(said: Mapping[str, Any], count: int) -> list[SampledSequence]:
+def _sequences(reply: Mapping[str, Any], count: int) -> list[SampledSequence]:
     try:
         made = []
-        for choice in said["choices"]:
+        for choice in reply["choices"]:
             tokens = tuple(int(token) for token in choice["raw_output"]["completion_token_ids"])
             logprobs = tuple(float(one["logprob"]) for one in choice["logprobs"]["content"])
             if not tokens or len(tokens) != len(logprobs):

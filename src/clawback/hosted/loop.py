@@ -60,7 +60,7 @@ class Where:
         return self.cap.prices
 
 
-class Loop:
+class HostedLoop:
     """The steps of one run."""
 
     def __init__(

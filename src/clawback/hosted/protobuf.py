@@ -77,24 +77,24 @@ def fields(raw: bytes) -> dict[int, list[Any]]:
     return found
 
 
-def _read_varint(raw: bytes, place: int) -> tuple[int, int]:
+def _read_varint(raw: bytes, index: int) -> tuple[int, int]:
     value = shift = 0
-    while place < len(raw) and shift < 64:
-        byte = raw[place]
+    while index < len(raw) and shift < 64:
+        byte = raw[index]
         value |= (byte & 0x7F) << shift
-        place, shift = place + 1, shift + 7
+        index, shift = index + 1, shift + 7
         if byte < 0x80:
-            return value, place
+            return value, index
     raise ValueError("a number that does not end")
 
 
-def _take(raw: bytes, place: int, size: int) -> bytes:
-    if place + size > len(raw):
+def _take(raw: bytes, index: int, size: int) -> bytes:
+    if index + size > len(raw):
         raise ValueError("a field that is longer than its message")
-    return raw[place : place + size]
+    return raw[index : index + size]
 
 
-def _one(message: dict[int, list[Any]], field: int, otherwise: Any) -> Any:
+def _field(message: dict[int, list[Any]], field: int, otherwise: Any) -> Any:
     """The last value of a field, which has to be of the kind of ``otherwise``."""
     value = message.get(field, [otherwise])[-1]
     if type(value) is not type(otherwise):
@@ -155,15 +155,15 @@ def read_request(raw: bytes) -> dict[str, Any]:
     """``ForwardBackwardRequest`` as its JSON has it, with ``forward_only``. Raises ``ValueError``."""
     message = fields(raw)
     config = {
-        _text(_one(e, 1, b"")): _one(e, 2, 0.0) for e in map(fields, _parts(message, 5))
+        _text(_field(e, 1, b"")): _field(e, 2, 0.0) for e in map(fields, _parts(message, 5))
     }  # the older of two maps that hold the same numbers
     return {
-        "model_id": _text(_one(message, 1, b"")),
-        "seq_id": _one(message, 2, 0),
-        "forward_only": bool(_one(message, 6, 0)),
+        "model_id": _text(_field(message, 1, b"")),
+        "seq_id": _field(message, 2, 0),
+        "forward_only": bool(_field(message, 6, 0)),
         "forward_backward_input": {
             "data": [_read_datum(part) for part in _parts(message, 3)],
-            "loss_fn": _text(_one(message, 4, b"")),
+            "loss_fn": _text(_field(message, 4, b"")),
             "loss_fn_config": config or None,
         },
     }
@@ -176,11 +176,11 @@ def _read_datum(raw: bytes) -> dict[str, Any]:
         chunk = fields(part)
         if 1 not in chunk:
             raise ValueError("only text is read here, no images or sound")
-        tokens += _array(_one(fields(_one(chunk, 1, b"")), 1, b""), _DTYPES[INT32]).tolist()
+        tokens += _array(_field(fields(_field(chunk, 1, b"")), 1, b""), _DTYPES[INT32]).tolist()
     inputs = {}
     for part in _parts(message, 2):
         both = fields(part)
-        inputs[_text(_one(both, 1, b""))] = {"data": _read_tensor(_one(both, 2, b""))}
+        inputs[_text(_field(both, 1, b""))] = {"data": _read_tensor(_field(both, 2, b""))}
     return {
         "model_input": {"chunks": [{"type": "encoded_text", "tokens": tokens}]},
         "loss_fn_inputs": inputs,
@@ -191,10 +191,10 @@ def _read_tensor(raw: bytes) -> list[float]:
     message = fields(raw)
     if 2 in message:
         raise ValueError("sparse tensors are not read here")
-    kind = _one(message, 3, 0)
+    kind = _field(message, 3, 0)
     if kind not in _DTYPES:
         raise ValueError(f"a tensor of an unknown kind {kind}")
-    values: list[float] = _array(_one(message, 1, b""), _DTYPES[kind]).tolist()
+    values: list[float] = _array(_field(message, 1, b""), _DTYPES[kind]).tolist()
     return values
 
 
@@ -220,16 +220,16 @@ def read_output(raw: bytes) -> Scores:
     for part in _parts(message, 2):
         record = fields(part)
         for both in map(fields, _parts(record, 2)):
-            if _text(_one(both, 1, b"")) == "logprobs":
-                logprobs += _read_batched(_one(both, 2, b""))
-    metrics = {_text(_one(e, 1, b"")): float(_one(e, 2, 0.0)) for e in map(fields, _parts(message, 3))}
+            if _text(_field(both, 1, b"")) == "logprobs":
+                logprobs += _read_batched(_field(both, 2, b""))
+    metrics = {_text(_field(e, 1, b"")): float(_field(e, 2, 0.0)) for e in map(fields, _parts(message, 3))}
     return Scores(tuple(logprobs), metrics)
 
 
 def _read_batched(raw: bytes) -> list[tuple[float, ...]]:
     message = fields(raw)
-    kind, data = _one(message, 3, 0), _one(message, 1, b"")
-    ends = _array(_one(message, 2, b""), _DTYPES[INT64])
+    kind, data = _field(message, 3, 0), _field(message, 1, b"")
+    ends = _array(_field(message, 2, b""), _DTYPES[INT64])
     if kind == BFLOAT16:
         values = (_array(data, np.dtype("<u2")).astype("<u4") << 16).view("<f4")
         ends = ends // 2
@@ -266,9 +266,9 @@ def read_sampled(raw: bytes) -> tuple[SampledSequence, ...]:
     found = []
     for part in _parts(fields(raw), 1):
         message = fields(part)
-        reason = _one(message, 1, 0)
-        tokens = _array(_one(message, 2, b""), _DTYPES[INT32]).tolist()
-        logprobs = _array(_one(message, 3, b""), _DTYPES[FLOAT32]).tolist()
+        reason = _field(message, 1, 0)
+        tokens = _array(_field(message, 2, b""), _DTYPES[INT32]).tolist()
+        logprobs = _array(_field(message, 3, b""), _DTYPES[FLOAT32]).tolist()
         if not 0 <= reason < len(_STOP) or len(tokens) != len(logprobs):
             raise ValueError("a sampled sequence without a log-prob for each token")
         found.append(SampledSequence(tuple(tokens), tuple(logprobs), _STOP[reason]))

@@ -102,11 +102,11 @@ class RemoteScorer:
         return Scored(torch.cat(values or [torch.zeros(0)]), tuple(map(len, values)))
 
 
-def datum(one: Encoded, weights: torch.Tensor | None = None) -> Datum:
+def datum(encoded: Encoded, weights: torch.Tensor | None = None) -> Datum:
     """A prompt and its response as one sequence. ``weights`` [response tokens]; the prompt's are 0."""
-    ids = (*one.prompt, *one.response)
-    given = [1.0] * len(one.response) if weights is None else weights.tolist()
-    return Datum.of(ids, weights=(*([0.0] * (len(one.prompt) - 1)), *given))
+    ids = (*encoded.prompt, *encoded.response)
+    given = [1.0] * len(encoded.response) if weights is None else weights.tolist()
+    return Datum.of(ids, weights=(*([0.0] * (len(encoded.prompt) - 1)), *given))
 
 
 def forward(trainer: Trainer, key: str, encoded: Sequence[Encoded]) -> list[torch.Tensor]:
@@ -118,10 +118,10 @@ def forward(trainer: Trainer, key: str, encoded: Sequence[Encoded]) -> list[torc
     ]
 
 
-def gap(trainer: Trainer, key: str, prompt: Sequence[int], drawn: SampledSequence) -> float:
+def gap(trainer: Trainer, key: str, prompt: Sequence[int], sequence: SampledSequence) -> float:
     """Nats a token, on average, between the log-probs that a sampler gave with its answer and its trainer's."""
-    [values] = forward(trainer, key, [Encoded(tuple(prompt), drawn.tokens)])
-    return float((values - torch.tensor(drawn.logprobs)).abs().mean())
+    [values] = forward(trainer, key, [Encoded(tuple(prompt), sequence.tokens)])
+    return float((values - torch.tensor(sequence.logprobs)).abs().mean())
 
 
 def own_scale(base: str, revision: str | None = None) -> float:

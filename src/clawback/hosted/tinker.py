@@ -29,7 +29,7 @@ from clawback.hosted.types import (
     Scores,
     Spent,
 )
-from clawback.hosted.wire import Reply, Wire
+from clawback.hosted.wire import TrainerReply, Wire
 
 T = TypeVar("T")
 API = "/api/v1/"
@@ -136,14 +136,14 @@ class TinkerTrainer:
         if self.journal.facts.get("export") != "archive":
             try:
                 saved = _path(self._result("save_weights_external", body).json())
-                self._fetch_files(*_place(saved), folder)
+                self._fetch_files(*_path_parts(saved), folder)
                 return
             except Forgotten:
                 # The number is free again: a server that has no such route did nothing under it.
                 self.journal.fact("export", "archive")
         path = f"tinker://{model}/sampler_weights/{name}"
         saved = self._saved("save_weights_for_sampler", body, path)
-        self._fetch_archive(*_place(saved), folder)
+        self._fetch_archive(*_path_parts(saved), folder)
 
     # ---------------------------------------------------------------------------------------------- session
 
@@ -273,10 +273,10 @@ class TinkerTrainer:
                 raise
             return path
 
-    def _result(self, verb: str, body: Mapping[str, Any], packed: bool = False) -> Reply:
+    def _result(self, verb: str, body: Mapping[str, Any], packed: bool = False) -> TrainerReply:
         return self._future(self.wire.post(self.api + verb, body), packed)
 
-    def _future(self, promised: Reply, packed: bool) -> Reply:
+    def _future(self, promised: TrainerReply, packed: bool) -> TrainerReply:
         """Wait for what a request will give. Raises ``HostedError`` where it failed over there."""
         known = promised.json().get("request_id")
         if known is None:
@@ -354,14 +354,14 @@ def _input(tokens: Sequence[int]) -> dict[str, Any]:
     return {"chunks": [{"type": "encoded_text", "tokens": list(tokens)}]}
 
 
-def _path(found: Mapping[str, Any]) -> str:
-    path = found.get("path")
+def _path(reply: Mapping[str, Any]) -> str:
+    path = reply.get("path")
     if not isinstance(path, str) or not path:
         raise HostedError("The trainer saved weights and does not say where.")
     return path
 
 
-def _place(path: str) -> tuple[str, str]:
+def _path_parts(path: str) -> tuple[str, str]:
     """``tinker://RUN/KIND/NAME`` → RUN, NAME."""
     parts = path.removeprefix("tinker://").split("/")
     if not path.startswith("tinker://") or len(parts) != 3 or not all(parts):
@@ -369,7 +369,7 @@ def _place(path: str) -> tuple[str, str]:
     return parts[0], parts[2]
 
 
-def read_reply(read: Callable[[], T], reply: Reply) -> T:
+def read_reply(read: Callable[[], T], reply: TrainerReply) -> T:
     try:
         return read()
     except (ValueError, TypeError) as error:

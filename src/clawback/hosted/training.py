@@ -33,7 +33,7 @@ from clawback.engine.types import TrainResult
 from clawback.errors import ClawbackError, TrainingError, UsageError
 from clawback.files import replace, sync
 from clawback.hosted.journal import Journal
-from clawback.hosted.loop import Loop, Where
+from clawback.hosted.loop import HostedLoop, Where
 from clawback.hosted.remote_policy import RemotePolicy
 from clawback.hosted.tinker import TinkerTrainer
 from clawback.hosted.types import HostedError, Trainer, Unanswered
@@ -51,23 +51,23 @@ NOT_HERE = frozenset({"entropy", "values", "natural"})
 BEAT_SECONDS = 10.0
 
 
-def recipe_for(made: Recipe) -> Recipe:
+def recipe_for(recipe: Recipe) -> Recipe:
     """A recipe as a hosted trainer can keep it. ``auto`` reads hidden states of the base, so it becomes ``reinforce``.
 
     Raises ``UsageError`` for algorithms that cannot be hosted.
     """
-    name = "reinforce" if made.algorithm == "auto" else made.algorithm
+    name = "reinforce" if recipe.algorithm == "auto" else recipe.algorithm
     if name in DRAWING or name in algorithms.ENVIRONMENT:
         raise UsageError(
-            f"{made.algorithm} cannot be trained by a hosted trainer. Use auto, reinforce, grpo, mis-po, rloo, gspo, dpo or kto."
+            f"{recipe.algorithm} cannot be trained by a hosted trainer. Use auto, reinforce, grpo, mis-po, rloo, gspo, dpo or kto."
         )
     wants = algorithms.needs(algorithms.find(name)) & NOT_HERE
-    if wants or (name in ("opd", "combined") and int(made.settings(name).get("top_k", 1)) > 0):
+    if wants or (name in ("opd", "combined") and int(recipe.settings(name).get("top_k", 1)) > 0):
         raise UsageError(
             f"{name} needs more of the model than log-probs ({', '.join(sorted(wants)) or 'a teacher over the vocabulary'}), and a hosted "
             "trainer gives no more. Use auto, reinforce, grpo, mis-po, rloo, gspo, dpo or kto."
         )
-    return dataclasses.replace(made, algorithm=name, alpha=ALPHA)
+    return dataclasses.replace(recipe, algorithm=name, alpha=ALPHA)
 
 
 def train(
@@ -114,40 +114,43 @@ def train(
         out=out,
         tell=tell,
     )
-    loop = Loop(run, policy, trainer, journal, where, identity)
+    loop = HostedLoop(run, policy, trainer, journal, where, identity)
     with _given_back(trainer, tell):
         with _kept_awake(trainer):
             loop.go()
         tell({"phase": "save"})
         _bring(trainer, policy, out, f"v{identity[:12]}", loop.export_key)
-    seconds = time.perf_counter() - started
-    plan = loop.plan
-    result = TrainResult(
-        path=str(out / ADAPTER),
-        algorithm=plan.name,
-        note=f"{plan.note + '; ' if plan.note else ''}trained by {where.url}",
-        base=policy.info.base,
-        base_revision=policy.info.revision,
-        seed=seed,
-        steps=loop.kept,
-        stopped=loop.stopped,
-        turn_ids=tuple(sample.turn_id for sample in samples),
-        baseline=plan.baseline,
-        metrics={
-            **last(loop.history),
-            "seconds": seconds,
-            "tokens": float(journal.spent.tokens),
-            "hosted_requests": float(journal.spent.requests),
-            "hosted_repeated": float(wire.repeated),
-            "hosted_money": journal.spent.money(where.prices),
-            **({"gap": loop.gap} if loop.gap is not None else {}),
-        },
-        history=tuple(loop.history),
-    )
+    result = _result(loop, wire, time.perf_counter() - started)
     text = json.dumps({"fingerprint": identity, **dataclasses.asdict(result)}, indent=2)
     replace(out / RESULT, text.encode(), mode=0o600)
     _left(trainer.unload(), tell)
     return result
+
+
+def _result(loop: HostedLoop, wire: Wire, seconds: float) -> TrainResult:
+    plan, run, spent = loop.plan, loop.run, loop.journal.spent
+    return TrainResult(
+        path=str(loop.out / ADAPTER),
+        algorithm=plan.name,
+        note=f"{plan.note + '; ' if plan.note else ''}trained by {loop.where.url}",
+        base=loop.policy.info.base,
+        base_revision=loop.policy.info.revision,
+        seed=run.seed,
+        steps=loop.kept,
+        stopped=loop.stopped,
+        turn_ids=tuple(sample.turn_id for sample in run.samples),
+        baseline=plan.baseline,
+        metrics={
+            **last(loop.history),
+            "seconds": seconds,
+            "tokens": float(spent.tokens),
+            "hosted_requests": float(spent.requests),
+            "hosted_repeated": float(wire.repeated),
+            "hosted_money": spent.money(loop.where.prices),
+            **({"gap": loop.gap} if loop.gap is not None else {}),
+        },
+        history=tuple(loop.history),
+    )
 
 
 def connect(wire: Wire, journal: Journal, where: Where, base: str, rank: int, seed: int) -> TinkerTrainer:

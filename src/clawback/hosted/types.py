@@ -15,8 +15,8 @@ Floats = Sequence[float]
 class HostedError(Interrupted):
     """A hosted trainer cannot be reached, refuses, or answers with what is no answer. ``status``: the HTTP status of a refusal, else 0."""
 
-    def __init__(self, said: str, status: int = 0) -> None:
-        super().__init__(said)
+    def __init__(self, text: str, status: int = 0) -> None:
+        super().__init__(text)
         self.status = status
 
 

@@ -99,7 +99,7 @@ class VllmConversations:
     def _draw(self, wire: Wire, turns: Sequence[Turn]) -> list[Sampled]:
         name = self._lease(wire)
         try:
-            answers = [self._pool.submit(self._one, wire, name, turn) for turn in turns]
+            answers = [self._pool.submit(self._answer, wire, name, turn) for turn in turns]
             try:
                 wait(answers, return_when=FIRST_EXCEPTION)
             finally:
@@ -133,7 +133,7 @@ class VllmConversations:
         self._pool.shutdown(cancel_futures=True)
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _one(self, wire: Wire, name: str, turn: Turn) -> Sampled:
+    def _answer(self, wire: Wire, name: str, turn: Turn) -> Sampled:
         body: dict[str, Any] = {
             "model": name,
             "prompt": list(turn.ids),

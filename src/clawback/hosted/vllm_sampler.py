@@ -96,10 +96,11 @@ class VllmSampler:
         self.close()
 
 
-def _untruncated(policy: Policy, turns: Sequence[Turn], drawn: Sequence[Sampled]) -> list[Sampled]:
+def _untruncated(policy: Policy, turns: Sequence[Turn], samples: Sequence[Sampled]) -> list[Sampled]:
     """The same answers with log-probs of the tempered distribution alone, which is what learns; vLLM tells those of what is left of it by top-p and top-k."""
-    answers = [Encoded(tuple(turn.ids), one.ids) for turn, one in zip(turns, drawn, strict=True)]
+    answers = [Encoded(tuple(turn.ids), one.ids) for turn, one in zip(turns, samples, strict=True)]
     own = policy.scorer(answers).split()
     return [
-        Sampled(one.ids, tuple(values.tolist()), one.finished) for one, values in zip(drawn, own, strict=True)
+        Sampled(one.ids, tuple(values.tolist()), one.finished)
+        for one, values in zip(samples, own, strict=True)
     ]

@@ -7,35 +7,40 @@ answer. Redirects are followed for downloads alone, and without the key.
 
 from __future__ import annotations
 
-import http.client
 import json
-import random
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urljoin, urlsplit
 
+from clawback import http_client
 from clawback.errors import UsageError
 from clawback.hosted import protobuf
 from clawback.hosted.types import Forgotten, HostedError, Unanswered
+from clawback.http_client import (
+    REDIRECTS,
+    RETRIED,
+    BadReply,
+    RequestLimits,
+    Retry,
+    StatusError,
+    TransportError,
+)
 
-AGAIN = {408, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529}
+WORKING = 408
+"""The status of a request whose work goes on over there: no failure, and the next request waits for it."""
+RETRIED_STATUSES = RETRIED - {409}
 GONE = {404, 410}
 """The model, or what it promised, is not there any more."""
-LONGEST_PAUSE = 30.0
 LARGEST_REPLY = 1 << 30
 REQUEST_SECONDS = 60.0
 """After which a request that nobody answers is sent again. Trainers hold one for less while the work is not done."""
-REDIRECTS = 3
 PRESENT = 5.0
 """Seconds in which a server that is there has answered."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class TrainerReply:
     kind: str
     """Content type."""
     body: bytes
@@ -67,8 +72,7 @@ class Wire:
     """Requests that had to be sent again."""
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        if not http_client.is_address(self.url):
             raise UsageError(f"{self.url!r} is no address of a server; one is like http://127.0.0.1:8753.")
         self.url = self.url.rstrip("/")
 
@@ -79,7 +83,7 @@ class Wire:
         *,
         accept: str = "application/json",
         headers: Mapping[str, str] | None = None,
-    ) -> Reply:
+    ) -> TrainerReply:
         """Raises ``Forgotten`` for what is not there (any more), ``Unanswered`` when time is up, ``HostedError`` for every other refusal."""
         packed = isinstance(body, bytes)
         raw = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -87,78 +91,65 @@ class Wire:
         sent = {"content-type": kind, "accept": accept, **(headers or {})}
         return self._until(lambda: self._once("POST", path, raw, sent))
 
-    def get(self, path: str, headers: Mapping[str, str] | None = None) -> Reply:
+    def get(self, path: str, headers: Mapping[str, str] | None = None) -> TrainerReply:
         """As ``post``."""
         return self._until(lambda: self._once("GET", path, None, headers or {}))
 
-    def delete(self, path: str) -> Reply:
+    def delete(self, path: str) -> TrainerReply:
         """As ``post``."""
         return self._until(lambda: self._once("DELETE", path, None, {}))
 
     def download(self, url: str) -> bytes:
         """What is at a signed address, which needs no key and gets none. As ``post``."""
-        if urlsplit(url).scheme not in ("http", "https"):
+        if not http_client.is_address(url):
             raise HostedError(f"{self.url} sends a download to {url[:80]}.")
         return self._until(lambda: self._once("GET", url, None, {})).body
 
-    def _until(self, ask: Callable[[], Reply]) -> Reply:
-        until, tries = time.monotonic() + self.timeout, 0
+    def _until(self, send: Callable[[], TrainerReply]) -> TrainerReply:
+        until, failures, backoff = time.monotonic() + self.timeout, 0, Retry(pause=self.pause)
         while True:
             try:
-                return ask()
-            except urllib.error.HTTPError as error:
-                said = _words(error)
-                if error.code in GONE:
-                    raise Forgotten(f"{self.url} does not know that: {said or error.code}.") from None
-                if error.code not in AGAIN:
-                    raise HostedError(
-                        f"{self.url} answers with {error.code}: {said or 'no reason'}. {_remedy(error.code, bool(self.key))}",
-                        error.code,
-                    ) from None
-                # 408 says that the work goes on: that is no failure, and the next request waits for it over there.
-                wait = 0.0 if error.code == 408 else _asked_to_wait(error)
-                why: object = f"{error.code}: {said}" if said else error.code
-                patient = error.code == 408
-            except (OSError, http.client.HTTPException) as error:
-                wait, why, patient = None, getattr(error, "reason", error), False
-            tries += 0 if patient else 1
-            if wait is None:
-                wait = min(LONGEST_PAUSE, self.pause * 2 ** min(tries - 1, 10)) * random.uniform(0.75, 1.25)
+                return send()
+            except StatusError as error:
+                words, wait = error.words, error.retry_after
+                if error.status in GONE:
+                    raise Forgotten(f"{self.url} does not know that: {words or error.status}.") from None
+                if error.status not in RETRIED_STATUSES:
+                    raise HostedError(self._refusal(error), error.status) from None
+                reason = f"{error.status}: {words}" if words else str(error.status)
+                working = error.status == WORKING
+            except TransportError as error:
+                wait, reason, working = None, error.reason, False
+            except BadReply as error:
+                raise HostedError(str(error)) from None
+            failures += 0 if working else 1
+            wait = (
+                0.0 if working else backoff.backoff(failures) if wait is None else min(wait, backoff.longest)
+            )
             if time.monotonic() + wait > until:
-                raise Unanswered(f"{self.url} has not answered for {self.timeout:.0f} seconds ({why}).")
-            self.repeated += 0 if patient else 1
+                raise Unanswered(f"{self.url} has not answered for {self.timeout:.0f} seconds ({reason}).")
+            self.repeated += 0 if working else 1
             self.sleep(wait)
 
-    def _once(self, method: str, path: str, raw: bytes | None, headers: Mapping[str, str]) -> Reply:
+    def _refusal(self, error: StatusError) -> str:
+        if error.status in REDIRECTS:
+            return f"{self.url} sends a download to another address ({error.status}), which is not followed."
+        return f"{self.url} answers with {error.status}: {error.words or 'no reason'}. {_remedy(error.status, bool(self.key))}"
+
+    def _once(self, method: str, path: str, raw: bytes | None, headers: Mapping[str, str]) -> TrainerReply:
         url = path if "://" in path else self.url + path
-        known = {"user-agent": "clawback", **headers}
+        known = dict(headers)
         if self.key and url.startswith(self.url + "/"):
             known |= {"authorization": f"Bearer {self.key}"} if self.bearer else {"x-api-key": self.key}
-        for _ in range(REDIRECTS + 1):
-            request = urllib.request.Request(url, raw, dict(known), method=method)  # noqa: S310
-            try:
-                with _opener(url).open(request, timeout=self.request_seconds) as response:
-                    body = response.read(LARGEST_REPLY + 1)
-                    said = response.headers.get("content-length", "")
-                    if said.isdecimal() and len(body) < min(int(said), LARGEST_REPLY):
-                        # Reading a given number of bytes says nothing of those that are missing.
-                        raise http.client.IncompleteRead(body, int(said) - len(body))
-                    if len(body) > LARGEST_REPLY:
-                        raise HostedError(f"{self.url} sends more than {LARGEST_REPLY >> 20} MiB at once.")
-                    return Reply(str(response.headers.get("content-type", "")), body)
-            except urllib.error.HTTPError as error:
-                where = error.headers.get("location")
-                if method != "GET" or error.code not in (301, 302, 303, 307, 308) or not where:
-                    raise
-                url = urljoin(url, where)
-                if urlsplit(url).scheme not in ("http", "https"):
-                    raise HostedError(f"{self.url} sends a download to {url[:80]}.") from None
-                for name in (
-                    "x-api-key",
-                    "authorization",
-                ):  # a storage that nobody named must not get the key
-                    known.pop(name, None)
-        raise HostedError(f"{self.url} redirects a download in circles.")
+        reply = http_client.request(
+            method,
+            url,
+            body=raw,
+            headers=known,
+            limits=RequestLimits(self.request_seconds, largest=LARGEST_REPLY),
+            follow=lambda *_: True,
+        )
+        return TrainerReply(reply.content_type, reply.body)
 
 
 def present(url: str, path: str, key: str = "") -> None:
@@ -169,38 +160,6 @@ def present(url: str, path: str, key: str = "") -> None:
         return  # it is there, and has no such route
     except Unanswered as error:
         raise Unanswered(f"{error} Nothing was begun. Is it running, and is the address right?") from None
-
-
-class _Stay(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *_: Any, **__: Any) -> None:
-        return None
-
-
-def _opener(url: str) -> urllib.request.OpenerDirector:
-    """Through the proxy that the environment names, but never for this very machine."""
-    here = urlsplit(url).hostname in ("localhost", "127.0.0.1", "::1")
-    return urllib.request.build_opener(_Stay, urllib.request.ProxyHandler({} if here else None))
-
-
-def _asked_to_wait(error: urllib.error.HTTPError) -> float | None:
-    try:
-        return min(max(float(error.headers.get("retry-after", "")), 0.0), LONGEST_PAUSE)
-    except ValueError:
-        return None
-
-
-def _words(error: urllib.error.HTTPError) -> str:
-    """What an error says, in one line."""
-    try:
-        raw = error.read(2000).decode("utf-8", "replace")
-    except (OSError, http.client.HTTPException):
-        return ""
-    try:
-        said = json.loads(raw)
-        said = said.get("detail") or said.get("error") or said if isinstance(said, dict) else said
-    except ValueError:
-        said = raw
-    return " ".join(str(said).split())[:300]
 
 
 def _remedy(status: int, keyed: bool) -> str:

@@ -35,7 +35,7 @@ FAILURES = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TeacherPlan:
     """What a run would ask for: ``left`` of ``prompts`` have no answer of this model yet. Tokens and money are estimates, on the high side."""
 
     prompts: int
@@ -82,11 +82,11 @@ def name_of(model: str, prompt: str) -> str:
     return f"{AGENT}:{model}:{hashlib.sha256(prompt.encode()).hexdigest()[:24]}"
 
 
-def plan(db: Store, prompts: Sequence[str], model: str, price: Price, max_tokens: int) -> Plan:
+def plan(db: Store, prompts: Sequence[str], model: str, price: Price, max_tokens: int) -> TeacherPlan:
     """What is left, and what it costs at most."""
     left = [prompt for prompt in prompts if db.turn_of_event(name_of(model, prompt)) is None]
     sent, received = sum(map(guess, left)), max_tokens * len(left)
-    return Plan(len(prompts), len(left), sent, received, price.of(sent, received))
+    return TeacherPlan(len(prompts), len(left), sent, received, price.of(sent, received))
 
 
 class _Pace:

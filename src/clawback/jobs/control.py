@@ -7,6 +7,7 @@ import time
 from clawback import store
 from clawback.errors import NotFound, UsageError
 from clawback.jobs.background import under_way
+from clawback.jobs.run_job import plays
 from clawback.paths import Home
 from clawback.records import Run
 
@@ -38,7 +39,7 @@ def resumable(home: Home, number: int | None = None) -> Run:
         run = newest if number is None else db.run(number)
     if run is None:
         raise NotFound("There is no run yet. `clawback train` begins one.")
-    if (run.recipe.get("extra") or {}).get("gym"):
+    if plays(run):
         raise UsageError(f"Run {run.id} plays episodes: `clawback env train --resume {run.id}` continues it.")
     if run.status not in ("stopped", "running") or newest is None or run.id != newest.id:
         why = f"is {run.status}" if newest is None or run.id == newest.id else "is not the newest"

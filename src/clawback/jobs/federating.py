@@ -14,7 +14,7 @@ from clawback import config, feedback, release, store
 from clawback.errors import Busy, StoreError, TrainingError, UsageError
 from clawback.federated import exchange, privacy, rounds
 from clawback.federated.aggregate import Array, Update
-from clawback.federated.exchange import Federation, State
+from clawback.federated.exchange import Federation, FederationState
 from clawback.federated.identity import Signer, load_signer
 from clawback.federated.rounds import Combined
 from clawback.federated.terms import Roster, Terms, read_terms, write_roster, write_terms
@@ -153,6 +153,7 @@ def adopt(home: Home, folder: Path) -> Version:
                 db.live().number,
                 train_ids=inputs.feedback_of(train, said),
                 held_out_ids=inputs.feedback_of(held, said),
+                kind="federated",
             )
         )
         policy.save(Path(out))
@@ -171,7 +172,7 @@ def _rated(db: Store, settings: config.Config) -> tuple[list[Sample], list[Sampl
     said = inputs.settled(db, settings)
     samples = feedback.samples(db, [f.id for f in said], raters=settings.training.raters)
     before = db.splits(s.turn_id for s in samples)
-    return (*feedback.split(samples, settings.gate.held_out, before=before), said)
+    return (*feedback.split(samples, settings.gate.held_out, splits=before), said)
 
 
 def load(home: Home, folder: Path) -> Federation:
@@ -231,7 +232,7 @@ def _member(home: Home, folder: Path, name: str) -> tuple[Federation, Signer]:
 def _trained_change(
     home: Home,
     federation: Federation,
-    state: State,
+    state: FederationState,
     algorithm: str,
     seed: int,
     on_progress: OnProgress | None,
@@ -319,7 +320,7 @@ def _note(home: Home, terms: str, folder: Path, roster: int, **more: Any) -> Non
     replace(home.root / JOINED, (json.dumps(entries, indent=2) + "\n").encode(), mode=0o600)
 
 
-def _policy(settings: config.Config, federation: Federation, state: State) -> Policy:
+def _policy(settings: config.Config, federation: Federation, state: FederationState) -> Policy:
     """The base with the agreed A and B = 0, and what the federation has changed of both."""
     import torch
 

@@ -26,7 +26,7 @@ from clawback.errors import ClawbackError, MissingExtra, UsageError
 from clawback.federated import exchange
 from clawback.federated import rounds as federated_rounds
 from clawback.federated.aggregate import Array
-from clawback.federated.exchange import Federation, State
+from clawback.federated.exchange import Federation, FederationState
 from clawback.federated.identity import parse_object
 from clawback.federated.terms import read_terms
 from clawback.files import replace
@@ -125,7 +125,7 @@ def play(grid: Any, folder: Path, *, rounds: int, people: int, seconds: float = 
         )
 
 
-def pack(folder: Path, state: State) -> dict[str, str]:
+def pack(folder: Path, state: FederationState) -> dict[str, str]:
     """The signed texts of a federation that a node needs beside the arrays; ``unpack`` makes a folder of them."""
     texts = {name: (folder / name).read_text("utf-8") for name in (exchange.TERMS, exchange.MEMBERS)}
     note = exchange.round_folder(folder, state.round) / f"{exchange.COMBINED}.json"
@@ -152,7 +152,7 @@ def _check_founder(home: Home, federation: Federation) -> None:
         )
 
 
-def _store_replies(federation: Federation, state: State, replies: Iterable[Any]) -> None:
+def _store_replies(federation: Federation, state: FederationState, replies: Iterable[Any]) -> None:
     """What the nodes sent, as files of the round: each under the name of the member who signed it, if it can be used."""
     for reply in replies:
         node = reply.metadata.src_node_id

@@ -46,7 +46,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ForgettingOutcome:
     """The result. ``why``: why no version was made."""
 
     erased: Erased
@@ -65,7 +65,7 @@ def forget(
     retrain: bool = False,
     seed: int | None = None,
     on_progress: OnProgress | None = None,
-) -> Outcome:
+) -> ForgettingOutcome:
     """Delete the data; with ``retrain`` go back to the newest version that had not learned from it, train anew on what is left, and measure.
 
     What is deleted stays deleted even if training fails. Raises ``Busy`` before anything was deleted.
@@ -80,13 +80,13 @@ def forget(
             memory = _measured(home, db, was, texts)
         erased = erasure.erase(db, home, wish)
     if not retrain:
-        return Outcome(erased, None, None)
+        return ForgettingOutcome(erased, None, None)
     version, why = train_without(home, seed=seed, on_progress=on_progress)
     if memory is not None and version is not None:
         with store.connect(home.database) as db:
             mean, _ = _mean(home, version, texts)
         memory = Memory(memory.tokens, memory.base, memory.before, mean)
-    return Outcome(erased, memory, version, why)
+    return ForgettingOutcome(erased, memory, version, why)
 
 
 def train_without(

@@ -162,7 +162,7 @@ class Inbox:
             found = feedback.samples(db, raters=settings.training.raters, newest=HEARD)
             said = feedback.evidence(found)
             before = db.splits(s.turn_id for s in said)
-            kept = feedback.kept_out(said, settings.gate.held_out, before=before)
+            kept = feedback.kept_out(said, settings.gate.held_out, splits=before)
         return [
             _Said((one.turn_id, one.response), one.reward, one.turn_id in kept)
             for one in said[-LOOKED_AT:]

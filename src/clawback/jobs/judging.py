@@ -61,7 +61,7 @@ class Pass:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class JudgingPlan:
     """What a pass would do at most, computed without asking anything."""
 
     model: str
@@ -72,7 +72,7 @@ class Plan:
     tokens: int
 
 
-def plan(home: Home, *, limit: int = -1, votes: int | None = None, hints: bool | None = None) -> Plan:
+def plan(home: Home, *, limit: int = -1, votes: int | None = None, hints: bool | None = None) -> JudgingPlan:
     """Turns that wait, and the most calls and tokens that they take (votes that are certain early take fewer)."""
     settings = config.load(home.config).judge
     model, votes = name_of(settings), votes or settings.votes
@@ -83,7 +83,7 @@ def plan(home: Home, *, limit: int = -1, votes: int | None = None, hints: bool |
         )
     asked = sum(guess(JUDGE + shown(t)) for t in turns) + sum(guess(HINT + shown(t)) for t in hinted)
     calls = votes * (len(turns) + len(hinted))
-    return Plan(
+    return JudgingPlan(
         model, settings.url, len(turns), len(hinted), calls, votes * asked + calls * settings.answer_tokens
     )
 

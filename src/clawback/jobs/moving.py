@@ -71,7 +71,7 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class MovePlan:
     """What a move takes, roughly."""
 
     to: str
@@ -133,7 +133,7 @@ def progress_of(home: Home, move: Move) -> dict[str, Any]:
 # ------------------------------------------------------------------------------------------------------- begin
 
 
-def plan(home: Home, to: str) -> Plan:
+def plan(home: Home, to: str) -> MovePlan:
     """What a move to this model would take. Raises ``UsageError``, ``ModelError``, ``TrainingError`` where it cannot begin."""
     name, note = model_choice.check(to, local_models.find())
     settings = config.load(home.config)
@@ -157,7 +157,7 @@ def plan(home: Home, to: str) -> Plan:
         notes.append(f"{name} is {model_choice.verdict(model, here)}: learning on it will be refused.")
     if converted:
         notes.append(f"{name} is made ready for training first ({converted / 1e9:.1f} GB of the disk, kept).")
-    return Plan(name, settings.model.base, good + bad, disk, max(both / 60, 1.0), fits, tuple(notes))
+    return MovePlan(name, settings.model.base, good + bad, disk, max(both / 60, 1.0), fits, tuple(notes))
 
 
 def _same_home(db: Store, base: str) -> None:
@@ -213,7 +213,7 @@ def begin(home: Home, to: str) -> Move:
     return save(home, Move(wanted.to, wanted.origin, live.number, " ".join(wanted.notes), began=time.time()))
 
 
-def _settle_copy(home: Home, copy: Home, live: Version, plan: Plan) -> None:
+def _settle_copy(home: Home, copy: Home, live: Version, plan: MovePlan) -> None:
     """In the copy: the new base in the settings; no runs and versions of the old one; the live prompt, which needs no weights."""
     if home.config.exists():
         shutil.copyfile(home.config, copy.config)

@@ -27,7 +27,7 @@ METHODS = {"binary": "grpo", "opd": "opd", "combine": "combined", "combined": "c
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SettingAnswer:
     """What became of one key."""
 
     key: str
@@ -41,7 +41,7 @@ class Answer:
 Reader = Callable[[Any], tuple[Kind, str, Mapping[str, Any]]]
 
 
-def read(path: Path) -> list[Answer]:
+def read(path: Path) -> list[SettingAnswer]:
     """Every key of the file, answered for. Raises ``UsageError`` for what is none of its forms, or a value that cannot be."""
     try:
         text = path.read_text("utf-8")
@@ -53,7 +53,7 @@ def read(path: Path) -> list[Answer]:
     return [_answer(key, value) for key, value in _flat(given)]
 
 
-def changes(answers: list[Answer]) -> dict[str, dict[str, Any]]:
+def changes(answers: list[SettingAnswer]) -> dict[str, dict[str, Any]]:
     """What is to be set, as ``config.save`` takes it."""
     found: dict[str, dict[str, Any]] = {}
     for one in answers:
@@ -86,15 +86,17 @@ def _flat(given: Mapping[Any, Any], before: str = "") -> list[tuple[str, Any]]:
     return found
 
 
-def _answer(key: str, value: Any) -> Answer:
+def _answer(key: str, value: Any) -> SettingAnswer:
     reader = READERS.get(key)
     if reader is None:
-        return Answer(key, value, "unknown", "OpenClaw-RL documents no such key; nothing was done with it")
+        return SettingAnswer(
+            key, value, "unknown", "OpenClaw-RL documents no such key; nothing was done with it"
+        )
     try:
         kind, said, sets = reader(value)
     except (TypeError, ValueError) as error:
         raise UsageError(f"{key} is {value!r}: {error}.") from error
-    return Answer(key, value, kind, said, sets)
+    return SettingAnswer(key, value, kind, said, sets)
 
 
 def _sets(ours: str, make: Callable[[Any], Any], said: str = "") -> Reader:

@@ -204,6 +204,7 @@ class _Job(RunJob):
             held_out_ids=kept,
             pid=os.getpid(),
             progress={"phase": "start"},
+            kind="episodes",
         )
         return self.db.start_run(run), policy
 
@@ -215,7 +216,7 @@ class _Job(RunJob):
         samples = feedback.samples(self.db, [f.id for f in said], raters=self.settings.training.raters)
         checks.enough(samples)
         before = self.db.splits(s.turn_id for s in samples)
-        train, held = feedback.split(samples, self.settings.gate.held_out, before=before)
+        train, held = feedback.split(samples, self.settings.gate.held_out, splits=before)
         return inputs.feedback_of(train, said), inputs.feedback_of(held, said)
 
     def left_behind(self, wish: Wish, seed: int) -> Run | None:

@@ -46,7 +46,7 @@ LEAST_CALLS = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchResult:
     """What came of a search. ``version`` is None where nothing was better than the prompt as it is."""
 
     version: Version | None
@@ -118,7 +118,7 @@ class Search:
         samples = [sample for sample in found if not sample.cut]
         checks.enough(samples)
         before = self.db.splits(s.turn_id for s in samples)
-        self.train, self.held = feedback.split(samples, self.settings.gate.held_out, before=before)
+        self.train, self.held = feedback.split(samples, self.settings.gate.held_out, splits=before)
         self.ids = tuple(ids)
         if kept:
             self.resumed, self.seed, self.proposer = True, kept["seed"], kept["proposer"]
@@ -143,7 +143,7 @@ class Search:
     def gate_calls(self) -> int:
         return self.settings.prompts.gate_answers * (3 if self.live.prompt else 2)
 
-    def run(self, meter: Meter, tell: OnProgress) -> Found:
+    def run(self, meter: Meter, tell: OnProgress) -> SearchResult:
         from clawback.prompts import Journal
         from clawback.prompts.search.engines import engine
 
@@ -173,12 +173,12 @@ class Search:
         else:
             self.db.add_ended_run(self._run(result))
         spent = meter.usage
-        return Found(
+        return SearchResult(
             version, report, unseen, result.before, result.after, spent.calls, spent.tokens, spent.money, result.stopped, result.notes
         )  # fmt: skip
 
     def enter(self, result: Result) -> Version:
-        """The prompt that was found, as a candidate version. Found again after a crash between this and the end, it is the same one."""
+        """The prompt that was found, as a candidate version. Called again after a crash between this and the end, it finds the same one."""
         text, spoken = result.best.text, result.best.system
         for version in reversed(self.db.versions()):
             if version.status == "candidate" and version.parent == self.live.number and version.prompt == spoken.strip():  # fmt: skip
@@ -332,6 +332,7 @@ class Search:
             train_ids=feedback_of(self.train, said),
             held_out_ids=feedback_of(self.held, said),
             progress={"phase": "done"},
+            kind="prompt",
         )
 
     def _keep(self) -> None:

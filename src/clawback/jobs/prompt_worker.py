@@ -26,7 +26,7 @@ FAILED = "prompts_failed"
 def maybe_start(home: Home) -> bool:
     """Start a search, or the gate for a candidate that waits, in the background if one is due; says whether it was started."""
     settings = config.load(home.config)
-    if not settings.prompts.automatic or not due(home, settings) or under_way(home):
+    if not settings.prompts.automatic or not due(home, settings) or process.is_held(home.prompts_lock):
         return False
     process.start(home, "clawback.jobs.prompt_worker", [str(home.root)], keys=[settings.prompts.key_env])
     return True
@@ -42,16 +42,6 @@ def due(home: Home, settings: config.Config) -> bool:
         if waits is not None:
             return db.count_gate_answers(waits[0]) >= waits[1]
     return prompting.phase(home) == "refinement"
-
-
-def under_way(home: Home) -> bool:
-    from filelock import FileLock, Timeout
-
-    try:
-        with FileLock(home.prompts_lock, timeout=0):
-            return False
-    except Timeout:
-        return True
 
 
 def main(arguments: list[str]) -> int:

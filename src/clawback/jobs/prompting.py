@@ -19,7 +19,7 @@ from clawback.errors import Busy
 from clawback.gate import settling
 from clawback.gate.report import Report, answered
 from clawback.jobs.prompt_models import LOCAL, Meter, backend_of, model_of
-from clawback.jobs.prompt_search import SEARCH, Found, Search, judge
+from clawback.jobs.prompt_search import SEARCH, Search, SearchResult, judge
 from clawback.paths import Home
 from clawback.progress import OnProgress
 from clawback.release import prompted
@@ -31,7 +31,7 @@ Phase = Literal["initialisation", "online", "refinement"]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SearchPlan:
     """What a search would do and cost at most, before anything is asked."""
 
     model: str
@@ -69,13 +69,11 @@ def phase(home: Home) -> Phase:
     with store.connect(home.database) as db:
         if (home.prompts / SEARCH).exists() or db.count_fresh(settings.every, prompts=True) >= settings.every:
             return "refinement"
-        known = any(r.algorithm == prompted.ALGORITHM for r in db.runs(limit=1000, ids=False)) or bool(
-            db.live().prompt
-        )
+        known = any(r.kind == "prompt" for r in db.runs(limit=1000, ids=False)) or bool(db.live().prompt)
         return "online" if known else "initialisation"
 
 
-def plan(home: Home, *, calls: int | None = None, proposer: str | None = None) -> Plan:
+def plan(home: Home, *, calls: int | None = None, proposer: str | None = None) -> SearchPlan:
     """Raises ``TrainingError`` where there is too little to learn from."""
     from clawback.prompts import Price
     from clawback.prompts import plan as planned
@@ -89,7 +87,7 @@ def plan(home: Home, *, calls: int | None = None, proposer: str | None = None) -
         bought = planned(job.start, job.examples, job.budget(), task=price, reflection=price)
         gate = job.gate_calls()
         each = bought.tokens / max(bought.calls, 1)
-        return Plan(
+        return SearchPlan(
             model_of(db, given),
             "" if given.api == "local" else given.url or settings.serve.upstream,
             job.proposer,
@@ -116,7 +114,7 @@ def optimize(
     engine: str = "reflect",
     backend: LLMBackend | None = None,
     on_progress: OnProgress | None = None,
-) -> Found:
+) -> SearchResult:
     """Search, judge, and put live what is better and holds no sentence that the person has not seen.
 
     Args:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from clawback.jobs import report_figures as figures
 from clawback.release import data_card, trial
-from clawback.release.data_card import Group, Opinion
+from clawback.release.data_card import Opinion, OpinionGroup
 
 if TYPE_CHECKING:
     from clawback.feedback.raters import Raters
@@ -52,7 +52,7 @@ class Facts:
     good: float
     weeks: tuple[Week, ...]
     versions: tuple[dict[str, Any], ...]
-    skew: dict[str, tuple[Group, ...]]
+    skew: dict[str, tuple[OpinionGroup, ...]]
     raters: tuple[dict[str, Any], ...]
     alpha: float | None
     trial: dict[str, Any] | None

@@ -121,7 +121,7 @@ def ratings(
             if not all_of_them:
                 # Those of the next run, too: a model that grades for a run must not have learned what the run is judged by.
                 before = db.splits(s.turn_id for s in samples)
-                samples, _ = feedback.split(samples, settings.gate.held_out, before=before)
+                samples, _ = feedback.split(samples, settings.gate.held_out, splits=before)
             found = of_samples(samples, {s.turn_id: db.turn(s.turn_id).version for s in samples})
     if not found:
         raise TrainingError(

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 PROGRESS_SECONDS = 0.5
 EPISODES = "gym"
-"""Under which the recipe of a run on episodes says what was played."""
+"""The key of a recipe's ``extra`` under which a run on episodes keeps its settings."""
 
 
 def plays(run: Run) -> bool:
     """Whether a run learns from episodes; `clawback env train` goes on with those."""
-    return bool((run.recipe.get("extra") or {}).get(EPISODES))
+    return run.kind == "episodes"
 
 
 class RunJob:

@@ -36,7 +36,7 @@ WantedBy=default.target
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class ServiceState:
     installed: bool
     running: bool
     file: Path
@@ -123,10 +123,10 @@ def uninstall(home: Home) -> list[Path]:  # noqa: ARG001
     return [path]
 
 
-def status(home: Home) -> State:
+def status(home: Home) -> ServiceState:
     path = file()
     if not path.exists():
-        return State(False, False, path)
+        return ServiceState(False, False, path)
     asked = (
         ["launchctl", "print", f"gui/{os.getuid()}/{LABEL}"]
         if sys.platform == "darwin"
@@ -138,7 +138,7 @@ def status(home: Home) -> State:
         if path.read_bytes() == text(home)
         else "the file is of another home or Python: `clawback connect service install` renews it"
     )
-    return State(True, why == "", path, stale or why)
+    return ServiceState(True, why == "", path, stale or why)
 
 
 def _call(command: list[str]) -> str:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +12,7 @@ from clawback.capture import adapter
 from clawback.engine import conversions, gguf_file, local_models
 from clawback.engine.types import LocalModel
 from clawback.errors import ClawbackError, ModelError, TrainingError, UsageError
+from clawback.http_client import answers
 from clawback.jobs import model_choice, model_proof, service
 from clawback.jobs.model_choice import Machine
 from clawback.paths import Home, tidy
@@ -37,7 +36,7 @@ PRESETS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class MachineSeen:
     """What was found on this machine."""
 
     agents: list[str]
@@ -62,17 +61,19 @@ class Proposal:
     """What the person should know of the model."""
 
 
-def look() -> Seen:
+def look() -> MachineSeen:
     """Reads no agent's settings and starts nothing; asks well-known ports on this machine."""
     import importlib.util
 
     found = [name for name in adapter.names() if adapter.find(name).found()]
-    servers = {name: url for name, url in SERVERS.items() if _answers(url)}
+    servers = {name: url for name, url in SERVERS.items() if answers(f"{url}/v1/models", LOOK_SECONDS)}
     training = all(importlib.util.find_spec(part) for part in ("torch", "transformers", "peft"))
-    return Seen(found, servers, model_choice.machine(), local_models.find(), training, service.available())
+    return MachineSeen(
+        found, servers, model_choice.machine(), local_models.find(), training, service.available()
+    )
 
 
-def describe(seen: Seen) -> str:
+def describe(seen: MachineSeen) -> str:
     agents = ", ".join(adapter.find(name).title for name in seen.agents) or "none found"
     servers = ", ".join(f"{name} ({url})" for name, url in seen.servers.items()) or "none"
     lines = [
@@ -116,7 +117,7 @@ def list_models(found: Sequence[LocalModel], on: Machine, chosen: str = "") -> l
 
 
 def propose(
-    seen: Seen,
+    seen: MachineSeen,
     agents: Sequence[str],
     model: str | None,
     preset: str | None,
@@ -134,7 +135,7 @@ def propose(
     return Proposal(chosen, base, preset or held.training.preset, upstream or "", bool(keep_running), note)
 
 
-def _proposed(home: Home, seen: Seen) -> tuple[str, str]:
+def _proposed(home: Home, seen: MachineSeen) -> tuple[str, str]:
     """The model that the settings name, if it is still there; else the one that fits this machine best."""
     import tomllib
     from contextlib import suppress
@@ -157,7 +158,7 @@ def check_agents(names: Sequence[str]) -> list[str]:
     return chosen
 
 
-def check_model(typed: str, seen: Seen) -> tuple[str, str]:
+def check_model(typed: str, seen: MachineSeen) -> tuple[str, str]:
     """A model as it goes into the settings, by its name or its number in the list; and a warning, or "".
 
     Raises ``ClawbackError`` for a name that is no model, or a model that cannot be trained.
@@ -304,13 +305,3 @@ def take_out(home: Home, agents: Sequence[str] = (), settings: Path | None = Non
     if not agents:
         changed += service.uninstall(home)
     return changed
-
-
-def _answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(f"{url}/v1/models", timeout=LOOK_SECONDS):  # noqa: S310
-            return True
-    except urllib.error.HTTPError:
-        return True
-    except (OSError, ValueError):
-        return False

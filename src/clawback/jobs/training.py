@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from clawback import feedback, release, store
 from clawback.errors import Busy, ModelError, NothingToGain, Stopped, TrainingError, UsageError
@@ -30,12 +30,14 @@ from clawback.records import Run, Sample, Version
 from clawback.release import prompted
 from clawback.release.registry import LOCK_SECONDS, check
 from clawback.runs import trigger
+from clawback.runs.run_options import DEFAULTS, RunOptions
 
 if TYPE_CHECKING:
     from clawback.engine.recipe import Recipe
     from clawback.engine.torch.models.policy import Policy
     from clawback.hosted.vllm_sampler import VllmSampler
     from clawback.rewards.terms import Terms
+    from clawback.store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,43 +56,28 @@ class Outcome:
 
 
 def train_once(
-    home: Home,
-    *,
-    algorithm: str | None = None,
-    preset: str | None = None,
-    seed: int | None = None,
-    on_progress: OnProgress | None = None,
-    resume: int | None = None,
-    fold: bool = False,
-    processes: int = 1,
-    shard: bool = False,
-    ray: tuple[str, int] | None = None,
-    draw: str = "",
-    anyway: bool = False,
-    prepared: int | None = None,
+    home: Home, options: RunOptions = DEFAULTS, *, on_progress: OnProgress | None = None, **values: Any
 ) -> Outcome:
-    """Make one version from all feedback that stands, judge it, and put it live if it is better. ``anyway``: also where there is little to gain. ``shard``: the base in parts, one a process; ``ray``: address and
-    workers (0: one a machine) of a cluster that draws fresh answers; ``draw``: what does in its place (``drawing_engine.chosen``). ``prepared``:
-    the run that whoever started this process has entered.
+    """Make one version from all feedback that stands, judge it, and put it live if it is better. ``values``: changes of ``options`` by name.
 
-    An interrupted run is finished first (its own settings count then); ``resume`` names one that was stopped. Raises ``Busy``
+    An interrupted run is finished first (its own settings count then). Raises ``Busy``
     while another process trains, ``Stopped`` when somebody stops it, ``TrainingError`` when there is nothing to learn from, ``NothingToGain``
     when the live version's answers are liked nearly as much as they could be;
     any failure is entered in the run.
     """
     from filelock import FileLock, Timeout
 
+    options = options.changed(**values)
     home.create()
     try:
         # Held until the version is live: two runs must not learn from the same ratings.
         with FileLock(home.train_lock, timeout=LOCK_SECONDS), store.connect(home.database) as db:
-            job = _Job(home, db, on_progress)
-            job.ray, job.draw, job.anyway, job.prepared = ray, draw, anyway, prepared
-            if draw:
-                drawing_engine.chosen(draw, job.settings)
-            if resume is not None:
-                job.take_up(resume)
-            return job.go(algorithm, preset, seed, fold, processes, shard)
+            job = _Job(home, db, on_progress, options)
+            if options.draw:
+                drawing_engine.chosen(options.draw, job.settings)
+            if options.resume is not None:
+                job.take_up(options.resume)
+            return job.go()
     except Timeout:
         raise Busy("A run is training already. `clawback status` shows how far it is.") from None
 
@@ -113,32 +100,25 @@ class _Job(RunJob):
 
     kept = "Your ratings are safe."
     again = "clawback runs resume"
-    ray: tuple[str, int] | None = None
-    draw: str = ""
-    anyway: bool = False
     vllm: VllmSampler | None = None
-    prepared: int | None = None
-    """The run that another process has entered, which closes it if it does not begin."""
     preparing: int | None = None
     """The run that is being prepared now."""
 
-    def go(
-        self,
-        algorithm: str | None,
-        preset: str | None,
-        seed: int | None,
-        fold: bool,
-        processes: int = 1,
-        shard: bool = False,
-    ) -> Outcome:
+    def __init__(
+        self, home: Home, db: Store, on_progress: OnProgress | None, options: RunOptions = DEFAULTS
+    ) -> None:
+        super().__init__(home, db, on_progress)
+        self.options = options
+
+    def go(self) -> Outcome:
         release.heal(self.db, self.home)
         run, policy = self.interrupted(), None
         try:
             if run is None:
-                with self.preparation(algorithm, seed):
+                with self.preparation():
                     # First, so that the new version is compared with what came of it.
                     self.judge_waiting()
-                    run, policy = self.begin(algorithm, preset, seed, fold, processes, shard)
+                    run, policy = self.begin()
                 self.give_up_waiting(run)
             with self.entered(run):
                 version = self.candidate(run, policy)
@@ -155,9 +135,11 @@ class _Job(RunJob):
     # ------------------------------------------------------------------------------------------------- begin
 
     @contextmanager
-    def preparation(self, algorithm: str | None, seed: int | None) -> Iterator[None]:
+    def preparation(self) -> Iterator[None]:
         """A context manager: within it the run is shown as one that is being prepared."""
-        self.preparing = number = self.prepared or trigger.prepare(self.db, self.settings, algorithm, seed)
+        options = self.options
+        number = options.prepared or trigger.prepare(self.db, self.settings, options.algorithm, options.seed)
+        self.preparing = number
         self.db.update_run(number, pid=os.getpid())
         name, balance = Path(self.settings.model.base).name, feedback.balance(self.db)
         text = f"Run {number}: {name} learns from your ratings ({balance.good} good, {balance.bad} bad)."
@@ -169,7 +151,7 @@ class _Job(RunJob):
             self.db.end_preparation(number, str(error))
             raise
         except BaseException:
-            if not self.prepared:  # whoever asked is told here and now
+            if not self.options.prepared:  # whoever asked is told here and now
                 self.db.drop_preparation(number)
             raise
         finally:
@@ -190,7 +172,7 @@ class _Job(RunJob):
     def take_up(self, number: int) -> None:
         """Mark a stopped run as running again. Raises ``UsageError`` for any other, and where a newer one has begun since."""
         run = self.db.run(number)
-        newest = next((r for r in self.db.runs(limit=1000, ids=False) if r.algorithm != "prompt"), run)
+        newest = next((r for r in self.db.runs(limit=1000, ids=False) if r.kind != "prompt"), run)
         if plays(run):
             raise UsageError(
                 f"Run {number} plays episodes: `clawback env train --resume {number}` continues it."
@@ -222,21 +204,14 @@ class _Job(RunJob):
         self.db.update_run(run.id, pid=os.getpid())
         return run
 
-    def begin(
-        self,
-        algorithm: str | None,
-        preset: str | None,
-        seed: int | None,
-        fold: bool,
-        processes: int,
-        shard: bool = False,
-    ) -> tuple[Run, Policy]:
-        """Enter a new run with everything that goes into it. The policy comes along, loaded once. ``fold``: the live prompt into the adapter."""
+    def begin(self) -> tuple[Run, Policy]:
+        """Enter a new run with everything that goes into it. The policy comes along, loaded once."""
         from clawback import engine
         from clawback.engine import budget, machines
 
-        training, model = self.settings.training, self.settings.model
-        seed = training.seed if seed is None else seed
+        training, model, options = self.settings.training, self.settings.model, self.options
+        algorithm, fold, shard, processes = options.algorithm, options.fold, options.shard, options.processes
+        seed = training.seed if options.seed is None else options.seed
         made, live = inputs.making(self.settings), self.db.live()
         if fold:
             if not live.prompt:
@@ -248,7 +223,7 @@ class _Job(RunJob):
         ids = [f.id for f in said]
         samples = feedback.samples(self.db, ids, raters=training.raters)
         train, held = feedback.split(
-            samples, self.settings.gate.held_out, before=self.db.splits(s.turn_id for s in samples)
+            samples, self.settings.gate.held_out, splits=self.db.splits(s.turn_id for s in samples)
         )
         name = algorithm or training.algorithm
         checks.algorithm(name)
@@ -260,8 +235,8 @@ class _Job(RunJob):
                 elsewhere=away
                 or several
                 or shard
-                or self.ray is not None
-                or self.draw not in ("", drawing_engine.HERE),
+                or self.options.ray is not None
+                or self.options.draw not in ("", drawing_engine.HERE),
             )
         if not train and len(said) < self.db.count_feedback():
             raise TrainingError(
@@ -273,7 +248,7 @@ class _Job(RunJob):
             raise TrainingError(
                 "All rated answers are to prompts that are kept for the gate: rate answers to a few other questions (`clawback good`, `bad`)."
             )
-        if not (self.anyway or fold):
+        if not (self.options.anyway or fold):
             self.worth_it()
         if engine.reads_words(name):
             # Words alone are no evidence for the gate, but its prompts stay its own.
@@ -283,20 +258,24 @@ class _Job(RunJob):
                 for s in words
                 if not (s.rated or keeps(prompt_key(s.messages), self.settings.gate.held_out))
             ]
-        asked = self.draw not in ("", drawing_engine.HERE)
-        if (self.ray or asked) and name not in engine.DRAWING:
+        asked = self.options.draw not in ("", drawing_engine.HERE)
+        if (self.options.ray or asked) and name not in engine.DRAWING:
             raise UsageError(
                 f"--ray and --draw have others draw fresh answers, and {name} draws none: leave them out."
             )
         if asked and (away or several or shard):
             raise UsageError("--draw is for a run of one process on this machine: leave out the other.")
-        shared = away or several or shard or self.ray is not None or bool(made.get("full"))
-        draw = "" if shared or name not in engine.DRAWING else drawing_engine.chosen(self.draw, self.settings)
+        shared = away or several or shard or self.options.ray is not None or bool(made.get("full"))
+        draw = (
+            ""
+            if shared or name not in engine.DRAWING
+            else drawing_engine.chosen(self.options.draw, self.settings)
+        )
         self.tell({"phase": "load", "model": Path(model.base).name})
         policy = (elsewhere.policy if away else inputs.policy)(
             self.settings, model.base, "" if fold else live.prompt
         )
-        recipe = engine.recipe(policy.info, preset or training.preset, name, made)
+        recipe = engine.recipe(policy.info, options.preset or training.preset, name, made)
         if recipe.algorithm in engine.DRAWING and not away and not fold:
             judge = None if several or shard else policy  # processes read in step
             recipe = rule_reading.with_rules(self.home, self.settings, self.db, recipe, self.tell, judge)
@@ -394,13 +373,14 @@ class _Job(RunJob):
                     self.home, self.settings, self.db, recipe, self.folder(run), tell, policy
                 )
                 draw = drawing_engine.chosen(
-                    self.draw or recipe.extra.get(drawing_engine.DRAW, drawing_engine.HERE), self.settings
+                    self.options.draw or recipe.extra.get(drawing_engine.DRAW, drawing_engine.HERE),
+                    self.settings,
                 )
                 if draw and self.vllm is None:
                     self.vllm = drawing_engine.vllm_sampler(
                         self.home, self.settings, policy, recipe, draw, tell
                     )
-                with launching.sampler(self.ray, self.vllm, recipe, tell) as sampler:
+                with launching.sampler(self.options.ray, self.vllm, recipe, tell) as sampler:
                     result = engine.train(
                         policy,
                         samples,

@@ -8,6 +8,7 @@ from clawback.jobs import inbox
 from clawback.paths import Home
 from clawback.release.registry import LOCK_SECONDS
 from clawback.store import copies, salvage
+from clawback.store.salvage_rows import SalvageReport
 
 
 def upkeep(home: Home) -> None:
@@ -22,7 +23,7 @@ def copy_database(home: Home) -> None:
         copies.copy_if_due(db, config.load(home.config).privacy.copies)
 
 
-def save_what_can_be_read(home: Home) -> salvage.Report:
+def save_what_can_be_read(home: Home) -> SalvageReport:
     """Salvage the database. Raises ``Busy`` while a run or a server has it open."""
     from filelock import FileLock, Timeout
 

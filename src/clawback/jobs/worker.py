@@ -19,6 +19,7 @@ from clawback.feedback.due import FAILED, STARTED, enough_fresh, last_failure, n
 from clawback.jobs.background import stamp
 from clawback.jobs.upkeep import copy_database
 from clawback.paths import Home
+from clawback.runs.run_options import RunOptions
 
 MAX_LOG = 5_000_000
 
@@ -27,28 +28,19 @@ def main(arguments: list[str]) -> int:
     home = Home(Path(arguments[0]))
     os.environ["CLAWBACK_HOME"] = str(home.root)
     write_to_log(home)
-    given = asked(arguments[1:])
-    run = int(given["run"]) if "run" in given else None
+    options = RunOptions.from_arguments(arguments[1:])
+    run = options.prepared
     try:
-        if "--if-due" in arguments and (reason := waits(home)):
+        if options.if_due and (reason := waits(home)):
             return say(f"no run was started: {reason}")
         os.nice(config.load(home.config).schedule.nice)
         from clawback.jobs.training import judge_waiting, train_once
 
-        if "--if-due" in arguments and not enough_to_train(home):
+        if options.if_due and not enough_to_train(home):
             report = judge_waiting(home)
             return say(report.summary() if report else "no run was started: none is due")
         judge_first(home)
-        seed = int(given["seed"]) if "seed" in given else None
-        outcome = train_once(
-            home,
-            algorithm=given.get("algorithm"),
-            preset=given.get("preset"),
-            seed=seed,
-            resume=int(given["resume"]) if "resume" in given else None,
-            anyway="anyway" in given,
-            prepared=run,
-        )
+        outcome = train_once(home, options)
     except (Busy, NothingToGain, Stopped) as error:
         return say(str(error))
     except ClawbackError as error:
@@ -74,12 +66,6 @@ def judge_first(home: Home) -> None:
             say(f"judge: {judge_once(home).summary()}")
         except ClawbackError as error:
             say(f"judge: {error}")
-
-
-def asked(arguments: list[str]) -> dict[str, str]:
-    """Parse ``--name=value`` arguments: values that count for this run instead of the settings."""
-    pairs = (a.removeprefix("--").partition("=") for a in arguments)
-    return {name: value for name, equals, value in pairs if equals}
 
 
 def waits(home: Home) -> str:

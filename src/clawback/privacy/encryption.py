@@ -31,7 +31,7 @@ _BLOCK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class EncryptionState:
     """``kept``: where the key is. ``files``: databases in the home, and whether each is encrypted."""
 
     encrypted: bool
@@ -58,12 +58,14 @@ def is_encrypted(path: Path) -> bool:
     return len(head) == len(PLAIN) and head != PLAIN
 
 
-def state(home: Home) -> State:
+def state(home: Home) -> EncryptionState:
     """How it stands."""
-    return State(home.database.exists() and is_encrypted(home.database), keys.recorded(home.database))
+    return EncryptionState(
+        home.database.exists() and is_encrypted(home.database), keys.recorded(home.database)
+    )
 
 
-def encrypt(home: Home, kept: Kept | None = None) -> State:
+def encrypt(home: Home, kind: Kept | None = None) -> EncryptionState:
     """Encrypt the database and the copies that migrations left. Raises ``Busy``, ``UsageError`` where it is encrypted, ``MissingExtra``."""
     with _alone(home):
         if home.database.exists() and is_encrypted(home.database):
@@ -71,16 +73,16 @@ def encrypt(home: Home, kept: Kept | None = None) -> State:
         connection.open_encrypted(Path(":memory:"), None).close()  # before a key is made
         with store.connect(home.database):  # made, and brought up to date
             pass
-        key, place, why = keys.make(home.database, kept)
+        key, place, why = keys.make(home.database, kind)
         for path in _databases(home):
             if not is_encrypted(path):
                 _rewrite(path, None, key)
         keys.note(home.database, True)
     spool.drain_if_waiting(home)  # what waits in files of its own was not encrypted
-    return State(True, place, why)
+    return EncryptionState(True, place, why)
 
 
-def decrypt(home: Home) -> State:
+def decrypt(home: Home) -> EncryptionState:
     """The other way. The key stays where it is: copies that were made meanwhile need it."""
     with _alone(home):
         if not state(home).encrypted:

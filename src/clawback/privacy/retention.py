@@ -17,7 +17,7 @@ DAY = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class RetentionRules:
     """``days`` and ``keep_turns`` name turns that are too old *or* too many; ``version``: those that it, or an older one, answered.
 
     Without ``rated`` a turn with feedback stays whatever its age. ``keep_versions``: so many of the newest stay, beside the live one, its
@@ -39,14 +39,14 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ErasurePlan:
     """What goes: turns and versions, by number."""
 
     turns: tuple[int, ...]
     versions: tuple[int, ...]
 
 
-def plan(store: Store, rules: Rules, now: float | None = None) -> Plan:
+def plan(store: Store, rules: RetentionRules, now: float | None = None) -> ErasurePlan:
     """What the rules name, without deleting anything."""
     turns: set[int] = set()
     if rules.days is not None:
@@ -56,10 +56,10 @@ def plan(store: Store, rules: Rules, now: float | None = None) -> Plan:
         turns |= set(store.turns_to_prune(keep=rules.keep_turns, rated=rules.rated))
     if rules.version is not None:
         turns |= set(store.turns_to_prune(version=rules.version, rated=rules.rated))
-    return Plan(tuple(sorted(turns)), _versions(store, rules))
+    return ErasurePlan(tuple(sorted(turns)), _versions(store, rules))
 
 
-def _versions(store: Store, rules: Rules) -> tuple[int, ...]:
+def _versions(store: Store, rules: RetentionRules) -> tuple[int, ...]:
     every, live = store.versions(), store.live()
     stay = {0, live.number, live.parent}
     if on := trial.running(store):
@@ -73,7 +73,7 @@ def _versions(store: Store, rules: Rules) -> tuple[int, ...]:
     return tuple(sorted(gone))
 
 
-def prune(store: Store, home: Home, chosen: Plan) -> None:
+def prune(store: Store, home: Home, chosen: ErasurePlan) -> None:
     """Delete what was planned. Rows first: a folder without a row is no version, and is cleared away at the next start of a run."""
     if chosen.turns:
         store.forget(chosen.turns, kind="pruned", erase=False)

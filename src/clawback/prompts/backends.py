@@ -7,23 +7,19 @@ of your own needs no class. OpenAI's and Anthropic's dialects are implemented wi
 
 from __future__ import annotations
 
-import http.client
 import itertools
 import os
 import threading
-import time
-import urllib.error
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from clawback.endings import ending_of
 from clawback.errors import ClawbackError, UsageError
-from clawback.feedback.endpoint import AGAIN, TRIES, asked_to_wait, guess, send, words
+from clawback.http_client import BadReply, StatusError, TransportError
+from clawback.models_api import Api, ModelRequest, ModelServer, guess
 from clawback.prompts.prompt import Prompt
-from clawback.records import CUT, Message, text_of
+from clawback.records import Message, text_of
 
 if TYPE_CHECKING:
     from clawback.engine.torch.models.policy import Policy
@@ -133,12 +129,12 @@ class LLMBackend(ABC):
         made = self.answers(asked, max_tokens, temperature)
         return [self._counted(messages, one) for messages, one in zip(asked, made, strict=True)]
 
-    def _counted(self, messages: Sequence[Message], made: LLMResponse) -> LLMResponse:
-        sent = made.sent or sum(guess(text_of(m.get("content"))) for m in messages)
-        received = made.received or guess(made.text)
+    def _counted(self, messages: Sequence[Message], response: LLMResponse) -> LLMResponse:
+        sent = response.sent or sum(guess(text_of(m.get("content"))) for m in messages)
+        received = response.received or guess(response.text)
         with self._lock:
             self.usage += Usage(1, sent, received, self.price.of(sent, received))
-        return LLMResponse(made.text, sent, received, made.whole)
+        return LLMResponse(response.text, sent, received, response.whole)
 
     def refine_prompt(self, prompt: str | Prompt) -> LLMResponse:
         """Ask for a clearer prompt. Nothing says that it is better: try it (``search``) before it is used."""
@@ -185,59 +181,41 @@ MockLLM = ScriptedLLM
 
 
 class HttpBackend(LLMBackend):
-    """A server that is asked over HTTP: bounded in time, repeated with growing pauses where that can help."""
+    """A server that is asked over HTTP (``models_api.ModelServer``)."""
+
+    api: ClassVar[Api]
 
     def __init__(
         self, model: str, url: str, key: str, *, timeout: float = 120.0, price: Price | None = None
     ) -> None:
         super().__init__(price)
-        if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
-            raise UsageError(f"{url!r} is no address of a server; one is like http://127.0.0.1:11434/v1.")
         if not model:
             raise UsageError("Name the model to ask.")
-        self.model, self.url, self._key, self.timeout = (
-            model,
-            url.rstrip("/").removesuffix("/v1"),
-            key,
-            timeout,
-        )
-        self.pause = 1.0
-
-    @abstractmethod
-    def request(
-        self, messages: Sequence[Message], max_tokens: int, temperature: float | None
-    ) -> tuple[str, dict[str, str], dict[str, Any]]:
-        """Path, headers and body."""
-
-    @abstractmethod
-    def read(self, reply: Any) -> LLMResponse:
-        """Raises ``ValueError``, ``KeyError``, ``TypeError`` or ``IndexError`` for a reply of another form."""
+        self.server = ModelServer(self.api, url, model, key, timeout)
+        self.model, self.url, self.timeout = model, self.server.base, timeout
 
     def answer(self, messages: Sequence[Message], max_tokens: int, temperature: float | None) -> LLMResponse:
-        path, headers, body = self.request(messages, max_tokens, temperature)
-        # Asked through Clawback's own server, this is nobody's conversation.
-        headers |= {"content-type": "application/json", "user-agent": "clawback", "x-turn-type": "side"}
-        for attempt in range(1, TRIES + 1):
-            try:
-                return self.read(send(self.url + path, headers, body, self.timeout))
-            except urllib.error.HTTPError as error:
-                said = words(error)
-                if error.code not in AGAIN or attempt == TRIES:
-                    raise BackendError(f"{self.model} at {self.url} answers with {error.code}: {said}. Check the key, the model and the address.") from None  # fmt: skip
-                wait = asked_to_wait(error) or self.pause * 2 ** (attempt - 1)
-            except (OSError, http.client.HTTPException) as error:
-                if attempt == TRIES:
-                    raise BackendError(f"{self.model} at {self.url} cannot be reached: {error}. Is the server running?") from None  # fmt: skip
-                wait = self.pause * 2 ** (attempt - 1)
-            except (ValueError, KeyError, TypeError, IndexError, AttributeError):
-                raise BackendError(f"{self.url} does not answer in the form of its API. Check the address.") from None  # fmt: skip
-            time.sleep(wait)
-        raise AssertionError("the last try returns or raises")
+        try:
+            answer = self.server.complete(ModelRequest(self.model, messages, max_tokens, temperature))
+        except StatusError as error:
+            raise BackendError(
+                f"{self.model} at {self.url} answers with {error.status}: {error.words}. "
+                "Check the key, the model and the address."
+            ) from None
+        except TransportError as error:
+            raise BackendError(
+                f"{self.model} at {self.url} cannot be reached: {error.reason}. Is the server running?"
+            ) from None
+        except BadReply as error:
+            raise BackendError(f"{error} Check the address.") from None
+        return LLMResponse(answer.text, answer.sent, answer.received, answer.complete)
 
 
 class OpenAIBackend(HttpBackend):
     """OpenAI's chat completions, or any server that speaks them. ``api_key`` and ``base_url``:
     ``$OPENAI_API_KEY`` and ``$OPENAI_BASE_URL`` where they are not given."""
+
+    api = "openai"
 
     def __init__(
         self,
@@ -251,21 +229,6 @@ class OpenAIBackend(HttpBackend):
         key = os.environ.get("OPENAI_API_KEY", "") if api_key is None else api_key
         where = base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI
         super().__init__(model, where, key, timeout=timeout, price=price)
-
-    def request(self, messages: Sequence[Message], max_tokens: int, temperature: float | None) -> tuple[str, dict[str, str], dict[str, Any]]:  # fmt: skip
-        # OpenAI's own newer models know the limit by that name alone; other servers only the old one.
-        limit = "max_completion_tokens" if "api.openai.com" in self.url else "max_tokens"
-        body = {"model": self.model, "messages": [dict(m) for m in messages], limit: max_tokens}
-        headers = {"authorization": f"Bearer {self._key}"} if self._key else {}
-        return (
-            "/v1/chat/completions",
-            headers,
-            body | ({} if temperature is None else {"temperature": temperature}),
-        )
-
-    def read(self, reply: Any) -> LLMResponse:
-        usage, choice = reply.get("usage") or {}, reply["choices"][0]
-        return _made(text_of(choice["message"].get("content")), usage.get("prompt_tokens"), usage.get("completion_tokens"), ending_of(choice.get("finish_reason")) not in CUT)  # fmt: skip
 
 
 class LocalLLMBackend(OpenAIBackend):
@@ -285,6 +248,8 @@ class LocalLLMBackend(OpenAIBackend):
 class AnthropicBackend(HttpBackend):
     """Anthropic's messages. ``api_key``: ``$ANTHROPIC_API_KEY`` where none is given."""
 
+    api = "anthropic"
+
     def __init__(
         self,
         model: str,
@@ -296,24 +261,6 @@ class AnthropicBackend(HttpBackend):
     ) -> None:
         key = os.environ.get("ANTHROPIC_API_KEY", "") if api_key is None else api_key
         super().__init__(model, base_url, key, timeout=timeout, price=price)
-
-    def request(self, messages: Sequence[Message], max_tokens: int, temperature: float | None) -> tuple[str, dict[str, str], dict[str, Any]]:  # fmt: skip
-        system = "\n\n".join(text_of(m.get("content")) for m in messages if m.get("role") == "system")
-        body: dict[str, Any] = {
-            "model": self.model,
-            "max_tokens": max_tokens,
-            "messages": [dict(m) for m in messages if m.get("role") != "system"],
-        }
-        body |= ({"system": system} if system else {}) | (
-            {} if temperature is None else {"temperature": temperature}
-        )
-        headers = {"anthropic-version": "2023-06-01"} | ({"x-api-key": self._key} if self._key else {})
-        return "/v1/messages", headers, body
-
-    def read(self, reply: Any) -> LLMResponse:
-        usage = reply.get("usage") or {}
-        text = "".join(block["text"] for block in reply["content"] if block.get("type") == "text")
-        return _made(text, usage.get("input_tokens"), usage.get("output_tokens"), ending_of(reply.get("stop_reason")) not in CUT)  # fmt: skip
 
 
 class VersionBackend(LLMBackend):
@@ -345,9 +292,3 @@ def as_backend(model: LLMBackend | Complete, price: Price | None = None) -> LLMB
     if not callable(model):
         raise UsageError(f"A model is something to call with messages, not {type(model).__name__}.")
     return CallableBackend(model, price)
-
-
-def _made(text: Any, sent: Any, received: Any, whole: bool) -> LLMResponse:
-    if not isinstance(text, str):
-        raise ValueError("not a text")
-    return LLMResponse(text, sent if isinstance(sent, int) else 0, received if isinstance(received, int) else 0, whole)  # fmt: skip

@@ -10,7 +10,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -183,8 +183,3 @@ class FeedbackAggregator:
         there = {name: value for name, value in given.items() if value is not None}
         total = sum(self.weights[name] for name in there)
         return sum(self.weights[name] * value for name, value in there.items()) / total if total else None
-
-
-def remarks_of(results: Sequence[HumanFeedbackResult]) -> tuple[str, ...]:
-    """All their words, once each, in order."""
-    return tuple(dict.fromkeys(text for one in results for text in one.remarks))

@@ -46,9 +46,9 @@ Screen = Callable[[Prompt, Prompt, Sequence[Example]], Sequence[str]]
 """(proposal, the prompt that it was made from, examples) → why it may not be tried; empty where it may."""
 
 
-def objections(prompt: Prompt, before: Prompt, examples: Iterable[Example] = ()) -> list[str]:
-    """Why a prompt must not be used; empty where nothing is known against it. What ``before`` says already is the person's affair."""
-    had = set(before.text.splitlines())
+def objections(prompt: Prompt, current: Prompt, examples: Iterable[Example] = ()) -> list[str]:
+    """Why a prompt must not be used; empty where nothing is known against it. What ``current`` says already is the person's affair."""
+    had = set(current.text.splitlines())
     lines = [line for line in prompt.text.splitlines() if line not in had]
     new = "\n".join(lines)
     items = [_item(line) for line in lines]
@@ -56,9 +56,9 @@ def objections(prompt: Prompt, before: Prompt, examples: Iterable[Example] = ())
     for item in filter(_FORBIDS_BEGGING.match, items):
         found += [why for why in screening.tricks(item) if not why.startswith(screening.PRAISE)]
     found += [why for pattern, why in _KNOWN if any(map(pattern.search, items))]
-    if quoted := _quoted(new, before.text, examples):
+    if quoted := _quoted(new, current.text, examples):
         found.append(quoted)
-    if len(prompt.text) > GROWTH * len(before.text) + ROOM:
+    if len(prompt.text) > GROWTH * len(current.text) + ROOM:
         found.append("it is many times as long as the one before")
     return found
 
@@ -67,9 +67,9 @@ def _item(line: str) -> str:
     return re.sub(r"^\s*(?:[-*•]|\d{1,3}[.)])\s+", "", line)
 
 
-def _quoted(new: str, before: str, examples: Iterable[Example]) -> str:
-    said, had = _runs(new), _runs(before)
-    flat, flat_before = " ".join(_words(new)), " ".join(_words(before))
+def _quoted(new: str, current: str, examples: Iterable[Example]) -> str:
+    said, had = _runs(new), _runs(current)
+    flat, flat_before = " ".join(_words(new)), " ".join(_words(current))
     for example in examples:
         for text, what in ((example.reference, "the wanted answer"), (example.answer, "an answer"), (example.question, "the question")):  # fmt: skip
             if (_runs(text) & said) - had:

@@ -15,7 +15,7 @@ from clawback.errors import NotFound, UsageError
 from clawback.files import replace as write
 from clawback.prompts import sections as parts
 from clawback.prompts.sections import Section
-from clawback.records import Message, text_of
+from clawback.records import Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,22 +114,16 @@ class Prompt:
         }
 
     @classmethod
-    def from_dict(cls, kept: Mapping[str, Any]) -> Prompt:
+    def from_dict(cls, state: Mapping[str, Any]) -> Prompt:
         """Raises ``UsageError`` where it is no prompt."""
-        text, version = kept.get("text"), kept.get("version", 0)
-        metadata, parent = kept.get("metadata") or {}, kept.get("parent") or ""
+        text, version = state.get("text"), state.get("version", 0)
+        metadata, parent = state.get("metadata") or {}, state.get("parent") or ""
         if not (isinstance(text, str) and isinstance(version, int) and isinstance(metadata, Mapping) and isinstance(parent, str)):  # fmt: skip
             raise UsageError("This is no prompt: it needs a `text`, and a `version` that is a whole number.")
         return cls(text, version, dict(metadata), parent)
 
     def __str__(self) -> str:
         return self.text
-
-
-def of_messages(messages: Sequence[Message]) -> Prompt:
-    """The system prompt that a conversation was answered under; an empty one where there was none."""
-    said = [text_of(m.get("content")) for m in messages if m.get("role") in ("system", "developer")]
-    return Prompt("\n\n".join(one for one in said if one))
 
 
 class PromptHistory:
@@ -198,5 +192,5 @@ class PromptHistory:
     def __iter__(self) -> Iterator[Prompt]:
         return iter(self._prompts)
 
-    def __getitem__(self, place: int) -> Prompt:
-        return self._prompts[place]
+    def __getitem__(self, index: int) -> Prompt:
+        return self._prompts[index]

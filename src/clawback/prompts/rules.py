@@ -46,9 +46,9 @@ def with_earned(prompt: Prompt, earned: Sequence[Rule]) -> Prompt:
     return Prompt(parts.render(sections), prompt.version, prompt.metadata, prompt.parent) if sections != prompt.sections else prompt  # fmt: skip
 
 
-def merged(one: Prompt, other: Prompt, base: Prompt) -> Prompt:
-    """``one`` with what ``other`` added to and took from ``base``, their common ancestor: no model is asked."""
-    sections = one.sections
+def merged(prompt: Prompt, other: Prompt, base: Prompt) -> Prompt:
+    """``prompt`` with what ``other`` added to and took from ``base``, their common ancestor: no model is asked."""
+    sections = prompt.sections
     came = set(rules(other))
     for name, line in rules(base):
         if (name, line) not in came:
@@ -56,15 +56,15 @@ def merged(one: Prompt, other: Prompt, base: Prompt) -> Prompt:
     for name, line in added(base, other):
         if not any(alike(line, had) for section in sections for had in section.rules):
             sections = parts.with_rule(sections, name, line)
-    return one.with_sections(sections, author="merge", other=other.id)
+    return prompt.with_sections(sections, author="merge", other=other.id)
 
 
-def alike(one: str, other: str) -> bool:
+def alike(first: str, other: str) -> bool:
     """Whether two lines say the same, by their words. "Use emoji" and "Use no emoji" do not."""
-    if one == other:
+    if first == other:
         return True
-    a, b = _words(one), _words(other)
-    if negated(one) != negated(other) or not a or not b:
+    a, b = _words(first), _words(other)
+    if negated(first) != negated(other) or not a or not b:
         return False
     return len(a & b) / len(a | b) >= ALIKE
 
@@ -75,9 +75,9 @@ def negated(line: str) -> bool:
     return any(_NOT.fullmatch(word) for word in _WORD.findall(line.lower()))
 
 
-def distance(one: Prompt, other: Prompt) -> float:
+def distance(prompt: Prompt, other: Prompt) -> float:
     """How far apart two prompts are in meaning, 0 to 1: share of lines on either side that the other does not say."""
-    a, b = [line for _, line in rules(one)], [line for _, line in rules(other)]
+    a, b = [line for _, line in rules(prompt)], [line for _, line in rules(other)]
     apart = sum(not any(alike(x, y) for y in b) for x in a) + sum(not any(alike(x, y) for y in a) for x in b)
     return apart / (len(a) + len(b)) if a or b else 0.0
 

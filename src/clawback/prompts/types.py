@@ -77,9 +77,13 @@ class Outcome:
         return {"score": self.score, "feedback": self.feedback, "response": self.response, "terms": dict(self.terms), "usage": self.usage.to_dict()}  # fmt: skip
 
     @classmethod
-    def from_dict(cls, kept: Mapping[str, Any]) -> Outcome:
+    def from_dict(cls, state: Mapping[str, Any]) -> Outcome:
         return cls(
-            float(kept["score"]), kept["feedback"], kept["response"], kept["terms"], Usage(**kept["usage"])
+            float(state["score"]),
+            state["feedback"],
+            state["response"],
+            state["terms"],
+            Usage(**state["usage"]),
         )
 
 
@@ -133,9 +137,9 @@ class Proposal:
         return {"prompt": made, "usage": self.usage.to_dict(), "problem": self.problem}
 
     @classmethod
-    def from_dict(cls, kept: Mapping[str, Any]) -> Proposal:
-        made = Prompt.from_dict(kept["prompt"]) if kept["prompt"] else None
-        return cls(made, Usage(**kept["usage"]), kept["problem"])
+    def from_dict(cls, state: Mapping[str, Any]) -> Proposal:
+        made = Prompt.from_dict(state["prompt"]) if state["prompt"] else None
+        return cls(made, Usage(**state["usage"]), state["problem"])
 
 
 class Evaluate(Protocol):

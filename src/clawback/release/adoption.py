@@ -105,6 +105,7 @@ def _enter(store: Store, home: Home, policy: Policy, origin: Origin) -> Version:
                 live.number,
                 created_at=time.time(),
                 progress={"phase": "done", "note": origin.sentence()},
+                kind="adopted",
             )
         )
         result = TrainResult(

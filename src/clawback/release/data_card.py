@@ -182,7 +182,7 @@ class Opinion:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class OpinionGroup:
     """A part of the ratings: how many, the share of good ones with its interval, and whether it leans away from the others."""
 
     name: str
@@ -276,17 +276,17 @@ BY: dict[str, Callable[[Opinion], str]] = {
 }
 
 
-def groups(said: Sequence[Opinion], key: Callable[[Opinion], str]) -> list[Group]:
+def groups(opinions: Sequence[Opinion], key: Callable[[Opinion], str]) -> list[OpinionGroup]:
     """The parts, largest first."""
-    names = Counter(key(one) for one in said)
-    good = Counter(key(one) for one in said if one.value > 0)
-    every, liked = len(said), sum(good.values())
+    names = Counter(key(one) for one in opinions)
+    good = Counter(key(one) for one in opinions if one.value > 0)
+    every, liked = len(opinions), sum(good.values())
     made = []
     for name, count in sorted(names.items(), key=lambda item: (-item[1], item[0])):
         low, high = wilson(good[name], count)
         others = (liked - good[name]) / (every - count) if every > count else None
         leans = count >= FEW and every - count >= FEW and others is not None and not low <= others <= high
-        made.append(Group(name, count, good[name] / count, low, high, leans))
+        made.append(OpinionGroup(name, count, good[name] / count, low, high, leans))
     return made
 
 
@@ -355,6 +355,6 @@ def _cell(text: str) -> str:
     return " ".join(text.replace("|", "/").replace("`", "'").split())[:80]
 
 
-def leaning(said: Sequence[Opinion]) -> Iterable[tuple[str, Group]]:
+def leaning(opinions: Sequence[Opinion]) -> Iterable[tuple[str, OpinionGroup]]:
     """(which kind, group) of all that lean."""
-    return [(title, g) for title, key in BY.items() for g in groups(said, key) if g.leans]
+    return [(title, g) for title, key in BY.items() for g in groups(opinions, key) if g.leans]

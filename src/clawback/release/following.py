@@ -97,10 +97,4 @@ def retry(store: Store, home: Home, settings: config.Config) -> None:
 
 def under_way(home: Home) -> bool:
     """Whether a live process is publishing."""
-    from filelock import FileLock, Timeout
-
-    try:
-        with FileLock(home.publish_lock, timeout=0):
-            return False
-    except Timeout:
-        return True
+    return process.is_held(home.publish_lock)

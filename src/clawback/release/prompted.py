@@ -120,7 +120,7 @@ def of_sentence(store: Store, run: Run, sentence: str) -> Version | None:
 
 def searched(store: Store, version: Version) -> bool:
     """Whether it was found by a search or written by hand, so that who answers is asked to judge it, and not the weights."""
-    return version.run_id is None or store.run(version.run_id).algorithm == ALGORITHM
+    return version.run_id is None or store.run(version.run_id).kind == "prompt"
 
 
 def unseen(store: Store, version: Version) -> list[str]:

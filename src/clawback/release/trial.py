@@ -188,11 +188,11 @@ def wealth(gains: Sequence[float]) -> list[float]:
     return path
 
 
-def _decided(store: Store, home: Home, trial: Trial, found: Score) -> Version:
+def _decided(store: Store, home: Home, trial: Trial, score: Score) -> Version:
     """The candidate live. Where the gate was undecided, its report says that real use has decided."""
     report = store.version(trial.candidate).report
     if report and not report.get("accepted"):
-        why = f"better in real use: {found.candidate_sessions} sessions of its own, {found.live_sessions} of the live version's (odds {found.better:.0f} to 1)"
+        why = f"better in real use: {score.candidate_sessions} sessions of its own, {score.live_sessions} of the live version's (odds {score.better:.0f} to 1)"
         reasons = [why, *report.get("reasons", ())]
         store.set_report(trial.candidate, {**report, "accepted": True, "again_at": 0, "reasons": reasons})
     return registry.promote(store, home, trial.candidate)

@@ -66,7 +66,7 @@ def _after_answer(here: Home, agent: Agent, event: Answer) -> dict[str, Any] | N
 
 def _sentence(here: Home, store: Store, agent: str, event: Answer) -> str:  # noqa: ARG001
     """The sentence that goes back; "" for none. An answer that came after one, has no name, is not complete or has work under way stands."""
-    from clawback.capture.ingest import of_prompt, sent_back
+    from clawback.capture.stored_text import of_prompt, sent_back
     from clawback.records import CUT
     from clawback.rules import reminders
 

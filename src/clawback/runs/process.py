@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from clawback.config import Config
     from clawback.paths import Home
 
@@ -50,6 +52,17 @@ def environment(
     available = os.environ if available is None else available
     names = {*ALLOWED, *ALLOWED_WHERE_SET, *keys} - {""}
     return {name: available[name] for name in names if name in available} | {"CLAWBACK_HOME": str(home.root)}
+
+
+def is_held(lock: Path) -> bool:
+    """Whether a live process holds this lock. A process that dies lets go of it."""
+    from filelock import FileLock, Timeout
+
+    try:
+        with FileLock(lock, timeout=0):
+            return False
+    except Timeout:
+        return True
 
 
 def start(

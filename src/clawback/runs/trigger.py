@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from clawback.runs import process
 
 if TYPE_CHECKING:
     from clawback.config import Config
     from clawback.paths import Home
+    from clawback.runs.run_options import RunOptions
     from clawback.store import Store
 
 WORKER = "clawback.jobs.worker"
@@ -35,50 +36,30 @@ def start_if_due(home: Home, store: Store) -> bool:
 
 
 def start(
-    home: Home,
-    *,
-    algorithm: str | None = None,
-    preset: str | None = None,
-    seed: int | None = None,
-    resume: int | None = None,
-    anyway: bool = False,
-    if_due: bool = False,
-    store: Store | None = None,
+    home: Home, options: RunOptions | None = None, *, store: Store | None = None, **values: Any
 ) -> subprocess.Popen[bytes] | None:
     """Start a detached process that trains once (niced, with its own log); None if another one is training.
 
-    Arguments override the settings for this run; ``resume`` names a stopped run to continue. ``anyway``: also where there is little to gain.
-    ``if_due``: the process does only what is due. ``store``: a connection that is open already.
+    ``values``: changes of ``options`` by name. ``store``: a connection that is open already.
     """
     if under_way(home):
         return None
+    from clawback.runs.run_options import DEFAULTS  # a rating after which no run is due needs none of it
     from clawback.store import connect
+
+    options = (options or DEFAULTS).changed(**values)
 
     if store is None:
         with connect(home.database) as opened:
-            return start(
-                home, algorithm=algorithm, preset=preset, seed=seed, resume=resume, anyway=anyway, if_due=if_due,
-                store=opened,
-            )  # fmt: skip
+            return start(home, options, store=opened)
     from clawback import config
 
     settings, current = config.load(home.config), store.current_run()
     if current is not None and not current.interrupted:
         return None
-    new = resume is None and current is None
-    run = prepare(store, settings, algorithm, seed) if new else None
-    overrides = {
-        "algorithm": algorithm,
-        "preset": preset,
-        "seed": seed,
-        "resume": resume,
-        "anyway": 1 if anyway else None,
-        "run": run,
-    }
-    arguments = [str(home.root)] + [
-        f"--{name}={value}" for name, value in overrides.items() if value is not None
-    ]
-    arguments += ["--if-due"] if if_due else []
+    new = options.resume is None and current is None
+    run = prepare(store, settings, options.algorithm, options.seed) if new else None
+    arguments = [str(home.root), *options.changed(prepared=run).arguments()]
     try:
         worker = process.start(home, WORKER, arguments, process.key_variables(settings))
     except BaseException:
@@ -109,11 +90,5 @@ def prepare(store: Store, settings: Config, algorithm: str | None = None, seed: 
 
 
 def under_way(home: Home) -> bool:
-    """Whether a live process holds the training lock (one that died has let go of it)."""
-    from filelock import FileLock, Timeout
-
-    try:
-        with FileLock(home.train_lock, timeout=0):
-            return False
-    except Timeout:
-        return True
+    """Whether a live process trains."""
+    return process.is_held(home.train_lock)

@@ -197,11 +197,6 @@ class Sandbox:
         target.mkdir(mode=0o700)
         tree.copy(self._folder_of(at)[0], target, None, self.limits.disk, self.limits.files)
 
-    def copy_to(self, other: Sandbox) -> None:
-        """Copy the working folder into another box's, which is empty."""
-        source, (target, owner) = self._folder_of(".")[0], other._folder_of(".")
-        tree.copy(source, target, owner, self.limits.disk, self.limits.files)
-
     def _absolute(self, path: str) -> str:
         return os.path.normpath(path if path.startswith("/") else f"{self.work}/{path}")
 

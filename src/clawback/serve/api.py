@@ -90,7 +90,8 @@ def status(server: Server, request: Request) -> Any:  # noqa: ARG001
 
 
 def description(server: Server, request: Request) -> Any:  # noqa: ARG001
-    return schema.openapi()
+    mount = next(route for route in request.app.routes if getattr(route, "path", "") == "/api")
+    return schema.openapi(mount.routes)
 
 
 def turns(server: Server, request: Request) -> Any:
@@ -285,6 +286,8 @@ def resume(server: Server, request: Request, body: None) -> Any:  # noqa: ARG001
 
 class _Pairs:
     """``POST /api/pairs``: what two versions answer to the prompt of a turn. An ASGI app, for it awaits the model."""
+
+    body_shape = Pair
 
     def __init__(self, server: Server) -> None:
         self.server = server

@@ -8,8 +8,8 @@ from clawback import config, store
 from clawback.errors import ClawbackError
 from clawback.paths import Home, secret
 from clawback.serve import api, guard, hooks, page, prompts_api, rater_api, roles, rules_api, wire
+from clawback.serve.answers_api import AnswersAPI
 from clawback.serve.dialects import OLLAMA
-from clawback.serve.models_api import ModelsAPI
 from clawback.serve.server import Server
 
 
@@ -54,20 +54,13 @@ def around(server: Server) -> Any:
     from starlette.routing import Mount, Route
 
     home = server.home
-    models = Asgi(ModelsAPI(server))
-    ours = [
-        *api.routes(server),
-        *prompts_api.routes(server),
-        *rules_api.routes(server),
-        *rater_api.routes(server),
-        *hooks.routes(server),
-    ]
+    models = Asgi(AnswersAPI(server))
     app = Starlette(
         routes=[
             Route("/healthz", Asgi(health), methods=["GET", "HEAD"]),
             Route("/api/hello", Asgi(greet), methods=["HEAD", "GET"]),
             *(Route(path, models) for path in OLLAMA),
-            Mount("/api", routes=roles.admitted(ours)),
+            Mount("/api", routes=roles.admitted(api_routes(server))),
             Route("/metrics", api.metrics(server)),
             Route("/v1/{rest:path}", models),
             Route("/v1beta/{rest:path}", models),
@@ -83,6 +76,17 @@ def around(server: Server) -> Any:
         names=server.serve.names,
         holder=lambda token: holder(home, token),
     )
+
+
+def api_routes(server: Server) -> list[Any]:
+    """The routes under ``/api``: roles and the description of the API go by them."""
+    return [
+        *api.routes(server),
+        *prompts_api.routes(server),
+        *rules_api.routes(server),
+        *rater_api.routes(server),
+        *hooks.routes(server),
+    ]
 
 
 def holder(home: Home, token: str) -> roles.Person | None:

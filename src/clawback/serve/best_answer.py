@@ -30,11 +30,11 @@ class BestAnswers:
     def __init__(self, settings: Config) -> None:
         self.reading, self.lock = best_of.Reading(settings), threading.Lock()
 
-    def trial(self, store: Store, asked: Asked, version: Version) -> BestOfTrial | None:
+    def trial(self, store: Store, request: Asked, version: Version) -> BestOfTrial | None:
         """The trial that is on for a request; None where there is none, or the request wants more than an answer in words by the live version."""
         current = best_of.running(store)
-        plain = not (asked.tools or asked.logprobs) and asked.form is None and asked.raw is None
-        if current is None or not plain or named(asked.model) is not None or asked.temperature == 0:
+        plain = not (request.tools or request.logprobs) and request.form is None and request.raw is None
+        if current is None or not plain or named(request.model) is not None or request.temperature == 0:
             return None
         if version.number != current.live:
             return None
@@ -42,12 +42,12 @@ class BestAnswers:
             return None if self.reading.unread(store) else current
 
     async def answer(
-        self, local: Local, asked: Asked, version: Version, current: BestOfTrial
+        self, local: Local, request: Asked, version: Version, current: BestOfTrial
     ) -> AsyncGenerator[tuple[Answer, str], None]:
         """As ``Local.answer``, in one piece. Raises as that does."""
-        seeds = [None if asked.seed is None else asked.seed + number for number in range(current.count)]
-        draws = await asyncio.gather(*(_draw(local, asked, version, seed) for seed in seeds))
-        question = Turn("", tuple(asked.messages), "").prompt
+        seeds = [None if request.seed is None else request.seed + number for number in range(current.count)]
+        draws = await asyncio.gather(*(_draw(local, request, version, seed) for seed in seeds))
+        question = Turn("", tuple(request.messages), "").prompt
         texts, ended = [one.text for one in draws], [one.ended != "length" for one in draws]
         place = await asyncio.to_thread(self._best, question, texts, ended)
         answer = draws[place]

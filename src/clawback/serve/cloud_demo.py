@@ -26,7 +26,7 @@ from clawback.demo.cloud import MODEL, TASTES, Cloud, questions
 from clawback.errors import ClawbackError, UsageError
 from clawback.jobs import prompting
 from clawback.jobs.inbox import Inbox
-from clawback.jobs.prompt_search import Found
+from clawback.jobs.prompt_search import SearchResult
 from clawback.paths import Home, secret
 from clawback.progress import OnProgress
 from clawback.records import Turn, Version
@@ -42,7 +42,7 @@ REMARKS = 0.3
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class AnsweredQuestions:
     """How questions that nobody rated are answered through the proxy. ``version``: as its header says, 0 for no prompt."""
 
     version: int
@@ -104,7 +104,7 @@ class CloudDemo:
         self.good += good
         return good
 
-    def learn(self, on_progress: OnProgress | None = None) -> tuple[Found, int]:
+    def learn(self, on_progress: OnProgress | None = None) -> tuple[SearchResult, int]:
         """A search and the gate, as ``clawback prompts optimize`` does them; what the gate asks is answered. With how many questions it asked."""
         found, asked = prompting.optimize(self.home, on_progress=on_progress), 0
         while found.report is not None and found.report.again_at:
@@ -117,7 +117,7 @@ class CloudDemo:
             report = prompting.judge_waiting(self.home, on_progress=on_progress) or found.report
             with store.connect(self.home.database) as db:
                 version = db.version(report.version)
-            found = Found(version, report, (), *_rest(found))
+            found = SearchResult(version, report, (), *_rest(found))
         return found, asked
 
     def choose(self, first: Turn, second: Turn) -> tuple[int, int]:
@@ -129,7 +129,7 @@ class CloudDemo:
             right = likes[0] != (self.person.random() < NOISE)
         return (first.id, second.id) if right else (second.id, first.id)
 
-    def look(self, on_progress: OnProgress | None = None) -> Look:
+    def look(self, on_progress: OnProgress | None = None) -> AnsweredQuestions:
         """Ask what nobody rates, through a server of its own on a copy of the store: looking leaves no trace."""
         tell = on_progress or (lambda _: None)
         with tempfile.TemporaryDirectory(prefix="clawback-look-") as folder:
@@ -147,7 +147,7 @@ class CloudDemo:
                     versions.add(version)
         [number] = versions
         liked = sum(self.taste.fits(said) for _, said in answers) / len(answers)
-        return Look(number, liked, tuple(answers))
+        return AnsweredQuestions(number, liked, tuple(answers))
 
     def rollback(self) -> Version:
         with store.connect(self.home.database) as db:
@@ -210,10 +210,10 @@ def served(home: Home) -> Iterator[int]:
 
 
 def changed(
-    before: Sequence[tuple[str, str]], after: Sequence[tuple[str, str]]
+    earlier: Sequence[tuple[str, str]], after: Sequence[tuple[str, str]]
 ) -> tuple[str, str, str] | None:
     """A question that was answered otherwise: (question, before, after)."""
-    for (question, one), (_, other) in zip(before, after, strict=True):
+    for (question, one), (_, other) in zip(earlier, after, strict=True):
         if one != other:
             return question, one, other
     return None
@@ -223,5 +223,13 @@ def address(url: str) -> str:
     return urlsplit(url).netloc
 
 
-def _rest(found: Found) -> tuple[Any, ...]:
-    return (found.before, found.after, found.calls, found.tokens, found.money, found.stopped, found.notes)
+def _rest(result: SearchResult) -> tuple[Any, ...]:
+    return (
+        result.before,
+        result.after,
+        result.calls,
+        result.tokens,
+        result.money,
+        result.stopped,
+        result.notes,
+    )

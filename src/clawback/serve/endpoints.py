@@ -36,13 +36,14 @@ def writing(server: Server, shape: Any, handler: Callable[..., Any]) -> Any:
     async def handle(request: Request) -> Any:
         from starlette.concurrency import run_in_threadpool
 
-        async def made(request: Request) -> Any:
+        async def result(request: Request) -> Any:
             raw = await request.body()
             body = decoded(raw, shape) if shape else None
             return await run_in_threadpool(handler, server, request, body)
 
-        return await answered(made, request)
+        return await answered(result, request)
 
+    handle.body_shape = shape  # type: ignore[attr-defined]  # for the description of the API
     return handle
 
 

@@ -51,18 +51,18 @@ def episode(server: Server, request: Request) -> Any:
     return _row(found) | {"messages": messages, "steps": [asdict(step) for step in found.steps]}
 
 
-def _row(one: Episode) -> dict[str, Any]:
+def _row(episode: Episode) -> dict[str, Any]:
     return {
-        "id": one.id,
-        "environment": one.environment,
-        "task": one.task,
-        "seed": one.seed,
-        "run": one.run_id,
-        "split": one.split,
-        "status": one.status,
-        "stop_reason": one.stop_reason,
-        "return": one.total,
-        "turns": len(one.steps),
-        "unparsable": one.unparsable,
-        "created_at": one.created_at,
+        "id": episode.id,
+        "environment": episode.environment,
+        "task": episode.task,
+        "seed": episode.seed,
+        "run": episode.run_id,
+        "split": episode.split,
+        "status": episode.status,
+        "stop_reason": episode.stop_reason,
+        "return": episode.total,
+        "turns": len(episode.steps),
+        "unparsable": episode.unparsable,
+        "created_at": episode.created_at,
     }

@@ -37,7 +37,7 @@ DAY = 86_400.0
 
 
 @dataclass(eq=False)
-class Opened:
+class OpenHome:
     """Somebody's app while it is in use."""
 
     server: Server
@@ -57,7 +57,7 @@ class Everyone:
         self.model = house.model
         self.local = Local(people.house, many=True)
         self.waiting = Waiting(people.root / "training")
-        self.opened: OrderedDict[str, Opened] = OrderedDict()
+        self.opened: OrderedDict[str, OpenHome] = OrderedDict()
         self.opening = asyncio.Lock()
         self.training: dict[str, float] = {}
         """Whose run is under way → since when."""
@@ -114,17 +114,17 @@ class Everyone:
                 return name
         return None
 
-    async def _pass(self, theirs: Opened, scope: Any, receive: Any, send: Any) -> None:
+    async def _pass(self, opened: OpenHome, scope: Any, receive: Any, send: Any) -> None:
         """Into somebody's app, within what they may use."""
         if not is_model_path(scope["path"]) or scope["method"] != "POST":
-            await theirs.app(scope, receive, send)
+            await opened.app(scope, receive, send)
             return
-        if theirs.answering >= self.limits.at_once:
+        if opened.answering >= self.limits.at_once:
             await wire.refuse(
-                send, scope, 429, f"{theirs.answering} of your requests are being answered: wait for one."
+                send, scope, 429, f"{opened.answering} of your requests are being answered: wait for one."
             )
             return
-        most, spent = self.limits.tokens_a_day, theirs.server.spent_today()
+        most, spent = self.limits.tokens_a_day, opened.server.spent_today()
         if most and spent >= most:
             await wire.refuse(
                 send,
@@ -133,13 +133,13 @@ class Everyone:
                 f"Your {most} tokens of today are used up; the next day begins at midnight UTC.",
             )
             return
-        theirs.answering += 1
+        opened.answering += 1
         try:
-            await theirs.app(scope, receive, send)
+            await opened.app(scope, receive, send)
         finally:
-            theirs.answering -= 1
+            opened.answering -= 1
 
-    async def _open(self, name: str) -> Opened:
+    async def _open(self, name: str) -> OpenHome:
         """Somebody's app, counted as busy. Raises ``ClawbackError``."""
         async with self.opening:
             theirs = self.opened.get(name)
@@ -157,7 +157,7 @@ class Everyone:
                 await running.__aenter__()
                 made = app.around(server)
                 made.open = False  # that this machine asks is no proof of who asks
-                theirs = self.opened[name] = Opened(server, made, running)
+                theirs = self.opened[name] = OpenHome(server, made, running)
             theirs.app.token, theirs.app.hook_token = self.people.secrets(name)
             self.opened.move_to_end(name)
             theirs.busy += 1

@@ -10,7 +10,7 @@ from clawback.endings import notice
 from clawback.errors import UsageError
 from clawback.serve.bodies import Done, Given, Preferred
 from clawback.serve.endpoints import writing
-from clawback.serve.rater_api import asked, said
+from clawback.serve.rater_api import own_opinion, require_assigned
 from clawback.serve.roles import Person, person, said_by
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def give(server: Server, request: Request, body: Given) -> Any:
     source = said_by(whom, body.source)
     marks = {"source": source, "event_id": _event(whom, body.event_id)}
     with store.connect(server.home.database) as db:
-        asked(db, whom, number)
+        require_assigned(db, whom, number)
         cut = notice(db.turn(number).ending) if body.kind != "undo" else ""
         match body.kind:
             case "good" | "bad":
@@ -53,7 +53,7 @@ def give(server: Server, request: Request, body: Given) -> Any:
                 raise UsageError("kind is good, bad, rate, edit, critique or undo.")
     started = server.settings.training.background and server.maybe_train()
     if whom.blind:
-        return said(made)
+        return own_opinion(made)
     return asdict(made) | {"training_started": started, "notice": cut}
 
 
@@ -61,10 +61,10 @@ def prefer(server: Server, request: Request, body: Preferred) -> Any:
     whom = person(request.scope)
     event = _event(whom, body.event_id)
     with store.connect(server.home.database) as db:
-        asked(db, whom, body.better, body.worse)
+        require_assigned(db, whom, body.better, body.worse)
         compare = feedback.tie if body.tie else feedback.prefer
         made = compare(db, body.better, body.worse, source=said_by(whom, "web"), event_id=event)
-    return said(made) if whom.blind else asdict(made)
+    return own_opinion(made) if whom.blind else asdict(made)
 
 
 def use(server: Server, request: Request, body: Done) -> Any:

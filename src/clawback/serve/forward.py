@@ -143,7 +143,7 @@ class Forward:
         path = scope.get("raw_path") or scope["path"].encode()
         query = b"?" + scope["query_string"] if scope["query_string"] else b""
         asked = path.split(b"?")[0].decode("latin-1")
-        return URL(place(self.upstream, asked) + query.decode("latin-1"), encoded=True)
+        return URL(upstream_url(self.upstream, asked) + query.decode("latin-1"), encoded=True)
 
     def _headers(self, scope: Any, sent: Prompted) -> list[tuple[str, str]]:
         kept = [
@@ -240,15 +240,15 @@ class Forward:
 _VERSION = re.compile(r"v\d+(?:(?:alpha|beta)\d*)?")
 
 
-def place(upstream: str, path: str) -> str:
+def upstream_url(upstream: str, path: str) -> str:
     """The address of a client's path at an upstream.
 
     A base address that names a version, wherever in its path, stands for ``/v1``, as OpenAI's own clients have it
     (``…/api/paas/v4``, ``…/v1beta/openai``). Anthropic's clients always add ``/v1/messages``, except after a version.
 
-    >>> place("https://api.z.ai/api/paas/v4", "/v1/chat/completions")
+    >>> upstream_url("https://api.z.ai/api/paas/v4", "/v1/chat/completions")
     'https://api.z.ai/api/paas/v4/chat/completions'
-    >>> place("http://127.0.0.1:11434/v1", "/api/chat")
+    >>> upstream_url("http://127.0.0.1:11434/v1", "/api/chat")
     'http://127.0.0.1:11434/api/chat'
     """
     segments = urlsplit(upstream).path.strip("/").split("/")

@@ -96,10 +96,10 @@ class Guard:
             vouched = self._known(headers, [self.token])
             scope = {**scope, "headers": self._without_tokens(scope["headers"]), "clawback.vouched": vouched}
         try:
-            whole = await _whole(receive)
+            whole = await _body(receive)
         except wire.Gone:
             return
-        except wire.Refused as error:
+        except wire.RequestRefused as error:
             await wire.refuse(marked, scope, error.status, str(error))
             return
         try:
@@ -168,13 +168,15 @@ def tokens_of(headers: dict[str, str]) -> list[str]:
     return given + ([bearer.strip()] if scheme.lower() == "bearer" else [])
 
 
-async def _whole(receive: Any) -> bytes:
+async def _body(receive: Any) -> bytes:
     """The body, within the limits of size and time. Raises ``Refused`` beyond them."""
     try:
         async with asyncio.timeout(BODY_SECONDS):
             return await wire.body(receive, MOST_BYTES)
     except TimeoutError:
-        raise wire.Refused(408, f"The request did not arrive within {BODY_SECONDS:g} seconds.") from None
+        raise wire.RequestRefused(
+            408, f"The request did not arrive within {BODY_SECONDS:g} seconds."
+        ) from None
 
 
 def _again(body: bytes, receive: Any) -> Any:

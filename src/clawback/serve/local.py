@@ -162,7 +162,7 @@ class Local:
         if self.batcher:
             self.batcher.close()
 
-    async def answer(self, asked: Asked, version: Version) -> AsyncGenerator[tuple[Answer, str], None]:
+    async def answer(self, request: Asked, version: Version) -> AsyncGenerator[tuple[Answer, str], None]:
         """Yields the answer so far with each further piece of text; ``answer.ended`` is set with the last.
 
         Raises ``UsageError`` for what does not fit into the model, ``ClawbackError`` where answering fails.
@@ -171,8 +171,8 @@ class Local:
 
         assert self.policy
         assert self.batcher
-        constraint = await self.constraint(asked)
-        prompt, pixels = await self.look(asked, version.prompt)
+        constraint = await self.constraint(request)
+        prompt, pixels = await self.look(request, version.prompt)
         if constraint is not None:
             prompt = self.policy.chat.thought_out(prompt)
         room = self.policy.info.context - len(prompt)
@@ -187,22 +187,22 @@ class Local:
         inbox: asyncio.Queue[tuple[int, float] | str] = asyncio.Queue()
         # A base model without a template need not end by itself.
         usual = self.policy.max_tokens if self.policy.chat.speaker else room
-        wanted = asked.max_tokens or self.settings.generation.max_tokens or usual
-        if asked.field is not None and asked.field.most:
-            wanted = min(wanted, asked.field.most)
+        wanted = request.max_tokens or self.settings.generation.max_tokens or usual
+        if request.field is not None and request.field.most:
+            wanted = min(wanted, request.field.most)
         ask = Ask(
             prompt=prompt,
             max_tokens=max(1, min(wanted, room)),
             on_token=lambda token, logprob: _put(loop, inbox, (token, logprob)),
             on_end=lambda why: _put(loop, inbox, why),
             folder=Path(version.path) if version.path else None,
-            sampling=_sampling(self.policy.sampling, asked),
-            top=asked.top,
+            sampling=_sampling(self.policy.sampling, request),
+            top=request.top,
             constraint=constraint,
             pixels=pixels,
-            seed=(uuid.uuid4().int if asked.seed is None else abs(asked.seed)) % 2**62,
+            seed=(uuid.uuid4().int if request.seed is None else abs(request.seed)) % 2**62,
         )
-        answer = Answer(uuid.uuid4().hex[:24], version.number, prompt, asked, int(time.time()), [], [])
+        answer = Answer(uuid.uuid4().hex[:24], version.number, prompt, request, int(time.time()), [], [])
         self.batcher.submit(ask)
         try:
             async for piece in self._pieces(answer, inbox, ask):
@@ -229,7 +229,7 @@ class Local:
             answer.cached = ask.cached
             answer.ids.append(got[0])
             answer.logprobs.append(got[1])
-            answer.thinking, whole = self._said(answer)
+            answer.thinking, whole = self._texts(answer)
             found = [(whole.index(s), s) for s in stops if s in whole]
             answer.spoken = not found and speaker is not None and speaker.spoke(answer.ids)
             if found or answer.spoken:
@@ -265,17 +265,17 @@ class Local:
         count = self.policy.chat.tokens_of(answer.prompt, answer.ids, text)
         del answer.ids[count:], answer.logprobs[count:]
 
-    def _said(self, answer: Answer) -> tuple[str, str]:
+    def _texts(self, answer: Answer) -> tuple[str, str]:
         """What was thought so far, and what was answered: while it thinks that is nothing."""
         assert self.policy
         return self.policy.chat.text(answer.prompt, answer.ids, answer.asked.raw is None)
 
-    async def constraint(self, asked: Asked) -> Constraint | None:
+    async def constraint(self, request: Asked) -> Constraint | None:
         """What the answer is held to, where it must keep to a schema. Raises ``UsageError`` for a schema that cannot be kept to."""
         assert self.grammars
-        if asked.form is None or asked.field is not None:
+        if request.form is None or request.field is not None:
             return None
-        return await asyncio.to_thread(self.grammars.constraint, asked.form)
+        return await asyncio.to_thread(self.grammars.constraint, request.form)
 
     @property
     def sees(self) -> bool:
@@ -284,19 +284,19 @@ class Local:
             self.policy and self.policy.chat.eyes and not (self.batcher and self.batcher.shelf is not None)
         )
 
-    async def look(self, asked: Asked, system: str = "") -> tuple[list[int], Pixels | None]:
+    async def look(self, request: Asked, system: str = "") -> tuple[list[int], Pixels | None]:
         """The prompt, with what is seen beside it. Raises ``UsageError`` where the newest message has a picture that cannot be looked at."""
-        if asked.raw is None and self.sees and any(map(shows_a_picture, asked.messages)):
+        if request.raw is None and self.sees and any(map(shows_a_picture, request.messages)):
             async with self.reading:
-                ids, pixels = await asyncio.to_thread(self._looked, asked, system)
+                ids, pixels = await asyncio.to_thread(self._looked, request, system)
             if pixels is not None:
                 return ids, pixels
-        return await self.read(asked, system), None
+        return await self.read(request, system), None
 
-    def _looked(self, asked: Asked, system: str) -> tuple[list[int], Pixels | None]:
+    def _looked(self, request: Asked, system: str) -> tuple[list[int], Pixels | None]:
         assert self.policy
-        room, newest = self.policy.max_prompt, asked.messages[-1]
-        ids, pixels = self.policy.chat.looked(under(asked.messages, system), room, asked.tools)
+        room, newest = self.policy.max_prompt, request.messages[-1]
+        ids, pixels = self.policy.chat.looked(under(request.messages, system), room, request.tools)
         if asks_about_a_picture(newest):
             brought = [hashlib.sha256(data).hexdigest() for data in pictures(newest.get("content"))]
             if len(brought) < shows_a_picture(newest):
@@ -307,23 +307,25 @@ class Local:
                 )
         return ids, pixels
 
-    async def read(self, asked: Asked, system: str = "") -> list[int]:
+    async def read(self, request: Asked, system: str = "") -> list[int]:
         """``prompt``; a long one is read on a thread of its own, one at a time, so that others are not kept waiting."""
-        if len(asked.messages) < MANY and sum(len(str(m.get("content"))) for m in asked.messages) < LONG:
-            return self.prompt(asked, system)
+        if len(request.messages) < MANY and sum(len(str(m.get("content"))) for m in request.messages) < LONG:
+            return self.prompt(request, system)
         async with self.reading:
-            return await asyncio.to_thread(self.prompt, asked, system)
+            return await asyncio.to_thread(self.prompt, request, system)
 
-    def prompt(self, asked: Asked, system: str = "") -> list[int]:
+    def prompt(self, request: Asked, system: str = "") -> list[int]:
         """With the version's own prompt, as the chat template writes it. What does not fit loses what the agent put in, then the oldest messages."""
         assert self.policy
         chat, room = self.policy.chat, self.policy.max_prompt
-        if asked.raw is not None:
-            return list(self.policy.tokenizer.encode(asked.raw))[-room:]
-        messages = [_plain(m) for m in under(asked.messages, system)]
+        if request.raw is not None:
+            return list(self.policy.tokenizer.encode(request.raw))[-room:]
+        messages = [_plain(m) for m in under(request.messages, system)]
         if len(messages) <= room:  # a message is a token at least
             whole = (
-                self._with_tools(messages, asked.tools, room) if asked.tools else chat.prompt(messages, 2**31)
+                self._with_tools(messages, request.tools, room)
+                if request.tools
+                else chat.prompt(messages, 2**31)
             )
             if len(whole) <= room:
                 return whole
@@ -364,15 +366,15 @@ class Local:
         return vectors, sum(map(len, read))
 
     def _with_tools(
-        self, messages: list[dict[str, Any]], given: Sequence[Mapping[str, Any]], room: int
+        self, messages: list[dict[str, Any]], tools: Sequence[Mapping[str, Any]], room: int
     ) -> list[int]:
         """As the template tells of tools; where it does not, in words as ``clawback env train`` does, if there is room for them."""
         assert self.policy
-        if self._tells and (told := self._by_template(messages, list(given))):
+        if self._tells and (told := self._by_template(messages, list(tools))):
             return told
         chat = self.policy.chat
         try:
-            said = chat.prompt(in_words(messages, given), 2**31)
+            said = chat.prompt(in_words(messages, tools), 2**31)
         except RecursionError:  # a schema within a schema within …
             said = []
         return said if 0 < len(said) <= room else chat.prompt(messages, 2**31)
@@ -386,7 +388,7 @@ class Local:
         ) != self._by_template(asked, None)
 
     def _by_template(
-        self, messages: list[dict[str, Any]], given: list[Mapping[str, Any]] | None
+        self, messages: list[dict[str, Any]], tools: list[Mapping[str, Any]] | None
     ) -> list[int]:
         """[] where the template does not take the conversation: it may raise anything."""
         from clawback.engine.torch.models.templates import EndlessTemplate
@@ -395,7 +397,7 @@ class Local:
         try:
             made = self.policy.tokenizer.apply_chat_template(
                 messages,
-                tools=given,
+                tools=tools,
                 add_generation_prompt=True,
                 tokenize=True,
                 return_dict=True,
@@ -423,23 +425,23 @@ def _plain(message: Mapping[str, Any]) -> dict[str, Any]:
     return {**message, "content": text_of(message.get("content"))}
 
 
-def _sampling(own: Sampling, asked: Asked) -> Sampling:
+def _sampling(sampling: Sampling, request: Asked) -> Sampling:
     """As the request says where it says something, else as the model itself; what cannot be is taken as the nearest that can."""
-    temperature, top_p, top_k = asked.temperature, asked.top_p, asked.top_k
-    return own.but(
+    temperature, top_p, top_k = request.temperature, request.top_p, request.top_k
+    return sampling.but(
         temperature=None if temperature is None else min(max(temperature, 0.0), 2.0),
         top_p=None if top_p is None else min(max(top_p, 1e-6), 1.0),
         top_k=None if top_k is None else max(top_k, 0),
     )
 
 
-def _end(done: asyncio.Future[Any], made: Any, error: Exception | None) -> None:
+def _end(done: asyncio.Future[Any], result: Any, error: Exception | None) -> None:
     if done.done():  # whoever asked has gone
         return
     if error is not None:
         done.set_exception(error)
     else:
-        done.set_result(made)
+        done.set_result(result)
 
 
 def _put(loop: asyncio.AbstractEventLoop, inbox: asyncio.Queue[Any], item: Any) -> None:

@@ -94,13 +94,13 @@ def _prepared(
     return Prompted(json.dumps(made, separators=(",", ":")).encode("ascii"), version.number, session, True)
 
 
-def _there(asked: Asked, prompt: str) -> bool:
-    return any(prompt in str(m.get("content")) for m in asked.messages if m.get("role") == "system")
+def _there(request: Asked, prompt: str) -> bool:
+    return any(prompt in str(m.get("content")) for m in request.messages if m.get("role") == "system")
 
 
-def _kind(asked: Asked, headers: Mapping[str, str]) -> Any:
+def _kind(request: Asked, headers: Mapping[str, str]) -> Any:
     return conversations.kind_of(
-        asked.messages, tools=bool(asked.tools), schema=asked.schema, max_tokens=asked.max_tokens, headers=headers
+        request.messages, tools=bool(request.tools), schema=request.schema, max_tokens=request.max_tokens, headers=headers
     )  # fmt: skip
 
 

@@ -32,7 +32,7 @@ def routes(server: Server) -> list[Any]:
     return [
         Route("/me", endpoint(server, me), methods=["GET"]),
         Route("/assigned", endpoint(server, waiting), methods=["GET"]),
-        Route("/assigned/{id:int}", endpoint(server, one), methods=["GET"]),
+        Route("/assigned/{id:int}", endpoint(server, assigned_turn), methods=["GET"]),
         Route("/raters", endpoint(server, everybody), methods=["GET"]),
     ]
 
@@ -54,16 +54,16 @@ def waiting(server: Server, request: Request) -> Any:
         return [_shown(db, db.turn(each.turn_id), whom) for each in own[:MOST_ROWS]]
 
 
-def one(server: Server, request: Request) -> Any:
+def assigned_turn(server: Server, request: Request) -> Any:
     """One of these turns, with the conversation that led to it."""
     whom = person(request.scope)
     with store.connect(server.home.database) as db:
-        asked(db, whom, request.path_params["id"])
+        require_assigned(db, whom, request.path_params["id"])
         found = db.turn(request.path_params["id"])
         return _shown(db, found, whom) | {"messages": list(found.messages)}
 
 
-def asked(db: Store, whom: Person, *turns: int) -> None:
+def require_assigned(db: Store, whom: Person, *turns: int) -> None:
     """Raises ``NotFound``, as for turns that are not there, where somebody was not asked about one of them."""
     if not whom.blind:
         return
@@ -101,11 +101,11 @@ def _shown(db: Store, turn: Turn, whom: Person) -> dict[str, Any]:
         "response": turn.response,
         "calls": list(turn.calls),
         "cut": mark(turn.ending),
-        "feedback": [said(f) for f in own],
+        "feedback": [own_opinion(f) for f in own],
     }
 
 
-def said(given: Feedback) -> dict[str, Any]:
+def own_opinion(opinion: Feedback) -> dict[str, Any]:
     """A rater's own feedback, in the form that they may see."""
     keep = ("id", "turn_id", "other_turn_id", "kind", "value", "text", "created_at", "undone_at")
-    return {name: getattr(given, name) for name in keep}
+    return {name: getattr(opinion, name) for name in keep}

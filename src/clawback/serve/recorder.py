@@ -175,7 +175,7 @@ class Recorder:
             asked = exchange.dialect.read(body)
         except ValueError:  # nothing was asked
             return None
-        said = exchange.said or self._heard(exchange)
+        said = exchange.said or self._read_answer(exchange)
         if said is None or not said.says_something:
             return None
         turn = Turn(
@@ -197,7 +197,7 @@ class Recorder:
         )
         return served_turn(turn, exchange.headers, body)
 
-    def _heard(self, exchange: Exchange) -> Said | None:
+    def _read_answer(self, exchange: Exchange) -> Said | None:
         """What was answered; None where that cannot be read, which is logged once for each kind of answer."""
         name = exchange.dialect.name
         try:
@@ -227,12 +227,12 @@ class Recorder:
             self._logged.add(sentence)
             log.warning("%s", redact(sentence))
 
-    def _kind(self, asked: Asked, headers: Mapping[str, str]) -> Any:
+    def _kind(self, request: Asked, headers: Mapping[str, str]) -> Any:
         return conversations.kind_of(
-            asked.messages,
-            tools=bool(asked.tools),
-            schema=asked.schema,
-            max_tokens=asked.max_tokens,
+            request.messages,
+            tools=bool(request.tools),
+            schema=request.schema,
+            max_tokens=request.max_tokens,
             headers=headers,
         )
 

@@ -1,13 +1,14 @@
-"""``GET /api/openapi.json``: the API's description, for clients and fuzzers. Bodies are the very types that requests are decoded into."""
+"""``GET /api/openapi.json``: the API's description, for clients and fuzzers, made from the routes themselves and the types that their bodies are decoded into."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
 from clawback import __version__
-from clawback.serve import bodies
 
 _INT: dict[str, Any] = {"type": "integer", "minimum": 0, "maximum": 2**31}
 _TEXT: dict[str, Any] = {"type": "string", "maxLength": 500}
@@ -38,57 +39,21 @@ _QUERIES: dict[str, dict[str, Any]] = {
     "/inbox": {"limit": _INT},
     "/inbox/pairs": {"limit": _INT},
 }
-_READS = (
-    "/status",
-    "/turns",
-    "/search",
-    "/turns/{id}",
-    "/sessions",
-    "/sessions/{name}",
-    "/versions",
-    "/prompts",
-    "/rules",
-    "/rules/{id}",
-    "/runs",
-    "/runs/{id}",
-    "/episodes",
-    "/episodes/{id}",
-    "/inbox",
-    "/inbox/pairs",
-    "/learning",
-    "/health",
-    "/me",
-    "/assigned",
-    "/assigned/{id}",
-    "/raters",
-)
-_WRITES: dict[str, Any] = {
-    "/turns/{id}/feedback": bodies.Given,
-    "/turns/{id}/use": bodies.Done,
-    "/preferences": bodies.Preferred,
-    "/pairs": bodies.Pair,
-    "/rollback": bodies.Wanted,
-    "/news": bodies.Kept,
-    "/versions/{id}/promote": None,
-    "/prompts/{id}/use": bodies.Used,
-    "/rules": bodies.NewRule,
-    "/rules/{id}/keep": None,
-    "/rules/{id}/drop": None,
-    "/rules/use": None,
-    "/runs/{id}/stop": None,
-}
-"""``/train`` and ``/runs/ID/resume`` start a process, so they are left to their own descriptions below."""
+"""Path, as the description writes it, → what may be added to it after a ``?``."""
 
 
-def openapi() -> dict[str, Any]:
-    """OpenAPI 3.1."""
-    bodies = [shape for shape in _WRITES.values() if shape]
-    _, components = msgspec.json.schema_components(bodies, ref_template="#/components/schemas/{name}")
+def openapi(routes: Iterable[Any]) -> dict[str, Any]:
+    """OpenAPI 3.1 of the routes under ``/api``, and of the models' routes beside them."""
+    routes = list(routes)
+    shapes = {shape.__name__: shape for route in routes if (shape := body_shape(route))}
+    _, components = msgspec.json.schema_components(
+        shapes.values(), ref_template="#/components/schemas/{name}"
+    )
     paths: dict[str, Any] = {}
-    for path in _READS:
-        paths.setdefault(f"/api{path}", {})["get"] = _operation(path, None)
-    for path, shape in _WRITES.items():
-        paths.setdefault(f"/api{path}", {})["post"] = _operation(path, shape)
+    for route in routes:
+        path = re.sub(r"\{(\w+):\w+\}", r"{\1}", route.path)
+        for method in sorted(route.methods - {"HEAD"}):
+            paths.setdefault(f"/api{path}", {})[method.lower()] = _operation(path, body_shape(route))
     for path, needs in (
         ("/v1/chat/completions", "messages"),
         ("/v1/messages", "messages"),
@@ -105,6 +70,11 @@ def openapi() -> dict[str, Any]:
         },
         "security": [{"token": []}],
     }
+
+
+def body_shape(route: Any) -> Any:
+    """The type that a route's requests are decoded into; None where it takes no body of one."""
+    return getattr(route.endpoint, "body_shape", None)
 
 
 _ANSWERS = {str(code): {"description": text} for code, text in {

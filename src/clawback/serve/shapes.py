@@ -14,46 +14,46 @@ if TYPE_CHECKING:
     from clawback.serve.server import Server
 
 
-def turns(server: Server, db: store.Store, found: list[Turn], parts: bool = False) -> list[dict[str, Any]]:
-    said = [db.feedback(turn_id=t.id) for t in found]
+def turns(server: Server, db: store.Store, turns: list[Turn], parts: bool = False) -> list[dict[str, Any]]:
+    said = [db.feedback(turn_id=t.id) for t in turns]
     judges = feedback.judges(db, [f for each in said for f in each])
     raters = feedback.rater_weights(db, server.settings.training.raters)
     usual = db.middles()
     made = []
-    for one, each in zip(found, said, strict=True):
+    for one, each in zip(turns, said, strict=True):
         reward, of = feedback.reward(one.id, each, judges, raters, usual)
         more = {"parts": [asdict(p) for p in of]} if parts else {}
         made.append(turn(one, each) | {"reward": reward if of else None} | more)
     return made
 
 
-def turn(found: Turn, said: list[Feedback]) -> dict[str, Any]:
+def turn(turn: Turn, opinions: list[Feedback]) -> dict[str, Any]:
     return {
-        "id": found.id,
-        "session": found.session,
-        "agent": found.agent,
-        "kind": found.kind,
-        "model": found.model,
-        "version": found.version,
-        "created_at": found.created_at,
-        "prompt": found.prompt,
-        "before": max(len(found.messages) - 1, 0),
-        "response": found.response,
-        "calls": list(found.calls),
-        "ending": found.ending,
-        "cut": mark(found.ending),
-        "feedback": [asdict(f) for f in said],
+        "id": turn.id,
+        "session": turn.session,
+        "agent": turn.agent,
+        "kind": turn.kind,
+        "model": turn.model,
+        "version": turn.version,
+        "created_at": turn.created_at,
+        "prompt": turn.prompt,
+        "before": max(len(turn.messages) - 1, 0),
+        "response": turn.response,
+        "calls": list(turn.calls),
+        "ending": turn.ending,
+        "cut": mark(turn.ending),
+        "feedback": [asdict(f) for f in opinions],
     }
 
 
-def version(found: Version) -> dict[str, Any]:
-    data = asdict(found)
+def version(version: Version) -> dict[str, Any]:
+    data = asdict(version)
     data.pop("path")  # where files lie on this machine is nobody's business
     return data
 
 
-def step(found: Turn) -> dict[str, Any]:
-    return {"id": found.id, "response": found.response, "calls": list(found.calls)}
+def step(turn: Turn) -> dict[str, Any]:
+    return {"id": turn.id, "response": turn.response, "calls": list(turn.calls)}
 
 
 def runs(db: store.Store, limit: int) -> list[dict[str, Any]]:
@@ -63,7 +63,7 @@ def runs(db: store.Store, limit: int) -> list[dict[str, Any]]:
     return [run(one, learned[one.id]) for one in found]
 
 
-def run(found: Run, ratings: int) -> dict[str, Any]:
+def run(run: Run, ratings: int) -> dict[str, Any]:
     kept = (
         "id",
         "algorithm",
@@ -76,9 +76,9 @@ def run(found: Run, ratings: int) -> dict[str, Any]:
         "version",
         "error",
     )
-    return {name: getattr(found, name) for name in kept} | {
+    return {name: getattr(run, name) for name in kept} | {
         "ratings": ratings,
-        "text": describe(found.progress),
-        "interrupted": found.interrupted,
-        "status": found.state,
+        "text": describe(run.progress),
+        "interrupted": run.interrupted,
+        "status": run.state,
     }

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """A request that goes no further: the status, and why."""
 
     def __init__(self, status: int, why: str) -> None:
@@ -20,7 +20,7 @@ class Gone(Exception):
 
 
 async def body(receive: Any, most: int | None = None) -> bytes:
-    """The whole body. Raises ``Gone`` where the client leaves first, ``Refused`` beyond ``most`` bytes."""
+    """The whole body. Raises ``Gone`` where the client leaves first, ``RequestRefused`` beyond ``most`` bytes."""
     pieces: list[bytes] = []
     left = most
     while True:
@@ -29,7 +29,7 @@ async def body(receive: Any, most: int | None = None) -> bytes:
             raise Gone
         pieces.append(message.get("body", b""))
         if left is not None and (left := left - len(pieces[-1])) < 0:
-            raise Refused(413, f"The request is larger than {most} bytes.")
+            raise RequestRefused(413, f"The request is larger than {most} bytes.")
         if not message.get("more_body"):
             return b"".join(pieces)
 

@@ -5,24 +5,35 @@ from __future__ import annotations
 from pathlib import Path
 
 from clawback.store.base import Base
-from clawback.store.episodes import Episodes
+from clawback.store.episodes import EpisodeTable
 from clawback.store.forgetting import Forgetting
 from clawback.store.posts import Posts
-from clawback.store.prompts import Prompts
-from clawback.store.raters import Raters
+from clawback.store.prompts import PromptTable
+from clawback.store.raters import RaterTable
 from clawback.store.receipts import Receipts
 from clawback.store.runs import Runs
 from clawback.store.schema import open_database
 from clawback.store.sessions import Sessions
 from clawback.store.turns import Turns
-from clawback.store.usage import Usage
+from clawback.store.usage import UsageTable
 from clawback.store.versions import Versions
 
 __all__ = ["Store", "connect"]
 
 
 class Store(
-    Turns, Prompts, Sessions, Posts, Episodes, Raters, Receipts, Runs, Versions, Usage, Forgetting, Base
+    Turns,
+    PromptTable,
+    Sessions,
+    Posts,
+    EpisodeTable,
+    RaterTable,
+    Receipts,
+    Runs,
+    Versions,
+    UsageTable,
+    Forgetting,
+    Base,
 ):
     """One connection to the database. A context manager; not for use by two threads at once.
 

@@ -19,20 +19,20 @@ from clawback.store.driver import sqlite3
 
 
 def connect(
-    path: Path, *, name: str | None = None, before: str = "", **options: Any
+    path: Path, *, name: str | None = None, first_statement: str = "", **options: Any
 ) -> tuple[sqlite3.Connection, int]:
-    """A connection, and the version of the schema. ``name``: an URI that stands for the path; ``before``: a statement that comes first.
+    """A connection, and the version of the schema. ``name``: an URI that stands for the path; ``first_statement``: a statement that comes first.
 
     Raises ``sqlite3.Error``, ``StoreError`` where the key is not there, ``MissingExtra``.
     """
     encrypted = keys.encrypted(path)
     try:
-        return _opened(path, bool(encrypted), name, before, options)
+        return _opened(path, bool(encrypted), name, first_statement, options)
     except sqlite3.DatabaseError as error:
         if encrypted is None or "not a database" not in str(error):
             raise
         try:
-            found = _opened(path, not encrypted, name, before, options)
+            found = _opened(path, not encrypted, name, first_statement, options)
         except sqlite3.DatabaseError:
             raise error from None
     keys.note(path, not encrypted)  # it was killed between the two
@@ -55,7 +55,7 @@ def open_copy(path: Path, of: Path) -> sqlite3.Connection:
 
 
 def _opened(
-    path: Path, encrypted: bool, name: str | None, before: str, options: dict[str, Any]
+    path: Path, encrypted: bool, name: str | None, first_statement: str, options: dict[str, Any]
 ) -> tuple[sqlite3.Connection, int]:
     if encrypted:
         db = open_encrypted(path, keys.load(path), name=name, **options)
@@ -63,8 +63,8 @@ def _opened(
         db = sqlite3.connect(name or path, **options)
         db.row_factory = sqlite3.Row
     try:
-        if before:
-            db.execute(before)
+        if first_statement:
+            db.execute(first_statement)
         return db, int(db.execute("PRAGMA user_version").fetchone()[0])
     except BaseException:
         db.close()

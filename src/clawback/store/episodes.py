@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from clawback.errors import NotFound
 from clawback.store.base import now, readable
 from clawback.store.driver import sqlite3
-from clawback.store.pictures import Pictures, put_back, shows_pictures, taken_out
+from clawback.store.pictures import PictureTable, put_back, shows_pictures, taken_out
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +21,7 @@ _MANY = 500
 """Values in one statement."""
 
 
-class Episodes(Pictures):
+class EpisodeTable(PictureTable):
     def add_episodes(self, episodes: Sequence[Episode]) -> list[Episode]:
         """Store episodes that are over, all in one transaction, and return them with their ids. One whose run has its number already stays as it was."""
         with self._write() as db:

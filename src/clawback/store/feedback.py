@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _LAST_USED = """
     coalesce((SELECT rf.feedback_id FROM run_feedback rf WHERE EXISTS (
-                  SELECT 1 FROM runs r WHERE r.id = rf.run_id AND r.status IN ('running', 'done', 'stopped') AND r.algorithm {which} 'prompt'
+                  SELECT 1 FROM runs r WHERE r.id = rf.run_id AND r.status IN ('running', 'done', 'stopped') AND r.kind {which} 'prompt'
               ) ORDER BY rf.feedback_id DESC LIMIT 1), 0)
 """
 _LAST_TRAINED, _LAST_PROMPTED = _LAST_USED.format(which="!="), _LAST_USED.format(which="=")
@@ -36,7 +36,7 @@ MOST_FRESH = 5_000
 
 
 class FeedbackTable(Base):
-    def add_feedback(self, given: Feedback) -> Feedback:
+    def add_feedback(self, opinion: Feedback) -> Feedback:
         """Store one observation and return it with its id. The same ``event_id`` again changes nothing.
 
         Without a ``person`` it is from whoever is behind the source (``identify``, ``person_of``). Without a time it is said now, and newer than
@@ -44,33 +44,35 @@ class FeedbackTable(Base):
 
         Raises ``NotFound`` when there is no such turn, ``UsageError`` for a value outside [-1, 1].
         """
-        if not -1 <= given.value <= 1:
-            raise UsageError(f"A value of {given.value:g} is outside -1 to 1.")
-        text, source = self.clean(given.text), self.clean(given.source)
+        if not -1 <= opinion.value <= 1:
+            raise UsageError(f"A value of {opinion.value:g} is outside -1 to 1.")
+        text, source = self.clean(opinion.text), self.clean(opinion.source)
         with self._write() as db:
-            person = self.clean(given.person) or self.person_behind(source, given.kind)
-            if given.event_id:
-                known = db.execute("SELECT * FROM feedback WHERE event_id = ?", (given.event_id,)).fetchone()
+            person = self.clean(opinion.person) or self.person_behind(source, opinion.kind)
+            if opinion.event_id:
+                known = db.execute(
+                    "SELECT * FROM feedback WHERE event_id = ?", (opinion.event_id,)
+                ).fetchone()
                 if known:
                     return _feedback(known)
-            for turn in {given.turn_id, given.other_turn_id} - {None}:
+            for turn in {opinion.turn_id, opinion.other_turn_id} - {None}:
                 if not db.execute("SELECT 1 FROM turns WHERE id = ?", (turn,)).fetchone():
                     raise NotFound(f"There is no turn {turn}. `clawback turns` lists them.")
             number = db.execute(
                 "INSERT INTO feedback (turn_id, other_turn_id, kind, value, text, source, event_id, created_at, person, score, scale)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
-                    given.turn_id,
-                    given.other_turn_id,
-                    given.kind,
-                    given.value,
+                    opinion.turn_id,
+                    opinion.other_turn_id,
+                    opinion.kind,
+                    opinion.value,
                     text,
                     source,
-                    given.event_id or None,
-                    given.created_at or self._moment(given.turn_id, person),
+                    opinion.event_id or None,
+                    opinion.created_at or self._moment(opinion.turn_id, person),
                     person,
-                    given.score,
-                    given.scale,
+                    opinion.score,
+                    opinion.scale,
                 ),
             ).lastrowid
             return _feedback(db.execute("SELECT * FROM feedback WHERE id = ?", (number,)).fetchone())

@@ -39,7 +39,7 @@ class Deleted(NamedTuple):
     """Those that learned from it."""
 
 
-class Forgotten(NamedTuple):
+class ForgottenRows(NamedTuple):
     """One entry of the record of deletions."""
 
     at: float
@@ -151,10 +151,10 @@ class Forgetting(Base):
         """Nothing deleted is left in the file or its log; another connection that reads meanwhile puts it off to the next checkpoint."""
         self._read("PRAGMA wal_checkpoint(TRUNCATE)")
 
-    def forgotten(self) -> list[Forgotten]:
+    def forgotten(self) -> list[ForgottenRows]:
         """The record of deletions, oldest first."""
         rows = self._read("SELECT at, kind, turns, feedback, versions FROM forgotten ORDER BY id")
-        return [Forgotten(r[0], r[1], *(tuple(json.loads(part)) for part in r[2:])) for r in rows]
+        return [ForgottenRows(r[0], r[1], *(tuple(json.loads(part)) for part in r[2:])) for r in rows]
 
     def delete_version(self, number: int) -> None:
         """Take a version out: its descendants descend from its parent then. Raises ``UsageError`` for the base and the live one."""

@@ -54,8 +54,8 @@ def note(database: Path, is_encrypted: bool) -> None:
         _record(database, kept, is_encrypted)
 
 
-def _record(database: Path, kept: Kept, is_encrypted: bool) -> None:
-    said = {"format": 1, "kept": kept, "encrypted": is_encrypted}
+def _record(database: Path, kind: Kept, is_encrypted: bool) -> None:
+    said = {"format": 1, "kept": kind, "encrypted": is_encrypted}
     replace(database.with_name(RECORD), json.dumps(said).encode() + b"\n", mode=0o600)
 
 
@@ -129,11 +129,11 @@ def unshare(copy: Path) -> None:
             cache.unlink(missing_ok=True)
 
 
-def _keep(database: Path, place: Kept) -> bytes:
-    if place == "credential":
+def _keep(database: Path, kind: Kept) -> bytes:
+    if kind == "credential":
         return _file(_credential())
     key = os.urandom(BYTES)
-    if place == "keyring":
+    if kind == "keyring":
         _ring().set_password(SERVICE, _name(database), key.hex())
     else:
         replace(database.with_name(KEY_FILE), key.hex().encode() + b"\n", mode=0o600)

@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 Owner = Literal["turn", "episode"]
 
 
-class Pictures(Base):
+class PictureTable(Base):
     def _link_pictures(
-        self, db: sqlite3.Connection, owner: Owner, number: int, found: Sequence[bytes]
+        self, db: sqlite3.Connection, owner: Owner, number: int, pictures: Sequence[bytes]
     ) -> None:
         """Store the pictures of a turn or an episode, as ``taken_out`` numbers them."""
-        if not found:
+        if not pictures:
             return
         from hashlib import sha256  # loads OpenSSL, and most turns that a hook stores have no picture
 
-        for place, data in enumerate(found):
+        for place, data in enumerate(pictures):
             digest = sha256(data).digest()
             db.execute(
                 "INSERT INTO pictures (digest, data) VALUES (?, ?) ON CONFLICT (digest) DO NOTHING",

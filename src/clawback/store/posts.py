@@ -33,7 +33,7 @@ class Early(NamedTuple):
     scale: str = ""
 
     @property
-    def said(self) -> str:
+    def summary(self) -> str:
         """``good``, ``bad``, a number of ten, or what kind of words it was."""
         if self.kind != "rating":
             return "a note"
@@ -43,18 +43,18 @@ class Early(NamedTuple):
 
 
 class Posts(Clock, FeedbackTable):
-    def put_post(self, place: str, turn_id: int) -> list["Feedback"]:
-        """Record that this turn's answer is at ``place`` (a name that its agent gives it). Feedback that waited for it is stored now."""
+    def put_post(self, post: str, turn_id: int) -> list["Feedback"]:
+        """Record that this turn's answer is at ``post`` (a name that its agent gives it). Feedback that waited for it is stored now."""
         from clawback.records import Feedback
 
         with self._write() as db:
             db.execute(
                 "INSERT INTO posts VALUES (?, ?) ON CONFLICT (place) DO UPDATE SET turn_id = excluded.turn_id",
-                (place, turn_id),
+                (post, turn_id),
             )
             # What was given up may be here after all.
-            rows = db.execute("SELECT * FROM early WHERE place = ? ORDER BY created_at", (place,)).fetchall()
-            db.execute("DELETE FROM early WHERE place = ?", (place,))
+            rows = db.execute("SELECT * FROM early WHERE place = ? ORDER BY created_at", (post,)).fetchall()
+            db.execute("DELETE FROM early WHERE place = ?", (post,))
             return [
                 self.add_feedback(
                     Feedback(
@@ -73,37 +73,37 @@ class Posts(Clock, FeedbackTable):
                 for row in rows
             ]
 
-    def drop_post(self, place: str) -> None:
+    def drop_post(self, post: str) -> None:
         """The place is to be taken anew: an agent that gives its prompts no names has one place a session."""
         with self._write() as db:
-            db.execute("DELETE FROM posts WHERE place = ?", (place,))
+            db.execute("DELETE FROM posts WHERE place = ?", (post,))
 
     def posts_of(self, turn_id: int) -> list[str]:
         """The places of a turn's answer."""
         return [str(row[0]) for row in self._read("SELECT place FROM posts WHERE turn_id = ?", turn_id)]
 
-    def at_post(self, place: str) -> int | None:
+    def at_post(self, post: str) -> int | None:
         """The turn whose answer is at this place."""
-        rows = self._read("SELECT turn_id FROM posts WHERE place = ?", place)
+        rows = self._read("SELECT turn_id FROM posts WHERE place = ?", post)
         return int(rows[0][0]) if rows else None
 
-    def put_early(self, place: str, given: "Feedback") -> None:
+    def put_early(self, post: str, opinion: "Feedback") -> None:
         """Keep feedback until its place is known (``turn_id`` is not looked at), for a day at most."""
         with self._write() as db:
             db.execute(
                 "INSERT INTO early (event_id, place, kind, value, text, source, created_at, person, score, scale)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
                 (
-                    given.event_id or os.urandom(8).hex(),
-                    place,
-                    given.kind,
-                    given.value,
-                    self.clean(given.text),
-                    self.clean(given.source),
-                    given.created_at or now(),
-                    self.clean(given.person) or self.person_behind(given.source, given.kind),
-                    given.score,
-                    given.scale,
+                    opinion.event_id or os.urandom(8).hex(),
+                    post,
+                    opinion.kind,
+                    opinion.value,
+                    self.clean(opinion.text),
+                    self.clean(opinion.source),
+                    opinion.created_at or now(),
+                    self.clean(opinion.person) or self.person_behind(opinion.source, opinion.kind),
+                    opinion.score,
+                    opinion.scale,
                 ),
             )
             self._grow_old(db)
@@ -130,10 +130,10 @@ class Posts(Clock, FeedbackTable):
         )
         return [str(row[0]) for row in rows]
 
-    def lose_early(self, place: str, why: str) -> None:
+    def lose_early(self, post: str, why: str) -> None:
         """Mark what waits there as lost."""
         with self._write() as db:
-            db.execute("UPDATE early SET lost = ? WHERE place = ? AND lost = ''", (why, place))
+            db.execute("UPDATE early SET lost = ? WHERE place = ? AND lost = ''", (why, post))
 
     def untold(self, place_starts: str) -> list[Early]:
         """Lost feedback at places with this prefix that the person has not been told of; it is marked as told."""
@@ -165,13 +165,13 @@ class Posts(Clock, FeedbackTable):
             rows = db.execute("SELECT id FROM feedback WHERE event_id = ?", (event_id,)).fetchall()
             return self.undo_feedback(int(rows[0][0])) if rows else None
 
-    def undo_early(self, place: str, person: str | None = None) -> bool:
+    def undo_early(self, post: str, person: str | None = None) -> bool:
         """Take back the newest of what waits for a place (of one person's where named). False: nothing does."""
         by, whose = ("", []) if person is None else ("AND person IN (?, '')", [person])
         with self._write() as db:
             done = db.execute(
                 f"DELETE FROM early WHERE event_id = (SELECT event_id FROM early WHERE place = ? AND lost = '' {by}"
                 " ORDER BY created_at DESC, event_id LIMIT 1)",
-                (place, *whose),
+                (post, *whose),
             )
             return bool(done.rowcount)

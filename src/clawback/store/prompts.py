@@ -31,7 +31,7 @@ MONTH = 30 * DAY
 KEPT_PROMPTS = 1000
 
 
-class Prompts(Clock):
+class PromptTable(Clock):
     def put_prompt(
         self,
         agent: str,
@@ -76,7 +76,7 @@ class Prompts(Clock):
             session,
             prompt_id,
         )
-        return _kept(rows[0]) if rows else None
+        return _kept_prompt(rows[0]) if rows else None
 
     def newest_prompt(self, agent: str, session: str, by: str | None = None) -> Kept | None:
         """The last prompt of a session, answered or not. ``by``: of that person, or what nobody had asked for."""
@@ -88,7 +88,7 @@ class Prompts(Clock):
             by,
             by,
         )
-        return _kept(rows[0]) if rows else None
+        return _kept_prompt(rows[0]) if rows else None
 
     def request_before(self, agent: str, session: str, created_at: float) -> Kept | None:
         """What the person had last asked by then."""
@@ -99,7 +99,7 @@ class Prompts(Clock):
             session,
             created_at,
         )
-        return _kept(rows[0]) if rows else None
+        return _kept_prompt(rows[0]) if rows else None
 
     def end_prompt(self, agent: str, session: str, prompt_id: str, ended: bool = True) -> None:
         """Mark that the answer to a prompt is complete though its text is not known yet, or remove the mark."""
@@ -116,7 +116,7 @@ class Prompts(Clock):
             agent,
             session,
         )
-        return [_kept(row) for row in rows]
+        return [_kept_prompt(row) for row in rows]
 
     def drop_prompt(self, agent: str, session: str, prompt_id: str) -> None:
         """No answer is coming to it."""
@@ -141,7 +141,7 @@ class Prompts(Clock):
                 )
 
 
-def _kept(row: sqlite3.Row) -> Kept:
+def _kept_prompt(row: sqlite3.Row) -> Kept:
     parts = (row["text"], *json.loads(row["steering"]))
     return Kept(
         row["prompt_id"],

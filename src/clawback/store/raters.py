@@ -44,7 +44,7 @@ class Assigned(NamedTuple):
     rated: bool
 
 
-class Raters(Base):
+class RaterTable(Base):
     def invite(self, name: str, role: Role, *, again: bool = False) -> str:
         """The new token, which is told this once. ``again``: a new one for somebody who is known; the old one is good for nothing then.
 

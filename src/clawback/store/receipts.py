@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from clawback.store.rules import Rules
+from clawback.store.rules import RuleTable
 
 if TYPE_CHECKING:
     from clawback.records import Rule
@@ -55,7 +55,7 @@ class Verdict(NamedTuple):
     kept: float
 
 
-class Receipts(Rules):
+class Receipts(RuleTable):
     def newest_main(self) -> int:
         """The number of the newest main turn; 0 where there is none."""
         return int(self._read("SELECT coalesce(max(id), 0) FROM turns WHERE kind = 'main'")[0][0])

@@ -24,7 +24,7 @@ class Checked(NamedTuple):
     """The model that judged; "" for a check by code."""
 
 
-class Rules(Base):
+class RuleTable(Base):
     def add_rule(self, rule: "Rule") -> "Rule":
         """The stored rule. One with the same text stands already: it is returned as it is."""
         with self._write() as db:

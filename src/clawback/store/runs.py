@@ -82,9 +82,9 @@ class Runs(Base):
 
     def _enter(self, db: sqlite3.Connection, run: Run, status: str = "running") -> int:
         number = db.execute(
-            "INSERT INTO runs (status, base, base_revision, algorithm, recipe, seed, parent, created_at, pid, process, progress)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (status, *_columns(run)),
+            "INSERT INTO runs (status, base, base_revision, algorithm, recipe, seed, parent, created_at, pid, process, progress, kind)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (status, *_columns(run), run.kind),
         ).lastrowid
         assert number is not None
         self._enter_feedback(db, number, run)
@@ -218,6 +218,7 @@ class Runs(Base):
             version=row["version"],
             error=error,
             stop_at=row["stop_at"],
+            kind=row["kind"],
         )
 
 

@@ -12,47 +12,27 @@ import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from clawback.errors import ClawbackError, StoreError
 from clawback.store import connection, copies, keys
 from clawback.store.driver import sqlite3
+from clawback.store.salvage_pages import transplant
+from clawback.store.salvage_rows import SalvageReport, copy_table
 from clawback.store.schema import DAMAGED, newest, open_database
 
 DERIVED = {"counts", "rating_counts", "rule_counts"}
 """Tables that triggers fill."""
-BATCH = 200
-FURTHEST = 1 << 40
-PAGE_TYPES = {2, 5, 10, 13}
-Gap = tuple[int, int]
-"""The first and the last row number of a part that cannot be read."""
 
 
-@dataclass
-class Report:
-    """``saved``: rows by table; ``damaged_parts``: of how many parts of a table the rows could not be read; ``from_copy``: rows of such parts
-    that the newest copy has; ``aside``: readable rows that fit nowhere, in ``leftovers``; ``damaged``: where the old file is."""
-
-    saved: dict[str, int] = field(default_factory=dict)
-    damaged_parts: dict[str, int] = field(default_factory=dict)
-    from_copy: dict[str, int] = field(default_factory=dict)
-    copy: Path | None = None
-    aside: int = 0
-    leftovers: Path | None = None
-    damaged: Path = Path()
-    contents_from: Path | None = None
-    """The copy that the table of contents was taken from."""
-
-
-def salvage(database: Path) -> Report:
+def salvage(database: Path) -> SalvageReport:
     """Put a sound database in the place of the damaged one. Nobody else may have it open.
 
     Raises ``StoreError`` where its table of contents is gone and no copy has it; the file is then as it was.
     """
     stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
-    report = Report(damaged=database.with_name(f"{database.name}.damaged-{stamp}"))
+    report = SalvageReport(damaged=database.with_name(f"{database.name}.damaged-{stamp}"))
     work = database.with_name(f"{database.name}.salvage-{os.getpid()}")
     work.mkdir(mode=0o700)
     try:
@@ -88,7 +68,7 @@ def salvage(database: Path) -> Report:
     return report
 
 
-def _rebuild(source: Path, target: Path, database: Path, report: Report) -> list[dict[str, Any]]:
+def _rebuild(source: Path, target: Path, database: Path, report: SalvageReport) -> list[dict[str, Any]]:
     """Fill a new database from the damaged one; the rows that fit nowhere."""
     from clawback.store import connect
 
@@ -102,7 +82,7 @@ def _rebuild(source: Path, target: Path, database: Path, report: Report) -> list
                 "UPDATE versions SET status = 'retired' WHERE number = 0"
             )  # which one is live comes with the rows
             for table in _tables(new):
-                _copy_table(old, new, table, spare, report)
+                copy_table(old, new, table, spare, report)
             new.execute("COMMIT")
             new.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     aside: list[dict[str, Any]] = []
@@ -125,7 +105,7 @@ def _rebuild(source: Path, target: Path, database: Path, report: Report) -> list
 # ----------------------------------------------------------------------------------------------------------- reading
 
 
-def _open_source(source: Path, database: Path, report: Report) -> sqlite3.Connection:
+def _open_source(source: Path, database: Path, report: SalvageReport) -> sqlite3.Connection:
     """A connection to the working copy, whose table of contents can be read. Raises ``StoreError``."""
     db = _readable(source)
     if db is None:
@@ -135,7 +115,7 @@ def _open_source(source: Path, database: Path, report: Report) -> sqlite3.Connec
         for copy in sources:
             if copy == blank:
                 open_database(blank).close()
-            if _transplant(source, copy) and (db := _readable(source)):
+            if transplant(source, copy) and (db := _readable(source)):
                 report.contents_from = copy if copy != blank else None
                 break
     if db is None:
@@ -149,7 +129,7 @@ def _open_source(source: Path, database: Path, report: Report) -> sqlite3.Connec
 
 
 @contextmanager
-def _newest_copy(database: Path, report: Report) -> Iterator[sqlite3.Connection | None]:
+def _newest_copy(database: Path, report: SalvageReport) -> Iterator[sqlite3.Connection | None]:
     """The newest copy that can be opened; None where there is none."""
     for path in reversed(copies.daily(database)):
         try:
@@ -180,227 +160,11 @@ def _readable(source: Path) -> sqlite3.Connection | None:
     return None
 
 
-def _transplant(source: Path, copy: Path) -> bool:
-    """Put the pages of a copy's table of contents over the damaged ones: tables keep their first page as long as the schema is the same."""
-    good = copy.read_bytes()
-    size = int.from_bytes(good[16:18], "big")
-    size = 65_536 if size == 1 else size
-    pages = _contents_pages(good, size)
-    if not pages:
-        return False
-    with source.open("r+b") as file:
-        count = file.seek(0, os.SEEK_END) // size
-        for page in pages:
-            file.seek((page - 1) * size)
-            file.write(good[(page - 1) * size : page * size])
-        file.seek(28)
-        file.write(count.to_bytes(4, "big"))
-        file.seek(92)
-        file.write(good[24:28])  # "the size is right", in the header's own words
-        file.seek(32)
-        file.write(bytes(8))  # no list of free pages: that of the copy is another
-    return True
-
-
-def _contents_pages(data: bytes, size: int) -> list[int]:
-    """The pages of ``sqlite_schema``: page 1 and what hangs below it, overflows included. Empty for a file that is none."""
-    if not data.startswith(b"SQLite format 3\0") or size < 512:
-        return []
-    found, waiting = [], [1]
-    while waiting:
-        page = waiting.pop()
-        found.append(page)
-        base = (page - 1) * size
-        head = base + (100 if page == 1 else 0)
-        kind = data[head] if head < len(data) else 0
-        if kind not in PAGE_TYPES or len(found) > 1000:
-            return []
-        cells = int.from_bytes(data[head + 3 : head + 5], "big")
-        array = head + (12 if kind == 5 else 8)
-        offsets = [int.from_bytes(data[array + 2 * i : array + 2 * i + 2], "big") for i in range(cells)]
-        if kind == 5:
-            waiting += [int.from_bytes(data[base + at : base + at + 4], "big") for at in offsets]
-            waiting.append(int.from_bytes(data[head + 8 : head + 12], "big"))
-        else:
-            found += [page for at in offsets for page in _overflow(data, size, base + at)]
-    return found
-
-
-def _overflow(data: bytes, size: int, at: int) -> list[int]:
-    """The overflow pages of a cell of a table's leaf page."""
-    usable = size - data[20]
-    length, at = _varint(data, at)
-    _, at = _varint(data, at)
-    if length <= usable - 35:
-        return []
-    least = (usable - 12) * 32 // 255 - 23
-    local = least + (length - least) % (usable - 4)
-    at += local if local <= usable - 35 else least
-    pages: list[int] = []
-    page = int.from_bytes(data[at : at + 4], "big")
-    while page and len(pages) < 1000:
-        pages.append(page)
-        page = int.from_bytes(data[(page - 1) * size : (page - 1) * size + 4], "big")
-    return pages
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = 0
-    for index in range(8):
-        value = value << 7 | data[at + index] & 0x7F
-        if data[at + index] < 0x80:
-            return value, at + index + 1
-    return value << 8 | data[at + 8], at + 9
-
-
 def _tables(db: sqlite3.Connection) -> list[str]:
     rows = db.execute(
         "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
     ).fetchall()
     return [row[0] for row in rows if row[0] not in DERIVED]
-
-
-def _copy_table(
-    old: sqlite3.Connection,
-    new: sqlite3.Connection,
-    table: str,
-    spare: sqlite3.Connection | None,
-    report: Report,
-) -> None:
-    """All rows of a table that can be read; those of unreadable parts from the copy ``spare``."""
-    columns = _common_columns(old, new, table)
-    named = ", ".join(f'"{name}"' for name in columns)
-    keyed = "WITHOUT ROWID" not in _definition(new, table)
-    gaps: list[Gap] = []
-    saved = 0
-    for rows, gap in _by_number(old, table, named) if keyed else _by_key(old, table, named, new):
-        saved += _insert(new, table, columns, rows)
-        gaps += [gap] if gap else []
-    report.saved[table] = saved
-    if not gaps:
-        return
-    report.damaged_parts[table] = len(gaps)
-    if spare is None or not (columns := _common_columns(spare, new, table)):
-        return
-    named = ", ".join(f'"{name}"' for name in columns)
-    restored = 0
-    for low, high in gaps:
-        where, values = ("WHERE rowid BETWEEN ? AND ?", (low, high)) if keyed else ("", ())
-        rows = spare.execute(f'SELECT {named} FROM "{table}" {where}', values).fetchall()
-        restored += _insert(new, table, columns, rows)
-    report.from_copy[table] = restored
-
-
-def _common_columns(old: sqlite3.Connection, new: sqlite3.Connection, table: str) -> list[str]:
-    """Columns of a table that both have."""
-    try:
-        have = {row[1] for row in old.execute(f'PRAGMA table_info("{table}")').fetchall()}
-    except DAMAGED:
-        have = set()
-    return [row[1] for row in new.execute(f'PRAGMA table_info("{table}")').fetchall() if row[1] in have]
-
-
-def _insert(new: sqlite3.Connection, table: str, columns: Sequence[str], rows: Sequence[Any]) -> int:
-    """Rows that are not there yet; how many. A row that no database of ours can have is left out."""
-    # Not OR REPLACE where triggers count: it would hold for what they insert, too.
-    verb = "INSERT OR REPLACE" if table == "versions" else "INSERT"
-    named, marks = ", ".join(f'"{name}"' for name in columns), ", ".join("?" * len(columns))
-    count = 0
-    for row in rows:
-        try:
-            new.execute(f'{verb} INTO "{table}" ({named}) VALUES ({marks})', tuple(row))
-            count += 1
-        except sqlite3.IntegrityError:
-            continue
-    return count
-
-
-def _definition(db: sqlite3.Connection, table: str) -> str:
-    return str(db.execute("SELECT sql FROM sqlite_schema WHERE name = ?", (table,)).fetchone()[0])
-
-
-def _by_number(db: sqlite3.Connection, table: str, columns: str) -> Iterator[tuple[list[Any], Gap | None]]:
-    """Rows in the order of their number, around those that cannot be read; with each batch the numbers that were passed over before it."""
-    if not columns:
-        yield [], (0, FURTHEST)
-        return
-    sql = f'SELECT rowid, {columns} FROM "{table}" NOT INDEXED WHERE rowid >= ? ORDER BY rowid LIMIT ?'
-    at, gap = 0, None
-
-    def read(start: int, limit: int) -> list[Any] | None:
-        try:
-            return db.execute(sql, (start, limit)).fetchall()
-        except DAMAGED:
-            return None
-
-    while True:
-        rows = read(at, BATCH)
-        if rows is None:
-            rows = read(at, 1)
-        if rows is None:
-            start = _next_readable(read, at)
-            if start is None:
-                break
-            gap, at = (at, start - 1), start
-            continue
-        if rows or gap:
-            yield [tuple(row)[1:] for row in rows], gap
-        if not rows:
-            return
-        at, gap = rows[-1][0] + 1, None
-    # Nothing further on can be reached from here: from the end, down to there.
-    backwards = f'SELECT rowid, {columns} FROM "{table}" NOT INDEXED WHERE rowid >= ? ORDER BY rowid DESC'
-    found: list[Any] = []
-    first = FURTHEST
-    try:
-        for row in db.execute(backwards, (at,)):
-            first = row[0]
-            found.append(tuple(row)[1:])
-    except DAMAGED:
-        pass
-    yield found, (at, first - 1)
-
-
-def _next_readable(read: Any, at: int) -> int | None:
-    """The first number after ``at`` from which rows can be read; None where there is none."""
-    step = 1
-    while read(at + step, 1) is None:
-        step *= 2
-        if step > FURTHEST:
-            return None
-    low, high = at + step // 2, at + step
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if read(middle, 1) is None else (low, middle)
-    return high
-
-
-def _by_key(
-    db: sqlite3.Connection, table: str, columns: str, new: sqlite3.Connection
-) -> Iterator[tuple[list[Any], Gap | None]]:
-    """Rows of a table without numbers: from its beginning and from its end, up to what cannot be read."""
-    if not columns:
-        yield [], (0, FURTHEST)
-        return
-    key = [
-        row[1]
-        for row in sorted(new.execute(f'PRAGMA table_info("{table}")').fetchall(), key=lambda r: r[5])
-        if row[5]
-    ]
-    for order in ("ASC", "DESC"):
-        found: list[Any] = []
-        by = ", ".join(f'"{name}" {order}' for name in key)
-        try:
-            for row in db.execute(f'SELECT {columns} FROM "{table}" ORDER BY {by}'):
-                found.append(tuple(row))
-        except DAMAGED:
-            yield found, (0, FURTHEST) if order == "ASC" else None
-            continue
-        yield found, None
-        return
-
-
-# ----------------------------------------------------------------------------------------------------------- mending
 
 
 def _add_missing(db: sqlite3.Connection) -> None:

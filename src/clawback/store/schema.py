@@ -120,7 +120,7 @@ def _open_on_full_disk(path: Path) -> sqlite3.Connection:
     try:
         db, found = connection.connect(
             path,
-            before="PRAGMA locking_mode = EXCLUSIVE",
+            first_statement="PRAGMA locking_mode = EXCLUSIVE",
             timeout=1.0,
             isolation_level=None,
             check_same_thread=False,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from clawback.errors import NotFound
 from clawback.store.base import OWN, now, readable
 from clawback.store.driver import sqlite3
-from clawback.store.pictures import Pictures, put_back, shows_pictures, taken_out
+from clawback.store.pictures import PictureTable, put_back, shows_pictures, taken_out
 
 if TYPE_CHECKING:
     from clawback.records import Ending, Message, Turn
@@ -29,7 +29,7 @@ FOLLOWED = 20_000
 """Newest turns that a judge is asked about."""
 
 
-class Turns(Pictures):
+class Turns(PictureTable):
     def add_turn(self, turn: Turn, seen_at: float | None = None, stored: int = 0) -> Turn:
         """Store a turn and return it with its id. The same ``event_id`` again gives back the turn stored before.
 
@@ -114,7 +114,7 @@ class Turns(Pictures):
 
     def _by_event(self, event_id: str) -> Turn | None:
         rows = self._read(_TURN + "WHERE t.event_id = ?", event_id)
-        return self._whole(rows)[0] if rows else None
+        return self._with_pictures(rows)[0] if rows else None
 
     def turn_of_event(self, event_id: str) -> Turn | None:
         """The turn that this outside event brought."""
@@ -125,13 +125,13 @@ class Turns(Pictures):
         rows = self._read(_TURN + "WHERE t.id = ?", number)
         if not rows:
             raise NotFound(f"There is no turn {number}. `clawback turns` lists them.")
-        return self._whole(rows)[0]
+        return self._with_pictures(rows)[0]
 
     def turns_by_id(self, numbers: Collection[int]) -> dict[int, Turn]:
         """Those of these numbers that there are."""
         listed = json.dumps(sorted(set(numbers)))
         rows = self._read(f"{_TURN} WHERE t.id IN (SELECT value FROM json_each(?)) ORDER BY t.id", listed)
-        return {turn.id: turn for turn in self._whole(rows)}
+        return {turn.id: turn for turn in self._with_pictures(rows)}
 
     def turns_of(self, sessions: str) -> list[Turn]:
         """Those of all sessions whose names begin like this, oldest first."""
@@ -141,7 +141,7 @@ class Turns(Pictures):
             sessions,
             last,
         )
-        return self._whole(rows)
+        return self._with_pictures(rows)
 
     def authors(self, numbers: Iterable[int]) -> dict[int, tuple[str, int | None]]:
         """Turn → its agent, and the version that answered if it was ours."""
@@ -151,7 +151,7 @@ class Turns(Pictures):
         )
         return {row["id"]: (row["agent"], row["version"]) for row in rows}
 
-    def _whole(self, rows: Sequence[sqlite3.Row]) -> list[Turn]:
+    def _with_pictures(self, rows: Sequence[sqlite3.Row]) -> list[Turn]:
         """With their pictures."""
         seeing = [row["id"] for row in rows if shows_pictures(row["messages"])]
         parts = self._pictures_of("turn", seeing) if seeing else {}

@@ -24,7 +24,7 @@ class Engagement(NamedTuple):
     """From the first answer to the last."""
 
 
-class Usage(Base):
+class UsageTable(Base):
     def add_use(self, turn_id: int, kind: Use) -> None:
         """Raises ``NotFound``, ``UsageError``."""
         if kind not in USES:

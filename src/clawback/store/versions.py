@@ -71,7 +71,7 @@ class Versions(Base):
     def waiting(self, *, prompts: bool = False) -> tuple[int, int] | None:
         """The newest version that the gate has not decided about, and how many of its questions (``count_gate_answers``) have to be answered before
         it is judged again; None where all is decided. ``prompts``: of those that a search for a prompt made, or else of those that were trained."""
-        kind = "coalesce((SELECT r.algorithm FROM runs r WHERE r.id = versions.run_id), 'prompt')"
+        kind = "coalesce((SELECT r.kind FROM runs r WHERE r.id = versions.run_id), 'prompt')"
         rows = self._read(
             "SELECT number, json_extract(report, '$.again_at') AS wanted FROM versions"
             f" WHERE status = 'candidate' AND wanted > 0 AND {kind} {'=' if prompts else '!='} 'prompt' ORDER BY number DESC LIMIT 1"

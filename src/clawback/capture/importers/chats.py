@@ -138,7 +138,7 @@ def _fragments(raw: Mapping[str, Any]) -> list[str]:
     return [p["text"] for p in parts if isinstance(p, dict) and isinstance(p.get("text"), str)]
 
 
-def _plain_node(raw: Mapping[str, Any], place: int) -> Node:
+def _plain_node(raw: Mapping[str, Any], index: int) -> Node:
     pieces = _fragments(raw)
     message = message_of({**raw, "content": "\n".join(pieces)} if pieces else raw) or {
         "role": "",
@@ -148,7 +148,7 @@ def _plain_node(raw: Mapping[str, Any], place: int) -> Node:
     parent = first(raw, _PARENTS) or (ancestors[-1] if isinstance(ancestors, list) and ancestors else None)
     name = first(raw, IDS)
     node = Node(
-        str(name if name is not None else f"m{place}"),
+        str(name if name is not None else f"m{index}"),
         str(parent) if parent is not None else None,
         str(message["role"]),
     )

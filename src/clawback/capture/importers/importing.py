@@ -95,28 +95,28 @@ class Recognised:
         return found, record
 
     def _of_whole(
-        self, found: Format, reading: Reading, understanding: Understanding
+        self, format: Format, reading: Reading, understanding: Understanding
     ) -> Iterator[tuple[Format, Entry]]:
         records = []
         for row in self.source.read():
             try:
                 records.append(parsed(row))
             except BadLine as error:
-                if found.name not in (
+                if format.name not in (
                     "claude-code",
                     "codex",
                     "gemini-cli",
                     "openclaw",
                 ):  # whose last line is often half written
                     understanding.refuse(f"line {row.number}: {error}")
-        if found.stranger:
-            reading = replace(reading, person=reading.author(found.stranger))
+        if format.stranger:
+            reading = replace(reading, person=reading.author(format.stranger))
         try:
-            for entry in found.read(
+            for entry in format.read(
                 [r for r in records if isinstance(r, dict)], reading, Path(self.source.path).stem
             ):
                 _check(entry)
-                yield found, entry
+                yield format, entry
         except BadLine as error:
             understanding.refuse(f"{error}")
         except (UnicodeError, OverflowError, RecursionError) as error:
@@ -176,26 +176,26 @@ def _parsed_or_none(row: Row) -> Any:
 
 
 def _look(
-    survey: ColumnSurvey, people: set[str], found: Format | None, record: dict[str, Any], options: Options
+    survey: ColumnSurvey, people: set[str], format: Format | None, record: dict[str, Any], options: Options
 ) -> int:
     """Read the columns of a record; whether it is one of our own, in which any field may be the rating."""
-    if found is None:
-        found = LINES
-    if found.person is not None and len(people) < 1000:
-        people.add(found.person(record))
-    if found.scores is not None:
-        if found is LINES and options.rating_field and record.get(options.rating_field) is not None:
+    if format is None:
+        format = LINES
+    if format.person is not None and len(people) < 1000:
+        people.add(format.person(record))
+    if format.scores is not None:
+        if format is LINES and options.rating_field and record.get(options.rating_field) is not None:
             survey.add(options.rating_field, record[options.rating_field])
         else:
             try:
-                for name, value in found.scores(record):
+                for name, value in format.scores(record):
                     survey.add(name, value)
             except BadLine:
                 pass
-    if found is LINES:
+    if format is LINES:
         survey.offer(record, lines.fields_read(record))
         return 1
-    if found.name in ("duels", "arena", "helpsteer-pairs", "pairs") or found.scores is annotated.scores:
+    if format.name in ("duels", "arena", "helpsteer-pairs", "pairs") or format.scores is annotated.scores:
         survey.watch(record)
     return 0
 

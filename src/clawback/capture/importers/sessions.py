@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from clawback.capture import claude_transcript, codex_rollout, gemini_chat
-from clawback.capture.conversations import said as words_of_person
+from clawback.capture.conversations import plain_text as words_of_person
 from clawback.capture.exchanges import Exchange, result_text
 from clawback.capture.importers import trees
 from clawback.capture.importers.chats import read_history

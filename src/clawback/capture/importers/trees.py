@@ -181,12 +181,12 @@ def entries(conversation: Conversation, reading: Reading) -> Iterator[Entry]:
     yield Entry(turns, tuple(opinions + compared), regenerations=tuple(sizes + again))
 
 
-def _about(place: int, opinion: Feedback, node: Node, reading: Reading) -> Feedback:
+def _about(index: int, opinion: Feedback, node: Node, reading: Reading) -> Feedback:
     from dataclasses import replace
 
     return replace(
         opinion,
-        turn_id=place,
+        turn_id=index,
         person=opinion.person or reading.person,
         created_at=opinion.created_at or node.at,
     )
@@ -235,15 +235,15 @@ def _bounded(messages: list[Message]) -> list[Message]:
     return [m for m in messages[:start] if m["role"] == "system"][:1] + messages[start:]
 
 
-def _followed(place: int, node: Node, tree: _Tree) -> list[Feedback]:
+def _followed(index: int, node: Node, tree: _Tree) -> list[Feedback]:
     """What the person's next message says of an answer without rating it."""
     question, following = tree.question_before(node), tree.question_after(node)
     if question is None or following is None:
         return []
     if asked_again(question.text, following.text):
-        return [Feedback(place, "implicit", -1.0, person=ASKED_AGAIN, created_at=following.at)]
+        return [Feedback(index, "implicit", -1.0, person=ASKED_AGAIN, created_at=following.at)]
     if corrected(following.text):
-        return [Feedback(place, "implicit", -1.0, following.text, person=CORRECTED, created_at=following.at)]
+        return [Feedback(index, "implicit", -1.0, following.text, person=CORRECTED, created_at=following.at)]
     return []
 
 

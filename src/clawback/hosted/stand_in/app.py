@@ -26,7 +26,7 @@ from clawback.hosted.stand_in.requests import (
     stop_of,
     tokens_of,
 )
-from clawback.hosted.stand_in.service import Made, Refused, Service
+from clawback.hosted.stand_in.service import ApiRefused, Made, Service
 from clawback.hosted.types import AdamParams, SamplingParams, Spent
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def make(service: Service, key: str, faults: Faults | None = None) -> Any:
         async def handled(request: Request) -> Response:
             try:
                 return await handler(request)
-            except Refused as error:
+            except ApiRefused as error:
                 return JSONResponse({"detail": str(error)}, error.status)
             except (ValueError, TypeError, KeyError, AttributeError) as error:
                 return JSONResponse({"detail": f"The request cannot be read: {error!r}"[:300]}, 422)
@@ -173,18 +173,18 @@ class Routes:
         body = protobuf.read_request(raw) if packed else json.loads(raw)
         return self._pass(raw, body, body["forward_backward_input"])
 
-    def _pass(self, raw: bytes, body: Json, given: Json) -> Response:
+    def _pass(self, raw: bytes, body: Json, content: Json) -> Response:
         service, model = self.service, self.service.model(body["model_id"])
-        loss, only = str(given["loss_fn"]), bool(body.get("forward_only"))
-        data = [datum_of(one, service.learner.policy.info.vocabulary, loss) for one in given["data"]]
-        config = {str(k): float(v) for k, v in (given.get("loss_fn_config") or {}).items()}
+        loss, only = str(content["loss_fn"]), bool(body.get("forward_only"))
+        data = [datum_of(one, service.learner.policy.info.vocabulary, loss) for one in content["data"]]
+        config = {str(k): float(v) for k, v in (content.get("loss_fn_config") or {}).items()}
         if not 0 < len(data) <= MOST_DATA:
-            raise Refused(400, f"1 to {MOST_DATA} data a request")
+            raise ApiRefused(400, f"1 to {MOST_DATA} data a request")
         if loss not in LOSSES:
-            raise Refused(400, f"loss_fn {loss!r} is not known here; {', '.join(sorted(LOSSES))} are")
+            raise ApiRefused(400, f"loss_fn {loss!r} is not known here; {', '.join(sorted(LOSSES))} are")
         allowed = {"clip_low_threshold", "clip_high_threshold"} if loss in CLIPPED else set()
         if odd := set(config) - allowed:
-            raise Refused(400, f"Invalid loss_fn_config keys for {loss!r}: {sorted(odd)}")
+            raise ApiRefused(400, f"Invalid loss_fn_config keys for {loss!r}: {sorted(odd)}")
         tokens = sum(len(one.tokens) for one in data)
 
         def work() -> Made:
@@ -233,7 +233,7 @@ class Routes:
         service, model = self.service, self.service.model(body["model_id"])
         number = body.get("sampling_session_seq_id")
         name = str(body.get("path") or f"ss{number}_seq{body.get('seq_id')}")
-        path, folder = service.place(model.id, KINDS[verb], name)
+        path, folder = service.checkpoint_path(model.id, KINDS[verb], name)
         sampler = f"{model.session}:sample:{number}" if number is not None else ""
 
         def work() -> Made:
@@ -299,7 +299,7 @@ class Routes:
         session, number = body.get("sampling_session_id"), body.get("seq_id")
         if session is not None:
             if session not in service.samplers:
-                raise Refused(404, "Sampling session not found")
+                raise ApiRefused(404, "Sampling session not found")
             path = service.samplers[session]
         else:
             path = str(body.get("model_path") or "")
@@ -317,7 +317,9 @@ class Routes:
         )
         scored = bool(body.get("prompt_logprobs"))
         if not 0 < count <= MOST_SAMPLES or not 0 < params.max_tokens <= context - len(prompt):
-            raise Refused(400, f"num_samples is 1 to {MOST_SAMPLES}, and max_tokens what the context leaves")
+            raise ApiRefused(
+                400, f"num_samples is 1 to {MOST_SAMPLES}, and max_tokens what the context leaves"
+            )
 
         def work() -> Made:
             made = service.learner.sample(folder, prompt, count, params)
@@ -343,7 +345,7 @@ class Routes:
         name = str((await json_body(request))["request_id"])
         promise = self.service.promises.get(name)
         if promise is None:
-            raise Refused(404, "Future not found")
+            raise ApiRefused(404, "Future not found")
         waiting = asyncio.wrap_future(promise.future)
         await asyncio.wait([waiting], timeout=WAIT_SECONDS)
         if not waiting.done():

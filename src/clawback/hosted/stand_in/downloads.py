@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from clawback.hosted.stand_in.around import signature
 from clawback.hosted.stand_in.requests import answer
-from clawback.hosted.stand_in.service import Refused, Service
+from clawback.hosted.stand_in.service import ApiRefused, Service
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -29,7 +29,7 @@ class Downloads:
         for kind in kinds:
             try:
                 return self.service.checkpoint(f"tinker://{run}/{kind}/{checkpoint}")
-            except Refused as error:
+            except ApiRefused as error:
                 if error.status != 404 or kind == kinds[-1]:
                     raise
         raise AssertionError("the last kind returns or raises")
@@ -45,9 +45,9 @@ class Downloads:
         self._adapter(request, ("sampler_weights",))
         return RedirectResponse(self._signed(request, "download"), 302)
 
-    def _signed(self, request: Request, beside: str) -> str:
+    def _signed(self, request: Request, name: str) -> str:
         """The address of something beside a request's, which is given out without the key."""
-        url = request.url.replace(path=request.url.path.rsplit("/", 1)[0] + "/" + beside, query="")
+        url = request.url.replace(path=request.url.path.rsplit("/", 1)[0] + "/" + name, query="")
         return f"{url}?signature={signature(self.key, url.path)}"
 
     async def download(self, request: Request) -> Response:
@@ -65,5 +65,5 @@ class Downloads:
 
         folder, name = self._adapter(request, ("external_weights",)), request.path_params["name"]
         if name not in FILES:
-            raise Refused(404, "No such file")
+            raise ApiRefused(404, "No such file")
         return FileResponse(folder / name)

@@ -18,7 +18,7 @@ from clawback.hosted.stand_in import app
 from clawback.hosted.stand_in.around import Failing, Faults, Keyed, signature
 from clawback.hosted.stand_in.downloads import FILES
 from clawback.hosted.stand_in.requests import Json, answer, json_body
-from clawback.hosted.stand_in.service import NAME, Made, Refused, Service
+from clawback.hosted.stand_in.service import NAME, ApiRefused, Made, Service
 from clawback.hosted.types import SamplingParams, Spent
 
 if TYPE_CHECKING:
@@ -46,20 +46,20 @@ class FireworksService(Service):
         """``accounts/fireworks/models/NAME`` is NAME here."""
         super().knows_base(self.base if base.rpartition("/")[2] == self.base.rpartition("/")[2] else base)
 
-    def place(self, model: str, kind: str, name: str) -> tuple[str, Path]:  # noqa: ARG002
+    def checkpoint_path(self, model: str, kind: str, name: str) -> tuple[str, Path]:  # noqa: ARG002
         if not NAME.fullmatch(name):
-            raise Refused(400, "A checkpoint's name has letters, digits, dots, dashes and underscores")
+            raise ApiRefused(400, "A checkpoint's name has letters, digits, dots, dashes and underscores")
         return name, self.folder / self.job / kind / name
 
     def checkpoint(self, path: str, kind: str = "") -> Path:
         job, _, name = path.removeprefix("cross_job://").rpartition("/")
         folder = self.folder / (job or self.job) / (kind or "sampler_weights") / name
         if not NAME.fullmatch(name) or (job and not NAME.fullmatch(job)):
-            raise Refused(400, "A checkpoint is a name, or cross_job://JOB/NAME")
+            raise ApiRefused(400, "A checkpoint is a name, or cross_job://JOB/NAME")
         if path in self.saving:
-            raise Refused(425, "Checkpoint is still being created")
+            raise ApiRefused(425, "Checkpoint is still being created")
         if not folder.is_dir():
-            raise Refused(404, "Checkpoint not found")
+            raise ApiRefused(404, "Checkpoint not found")
         return folder
 
 
@@ -71,7 +71,7 @@ class Deployment:
 
 
 @dataclass
-class Cloud:
+class FireworksCloud:
     """What there is, and what there was."""
 
     service: FireworksService
@@ -87,7 +87,7 @@ class Cloud:
 
     def job(self, name: str) -> int:
         if name not in self.jobs:
-            raise Refused(404, "No such job")
+            raise ApiRefused(404, "No such job")
         return self.jobs[name]
 
     def end(self, name: str) -> None:
@@ -98,7 +98,7 @@ class Cloud:
         self.service.forget_all()
 
 
-def make(cloud: Cloud, faults: Faults | None = None) -> Any:
+def make(cloud: FireworksCloud, faults: Faults | None = None) -> Any:
     """The ASGI app."""
     from starlette.applications import Starlette
     from starlette.routing import Mount, Route
@@ -109,7 +109,7 @@ def make(cloud: Cloud, faults: Faults | None = None) -> Any:
         async def handled(request: Request) -> Response:
             try:
                 return answer(await handler(request))
-            except Refused as error:
+            except ApiRefused as error:
                 return answer({"error": {"message": str(error)}}, error.status)
             except (ValueError, TypeError, KeyError) as error:
                 return answer({"error": {"message": f"The request cannot be read: {error!r}"[:300]}}, 400)
@@ -145,7 +145,7 @@ def make(cloud: Cloud, faults: Faults | None = None) -> Any:
 class Trainers:
     """Hands on what is under a running job's path."""
 
-    def __init__(self, cloud: Cloud, inner: Any) -> None:
+    def __init__(self, cloud: FireworksCloud, inner: Any) -> None:
         self.cloud, self.inner = cloud, inner
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -168,7 +168,7 @@ class Trainers:
 class Routes:
     """One method a route."""
 
-    def __init__(self, cloud: Cloud) -> None:
+    def __init__(self, cloud: FireworksCloud) -> None:
         self.cloud = cloud
 
     async def accounts(self, _: Request) -> Json:
@@ -184,9 +184,9 @@ class Routes:
     async def create_job(self, request: Request) -> Json:
         body, name = await json_body(request), request.query_params["rlorTrainerJobId"]
         if name in self.cloud.jobs or name in self.cloud.deleted:
-            raise Refused(409, "It exists, or did")
+            raise ApiRefused(409, "It exists, or did")
         if not body["serviceMode"] or not request.query_params["trainingShape"]:
-            raise Refused(400, "A trainer in service mode, of a shape")
+            raise ApiRefused(400, "A trainer in service mode, of a shape")
         self.cloud.service.knows_base(body["trainingConfig"]["baseModel"])
         self.cloud.jobs[name] = 0
         self.cloud.created.append(name)
@@ -216,13 +216,13 @@ class Routes:
     def _deployment(self, name: str) -> Deployment:
         name = name.rpartition("/")[2]
         if name not in self.cloud.deployments:
-            raise Refused(404, "No such deployment")
+            raise ApiRefused(404, "No such deployment")
         return self.cloud.deployments[name]
 
     async def deploy(self, request: Request) -> Json:
         body, name = await json_body(request), request.query_params["deploymentId"]
         if name in self.cloud.deployments:
-            raise Refused(409, "It exists")
+            raise ApiRefused(409, "It exists")
         self.cloud.job(body["hotLoadTrainerJob"].rpartition("/")[2])  # the trainer comes first
         self.cloud.deployments[name] = Deployment()
         self.cloud.created.append(name)
@@ -259,7 +259,7 @@ class Routes:
         here = self._deployment(body["model"])
         here.looks += 1
         if here.looks <= LOOKS:
-            raise Refused(404 if here.looks == 1 else 425, "The model is being loaded")
+            raise ApiRefused(404 if here.looks == 1 else 425, "The model is being loaded")
         loaded = bool(here.snapshot) and not self.cloud.lies
         folder = service.checkpoint(here.snapshot, "sampler_weights") if loaded else None
         params = SamplingParams(
@@ -295,7 +295,7 @@ class Routes:
         body, snapshot = await json_body(request), request.path_params["name"]
         job, name = body["trainer_job_id"].rpartition("/")[2], body["output_model"].rpartition("/")[2]
         if name in self.cloud.models:
-            raise Refused(409, "It exists")
+            raise ApiRefused(409, "It exists")
         self.cloud.models[name] = self.cloud.service.checkpoint(
             f"cross_job://{job}/{snapshot}", "sampler_weights"
         )
@@ -303,7 +303,7 @@ class Routes:
 
     def _model(self, name: str) -> Path:
         if name not in self.cloud.models:
-            raise Refused(404, "No such model")
+            raise ApiRefused(404, "No such model")
         return self.cloud.models[name]
 
     async def download(self, request: Request) -> Json:

@@ -53,7 +53,7 @@ class Slot:
     optimizer: dict[str, Any] = field(default_factory=dict)
 
 
-class Learner:
+class StandInLearner:
     """Owns the base model. Not thread-safe: one worker calls it."""
 
     def __init__(self, policy: Policy, *, alpha: int = 32, seed: int = 0) -> None:
@@ -254,13 +254,13 @@ class Learner:
             return [None, *self.policy.scorer([Encoded(ids[:1], ids[1:])]).logprobs.tolist()]
 
 
-def _begin(one: Datum, loss: str) -> int:
+def _begin(datum: Datum, loss: str) -> int:
     """The first position that the loss counts."""
     name = "weights" if loss == "cross_entropy" else "advantages"
-    given = one.inputs.get(name)
+    given = datum.inputs.get(name)
     if given is None:
         return 0
-    return next((i for i, value in enumerate(given) if value), len(one.tokens) - 1)
+    return next((i for i, value in enumerate(given) if value), len(datum.tokens) - 1)
 
 
 def _loss(name: str, now: Tensor, inputs: Mapping[str, Tensor], config: Mapping[str, float]) -> Tensor:

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from clawback.hosted.stand_in.learner import LOSSES
-from clawback.hosted.stand_in.service import Promise, Refused, Service
+from clawback.hosted.stand_in.service import ApiRefused, Promise, Service
 from clawback.hosted.types import Datum
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ async def raw_body(request: Request) -> bytes:
     async for part in request.stream():
         size += len(part)
         if size > MOST_BYTES:
-            raise Refused(413, f"A request has at most {MOST_BYTES >> 20} MiB")
+            raise ApiRefused(413, f"A request has at most {MOST_BYTES >> 20} MiB")
         parts.append(part)
     return b"".join(parts)
 
@@ -34,44 +34,44 @@ async def json_body(request: Request) -> Json:
     return found
 
 
-def tokens_of(given: Json, vocabulary: int) -> tuple[int, ...]:
-    chunks = given["chunks"]
+def tokens_of(content: Json, vocabulary: int) -> tuple[int, ...]:
+    chunks = content["chunks"]
     if any(chunk.get("type", "encoded_text") != "encoded_text" for chunk in chunks):
-        raise Refused(400, "Only text is read here")
+        raise ApiRefused(400, "Only text is read here")
     tokens = tuple(int(token) for chunk in chunks for token in chunk["tokens"])
     if not tokens or not all(0 <= token < vocabulary for token in tokens):
-        raise Refused(400, "Tokens are missing, or outside of the vocabulary")
+        raise ApiRefused(400, "Tokens are missing, or outside of the vocabulary")
     return tokens
 
 
-def datum_of(given: Json, vocabulary: int, loss: str) -> Datum:
-    tokens = tokens_of(given["model_input"], vocabulary)
-    inputs = {str(k): tuple(v["data"]) for k, v in given["loss_fn_inputs"].items()}
+def datum_of(content: Json, vocabulary: int, loss: str) -> Datum:
+    tokens = tokens_of(content["model_input"], vocabulary)
+    inputs = {str(k): tuple(v["data"]) for k, v in content["loss_fn_inputs"].items()}
     wanted = LOSSES.get(loss, frozenset()) - {"weights"} | {"target_tokens"}
     if missing := wanted - set(inputs):
-        raise Refused(400, f"{loss} needs {', '.join(sorted(missing))}")
+        raise ApiRefused(400, f"{loss} needs {', '.join(sorted(missing))}")
     if odd := set(inputs) - LOSSES.get(loss, frozenset()) - {"target_tokens"}:
-        raise Refused(400, f"{loss} does not take {', '.join(sorted(odd))}")
+        raise ApiRefused(400, f"{loss} does not take {', '.join(sorted(odd))}")
     if any(len(values) != len(tokens) for values in inputs.values()):
-        raise Refused(400, "Every input has as many values as there are tokens")
+        raise ApiRefused(400, "Every input has as many values as there are tokens")
     targets = inputs["target_tokens"]
     if not all(0 <= int(token) < vocabulary for token in targets):
-        raise Refused(400, "Target tokens are outside of the vocabulary")
+        raise ApiRefused(400, "Target tokens are outside of the vocabulary")
     if tuple(map(int, targets[:-1])) != tokens[1:]:
-        raise Refused(400, "Here targets are the tokens, shifted by one")
+        raise ApiRefused(400, "Here targets are the tokens, shifted by one")
     return Datum(tokens, inputs)
 
 
-def stop_of(given: Any, service: Service) -> tuple[int, ...] | None:
+def stop_of(stops: Any, service: Service) -> tuple[int, ...] | None:
     """Token ids; texts that are one token each are taken, too."""
-    if given is None:
+    if stops is None:
         return None
-    listed = [given] if isinstance(given, str) else list(given)
+    listed = [stops] if isinstance(stops, str) else list(stops)
     found: list[int] = []
     for one in listed:
         ids = service.learner.policy.tokenizer.encode(one, add_special_tokens=False) if isinstance(one, str) else [int(one)]  # fmt: skip
         if len(ids) != 1:
-            raise Refused(400, f"{one!r} is more than one token; name token ids to stop at")
+            raise ApiRefused(400, f"{one!r} is more than one token; name token ids to stop at")
         found += ids
     return tuple(found)
 

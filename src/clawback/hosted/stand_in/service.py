@@ -19,14 +19,14 @@ from typing import Any
 
 from clawback.errors import ClawbackError
 from clawback.files import restore_folder
-from clawback.hosted.stand_in.learner import Learner
+from clawback.hosted.stand_in.learner import StandInLearner
 from clawback.hosted.types import Spent
 
 NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 MOST_MODELS = 64
 
 
-class Refused(ClawbackError):
+class ApiRefused(ClawbackError):
     """A request that is not done: the status, and why."""
 
     def __init__(self, status: int, why: str) -> None:
@@ -68,7 +68,7 @@ class Service:
     backward_scores = True
     """Whether a backward pass gives log-probs, too."""
 
-    def __init__(self, learner: Learner, base: str, folder: Path) -> None:
+    def __init__(self, learner: StandInLearner, base: str, folder: Path) -> None:
         self.learner, self.base, self.folder = learner, base, folder
         self.sessions: set[str] = set()
         self.models: dict[str, Model] = {}
@@ -95,18 +95,18 @@ class Service:
 
     def know(self, session: str) -> None:
         if session not in self.sessions:
-            raise Refused(404, "Session not found")
+            raise ApiRefused(404, "Session not found")
 
     def model(self, model: Any) -> Model:
         found = self.models.get(str(model))
         if found is None:
-            raise Refused(404, f"Model {str(model)[:40]} not found")
+            raise ApiRefused(404, f"Model {str(model)[:40]} not found")
         return found
 
     def sampler(self, session: str, number: int, base: str | None, path: str | None) -> str:
         self.know(session)
         if (base is None) == (path is None):
-            raise Refused(400, "Exactly one of base_model or model_path must be provided")
+            raise ApiRefused(400, "Exactly one of base_model or model_path must be provided")
         if path is not None:
             self.checkpoint(path, "sampler_weights")
         else:
@@ -117,7 +117,7 @@ class Service:
 
     def knows_base(self, base: str) -> None:
         if base != self.base:
-            raise Refused(400, f"There is no model {base[:80]!r} here, only {self.base!r}")
+            raise ApiRefused(400, f"There is no model {base[:80]!r} here, only {self.base!r}")
 
     # ---------------------------------------------------------------------------------------------- requests
 
@@ -129,7 +129,7 @@ class Service:
             if (known := self.named.get(model)) is not None:
                 return known
             if len(self.models) >= MOST_MODELS:
-                raise Refused(429, f"{MOST_MODELS} models are held here; unload some")
+                raise ApiRefused(429, f"{MOST_MODELS} models are held here; unload some")
             promise = self._promise(model, "", {"model_id": model})
             self.models[model] = Model(model, session, rank)
 
@@ -141,16 +141,16 @@ class Service:
             return promise
 
     def ask(self, model: Model, number: int | None, content: bytes, work: Callable[[], Made]) -> Promise:
-        """A request of a model, done when its number's turn has come. Raises ``Refused`` where the number was used for something else."""
+        """A request of a model, done when its number's turn has come. Raises ``ApiRefused`` where the number was used for something else."""
         hashed = sha256(content).hexdigest()
         with self._lock:
             if number is None:
                 number = model.next + len(model.waiting)
             if not 1 <= number < 1 << 31:
-                raise Refused(400, f"seq_id {number} is out of range")
+                raise ApiRefused(400, f"seq_id {number} is out of range")
             if (known := model.promises.get(number)) is not None:
                 if known.content != hashed:
-                    raise Refused(409, "Training request sequence number was reused")
+                    raise ApiRefused(409, "Training request sequence number was reused")
                 return known
             promise = model.promises[number] = self._promise("", hashed, {})
             model.waiting[number] = (promise, work)
@@ -194,25 +194,25 @@ class Service:
 
     # ---------------------------------------------------------------------------------------------- checkpoints
 
-    def place(self, model: str, kind: str, name: str) -> tuple[str, Path]:
+    def checkpoint_path(self, model: str, kind: str, name: str) -> tuple[str, Path]:
         """(tinker:// path, folder) of a checkpoint that is to be made."""
         if not NAME.fullmatch(name):
-            raise Refused(400, "A checkpoint's name has letters, digits, dots, dashes and underscores")
+            raise ApiRefused(400, "A checkpoint's name has letters, digits, dots, dashes and underscores")
         return f"tinker://{model}/{kind}/{name}", self.folder / model / kind / name
 
     def checkpoint(self, path: str, kind: str = "") -> Path:
-        """The folder of one that is there. Raises ``Refused``: 425 while it is being written."""
+        """The folder of one that is there. Raises ``ApiRefused``: 425 while it is being written."""
         parts = path.removeprefix("tinker://").split("/")
         if not path.startswith("tinker://") or len(parts) != 3 or not all(map(NAME.fullmatch, parts)):
-            raise Refused(400, "A checkpoint is named tinker://RUN/KIND/NAME")
+            raise ApiRefused(400, "A checkpoint is named tinker://RUN/KIND/NAME")
         if kind and parts[1] != kind:
-            raise Refused(400, f"That takes {kind}, not {parts[1]}")
+            raise ApiRefused(400, f"That takes {kind}, not {parts[1]}")
         if path in self.saving:
-            raise Refused(425, "Checkpoint is still being created")
+            raise ApiRefused(425, "Checkpoint is still being created")
         folder = self.folder.joinpath(*parts)
         restore_folder(folder)
         if not folder.is_dir():
-            raise Refused(404, "Checkpoint not found")
+            raise ApiRefused(404, "Checkpoint not found")
         return folder
 
     def save(self, model: Model, path: str, folder: Path) -> None:

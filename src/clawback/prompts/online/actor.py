@@ -114,8 +114,8 @@ class _Chooser:
     def to_dict(self) -> dict[str, Any]:
         return {"seed": self.seed, "draws": self.draws}
 
-    def restore(self, kept: Mapping[str, Any]) -> None:
-        self.seed, self.draws = int(kept["seed"]), int(kept["draws"])
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.seed, self.draws = int(state["seed"]), int(state["draws"])
 
 
 class RandomActor(_Chooser):
@@ -156,9 +156,9 @@ class PromptActor(_Chooser):
     def to_dict(self) -> dict[str, Any]:
         return super().to_dict() | {"weights": {id: row.tolist() for id, row in self.weights.items()}}
 
-    def restore(self, kept: Mapping[str, Any]) -> None:
-        super().restore(kept)
-        self.weights = {str(id): np.array(row, dtype=np.float64) for id, row in kept["weights"].items()}
+    def restore(self, state: Mapping[str, Any]) -> None:
+        super().restore(state)
+        self.weights = {str(id): np.array(row, dtype=np.float64) for id, row in state["weights"].items()}
 
 
 @dataclass
@@ -277,9 +277,9 @@ class ThompsonActor(_Chooser):
         known = {id: [a.tolist(), b.tolist()] for id, (a, b) in self.known.items()}
         return super().to_dict() | {"known": known}
 
-    def restore(self, kept: Mapping[str, Any]) -> None:
-        super().restore(kept)
-        self.known = {str(id): (np.array(a), np.array(b)) for id, (a, b) in kept["known"].items()}
+    def restore(self, state: Mapping[str, Any]) -> None:
+        super().restore(state)
+        self.known = {str(id): (np.array(a), np.array(b)) for id, (a, b) in state["known"].items()}
 
 
 def _softmax(scores: Floats) -> Floats:

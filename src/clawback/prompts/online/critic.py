@@ -135,12 +135,12 @@ class Critic:
         kept = {"every": self.every, "rows": self.rows, "ratings": self.ratings, "told": self.told}
         return {**kept, "learned": list(self._learned)}
 
-    def restore(self, kept: Mapping[str, Any]) -> None:
+    def restore(self, state: Mapping[str, Any]) -> None:
         """As it was: what it had learned is learned again from the same ratings."""
-        self.every = int(kept["every"])
-        rows = [(str(a), str(b), str(c)) for a, b, c in kept["rows"]]
-        ratings, told = [float(r) for r in kept["ratings"]], [(float(a), float(b)) for a, b in kept["told"]]
-        rated, predicted = kept["learned"]
+        self.every = int(state["every"])
+        rows = [(str(a), str(b), str(c)) for a, b, c in state["rows"]]
+        ratings, told = [float(r) for r in state["ratings"]], [(float(a), float(b)) for a, b in state["told"]]
+        rated, predicted = state["learned"]
         self.rows, self.ratings, self.told = rows[:rated], ratings[:rated], told[:predicted]
         self.fit()
         self.rows, self.ratings, self.told = rows, ratings, told
@@ -161,8 +161,8 @@ class ConstantCritic:
     def to_dict(self) -> dict[str, Any]:
         return {"default_score": self.default_score}
 
-    def restore(self, kept: Mapping[str, Any]) -> None:
-        self.default_score = float(kept["default_score"])
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.default_score = float(state["default_score"])
 
 
 MockCritic = ConstantCritic

@@ -20,7 +20,7 @@ class CriticLike(Protocol):
     def score(self, system_prompt: str, query: str, response: str) -> float: ...
     def update(self, system_prompt: str, query: str, response: str, rating: float) -> None: ...
     def to_dict(self) -> dict[str, Any]: ...
-    def restore(self, kept: Mapping[str, Any]) -> None: ...
+    def restore(self, state: Mapping[str, Any]) -> None: ...
 
 
 class ActorLike(Protocol):
@@ -28,7 +28,7 @@ class ActorLike(Protocol):
     def probabilities(self, query: str, prompt_ids: Sequence[str]) -> Any: ...
     def learn(self, batch: Sequence[Transition]) -> dict[str, float]: ...
     def to_dict(self) -> dict[str, Any]: ...
-    def restore(self, kept: Mapping[str, Any]) -> None: ...
+    def restore(self, state: Mapping[str, Any]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +58,14 @@ class Shown:
         }
 
     @classmethod
-    def from_dict(cls, kept: Mapping[str, Any]) -> Shown:
-        others = tuple(CandidateResponse(text, prompt, place) for text, prompt, place in kept["others"])
+    def from_dict(cls, state: Mapping[str, Any]) -> Shown:
+        others = tuple(CandidateResponse(text, prompt, place) for text, prompt, place in state["others"])
         more = {
-            "among": tuple(kept["among"]),
-            "other_logprobs": tuple(kept["other_logprobs"]),
+            "among": tuple(state["among"]),
+            "other_logprobs": tuple(state["other_logprobs"]),
             "others": others,
         }
-        return cls(**{**kept, **more})
+        return cls(**{**state, **more})
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,16 +180,16 @@ class HybridOptimizationFlow:
                 one.rated(human_feedback)
         return made, self._transitions(made)
 
-    def _transitions(self, made: FlowStepResult) -> list[Transition]:
+    def _transitions(self, step: FlowStepResult) -> list[Transition]:
         """The choice that was made; where other prompts answered too, in one group with theirs, which the critic speaks for."""
-        shown = made.shown
+        shown = step.shown
         if not shown.others:
             return [
-                Transition(shown.query, shown.prompt_id, made.reward_total, shown.logprob, "", shown.among)
+                Transition(shown.query, shown.prompt_id, step.reward_total, shown.logprob, "", shown.among)
             ]
         found = [
             Transition(
-                shown.query, shown.prompt_id, made.human_feedback, shown.logprob, shown.id, shown.among
+                shown.query, shown.prompt_id, step.human_feedback, shown.logprob, shown.id, shown.among
             )
         ]
         for other, logprob in zip(shown.others, shown.other_logprobs, strict=True):
@@ -197,6 +197,6 @@ class HybridOptimizationFlow:
             found.append(Transition(shown.query, shown.among[other.prompt_index], expected, logprob, shown.id, shown.among))  # fmt: skip
         return found
 
-    def _ask(self, one: Individual, query: str) -> str:
-        messages = one.genome.to_prompt().messages(query)
+    def _ask(self, individual: Individual, query: str) -> str:
+        messages = individual.genome.to_prompt().messages(query)
         return self.llm.complete(messages, max_tokens=self.max_tokens, temperature=self.temperature).text

@@ -223,18 +223,18 @@ class TrainingLoop:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UsageError(f"The state {path} is damaged ({error}). Restore it from a backup or remove it.") from error  # fmt: skip
 
-    def _restore(self, kept: Mapping[str, Any]) -> None:
-        population, flow = Population.from_dict(kept["population"]), self.flow
-        waiting = {one["id"]: Shown.from_dict(one) for one in kept["waiting"]}
+    def _restore(self, state: Mapping[str, Any]) -> None:
+        population, flow = Population.from_dict(state["population"]), self.flow
+        waiting = {one["id"]: Shown.from_dict(one) for one in state["waiting"]}
         batch = [
-            Transition(q, id, r, lp, group, tuple(among)) for q, id, r, lp, group, among in kept["batch"]
+            Transition(q, id, r, lp, group, tuple(among)) for q, id, r, lp, group, among in state["batch"]
         ]
-        flow.actor.restore(kept["actor"])
-        flow.critic.restore(kept["critic"])
+        flow.actor.restore(state["actor"])
+        flow.critic.restore(state["critic"])
         flow.population.individuals, flow.population.generation = (
             population.individuals,
             population.generation,
         )
-        flow.waiting, flow.asked = waiting, int(kept["asked"])
-        self.phase, self.query_count, self.episode_count = kept["phase"], kept["queries"], kept["episodes"]
-        self.remarks, self.batch = list(kept["remarks"]), batch
+        flow.waiting, flow.asked = waiting, int(state["asked"])
+        self.phase, self.query_count, self.episode_count = state["phase"], state["queries"], state["episodes"]
+        self.remarks, self.batch = list(state["remarks"]), batch

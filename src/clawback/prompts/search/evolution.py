@@ -47,22 +47,24 @@ class Generations(Run):
         return ""
 
     def _child(
-        self, one: Candidate, other: Candidate, failing: Sequence[Example], rng: random.Random
+        self, candidate: Candidate, other: Candidate, failing: Sequence[Example], rng: random.Random
     ) -> Prompt | None:
         """Crossed where the parents differ, else (or in half of the cases too) mutated from what was said."""
-        prompt = one.prompt
-        if other is not one and rng.random() < 0.5:
-            crossed = crossover_genomes(PromptGenome.of(one.prompt), PromptGenome.of(other.prompt), 0.5, rng)
-            prompt = one.prompt.with_refinement(
+        prompt = candidate.prompt
+        if other is not candidate and rng.random() < 0.5:
+            crossed = crossover_genomes(
+                PromptGenome.of(candidate.prompt), PromptGenome.of(other.prompt), 0.5, rng
+            )
+            prompt = candidate.prompt.with_refinement(
                 crossed.to_prompt_text(), author="crossover", other=other.prompt.id
             )
-            if rng.random() < 0.5 and prompt.id not in (one.prompt.id, other.prompt.id):
+            if rng.random() < 0.5 and prompt.id not in (candidate.prompt.id, other.prompt.id):
                 return prompt
-        cases = tuple(self.ledger.case(one.prompt, e) for e in failing)
+        cases = tuple(self.ledger.case(candidate.prompt, e) for e in failing)
         made = self.ledger.propose(
-            Request(prompt, cases, self.remarks, lost=tuple(one.lost[-12:]), number=self.number)
+            Request(prompt, cases, self.remarks, lost=tuple(candidate.lost[-12:]), number=self.number)
         )
-        return made.prompt and one.prompt.with_refinement(made.prompt.text, **made.prompt.metadata)
+        return made.prompt and candidate.prompt.with_refinement(made.prompt.text, **made.prompt.metadata)
 
 
 optimize: Optimizer = partial(search, settings=Settings(merge=False), strategy=Generations)

@@ -122,16 +122,16 @@ def guided_mutation(genome: PromptGenome, direction_hint: str, strength: float =
     return _like(genome, Prompt(parts.render(found)))
 
 
-def _without(found: tuple[Section, ...], section: str, line: str) -> tuple[Section, ...]:
+def _without(sections: tuple[Section, ...], section: str, line: str) -> tuple[Section, ...]:
     """Without a line in whatever strength it was said."""
-    old = parts.named(found, section)
+    old = parts.named(sections, section)
     for rule in old.rules if old else ():
         bare = rule
         for _, words in _STRENGTHS:
             bare = bare.removeprefix(words) if words else bare
         if alike(bare, line):
-            found = parts.without_rule(found, section, rule)
-    return found
+            sections = parts.without_rule(sections, section, rule)
+    return sections
 
 
 def _like(genome: PromptGenome, prompt: Prompt) -> PromptGenome:

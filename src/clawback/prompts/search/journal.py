@@ -62,14 +62,14 @@ class Journal:
         }
 
     @classmethod
-    def from_dict(cls, kept: Mapping[str, Any]) -> Journal:
+    def from_dict(cls, state: Mapping[str, Any]) -> Journal:
         """Raises ``UsageError`` where it is none of ours."""
         made = cls()
         try:
-            if kept["format"] != FORMAT:
-                raise ValueError(f"its format is {kept['format']!r}")
-            made.outcomes = {key: Outcome.from_dict(one) for key, one in kept["outcomes"].items()}
-            made.proposals = {key: Proposal.from_dict(one) for key, one in kept["proposals"].items()}
+            if state["format"] != FORMAT:
+                raise ValueError(f"its format is {state['format']!r}")
+            made.outcomes = {key: Outcome.from_dict(one) for key, one in state["outcomes"].items()}
+            made.proposals = {key: Proposal.from_dict(one) for key, one in state["proposals"].items()}
         except (KeyError, ValueError, TypeError, AttributeError) as error:
             raise UsageError(f"This is no state of a search over prompts: {error}.") from error
         return made
@@ -87,11 +87,11 @@ class Journal:
                     return
                 raise UsageError(f"Line {number} of the journal {path} is damaged. Remove the file to start anew.") from error  # fmt: skip
 
-    def _take(self, kept: Mapping[str, Any]) -> None:
-        if "tried" in kept:
-            self.outcomes[str(kept["tried"])] = Outcome.from_dict(kept)
-        elif "asked" in kept:
-            self.proposals[str(kept["asked"])] = Proposal.from_dict(kept)
+    def _take(self, state: Mapping[str, Any]) -> None:
+        if "tried" in state:
+            self.outcomes[str(state["tried"])] = Outcome.from_dict(state)
+        elif "asked" in state:
+            self.proposals[str(state["asked"])] = Proposal.from_dict(state)
         else:
             raise ValueError("neither a try nor a proposal")
 

@@ -271,11 +271,11 @@ class Run:
                 self.accept(Candidate(child, new, tuple(earned), calls=self.ledger.spent.calls))
             return
 
-    def failing(self, one: Candidate) -> list[Example]:
+    def failing(self, candidate: Candidate) -> list[Example]:
         """Up to ``batch`` examples that it fails on, in random order; untried ones are tried until enough are found."""
         rng, perfect = self.rng("failing"), self.settings.perfect
-        known = [e for e in self.train if self.fails(one, e)]
-        untried = [e for e in self.train if self.ledger.score(one.prompt, e) is None]
+        known = [e for e in self.train if self.fails(candidate, e)]
+        untried = [e for e in self.train if self.ledger.score(candidate.prompt, e) is None]
         rng.shuffle(known)
         rng.shuffle(untried)
         found = known[: self.settings.batch]
@@ -285,17 +285,17 @@ class Run:
         for example in untried:
             if len(found) >= wanted:
                 break
-            if self.ledger.try_(one.prompt, example).score < perfect - 1e-9:
+            if self.ledger.try_(candidate.prompt, example).score < perfect - 1e-9:
                 found.append(example)
         return found or known[:wanted]
 
-    def fails(self, one: Candidate, example: Example) -> bool:
-        score = self.ledger.score(one.prompt, example)
+    def fails(self, candidate: Candidate, example: Example) -> bool:
+        score = self.ledger.score(candidate.prompt, example)
         return score is not None and score < self.settings.perfect - 1e-9
 
-    def others(self, one: Candidate, failing: Sequence[Example]) -> list[Example]:
+    def others(self, candidate: Candidate, failing: Sequence[Example]) -> list[Example]:
         """What it is known to do best on, beside those."""
-        known = [(score, e) for e in self.train if e not in failing and (score := self.ledger.score(one.prompt, e)) is not None]  # fmt: skip
+        known = [(score, e) for e in self.train if e not in failing and (score := self.ledger.score(candidate.prompt, e)) is not None]  # fmt: skip
         self.rng("others").shuffle(known)
         return [e for _, e in sorted(known, key=lambda pair: -pair[0])][: self.settings.guard]
 

@@ -49,9 +49,9 @@ class Individual:
         return {"sections": dict(self.genome.sections), "locked": sorted(self.genome.locked), **kept}
 
     @classmethod
-    def from_dict(cls, kept: Mapping[str, Any]) -> Individual:
-        more = {name: kept[name] for name in ("fitness", "generation", "tries", "start", "total")}
-        return cls(PromptGenome(dict(kept["sections"]), frozenset(kept["locked"])), **more)
+    def from_dict(cls, state: Mapping[str, Any]) -> Individual:
+        more = {name: state[name] for name in ("fitness", "generation", "tries", "start", "total")}
+        return cls(PromptGenome(dict(state["sections"]), frozenset(state["locked"])), **more)
 
 
 @dataclass
@@ -144,9 +144,9 @@ class Population:
         }
 
     @classmethod
-    def from_dict(cls, kept: Mapping[str, Any]) -> Population:
-        individuals = [Individual.from_dict(one) for one in kept["individuals"]]
-        return cls(kept["elite_size"], individuals, kept["generation"])
+    def from_dict(cls, state: Mapping[str, Any]) -> Population:
+        individuals = [Individual.from_dict(one) for one in state["individuals"]]
+        return cls(state["elite_size"], individuals, state["generation"])
 
     def copy(self) -> Population:
         return Population(self.elite_size, [replace(one) for one in self.individuals], self.generation)

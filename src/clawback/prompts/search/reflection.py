@@ -70,7 +70,7 @@ def question(request: Request) -> str:
     )  # fmt: skip
 
 
-def read(text: str, before: Prompt) -> tuple[str, str]:
+def read(text: str, current: Prompt) -> tuple[str, str]:
     """The prompt in an answer, or "" and what is wrong with it."""
     fences = list(_FENCE.finditer(text))
     if len(fences) < 2:
@@ -84,7 +84,7 @@ def read(text: str, before: Prompt) -> tuple[str, str]:
         return "", "the cases instead of a prompt"
     if len(found) > LONGEST_PROMPT:
         return "", "a prompt longer than any"
-    if found == before.text.strip():
+    if found == current.text.strip():
         return "", "the same prompt again"
     return found, ""
 

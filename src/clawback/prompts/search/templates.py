@@ -37,7 +37,7 @@ def from_remarks(request: Request) -> Proposal:
         if made is not None:
             return Proposal(made, NOTHING)
     for remark in _unknown(request):
-        if not _said(request.prompt, remark, request.lost):
+        if not _says_already(request.prompt, remark, request.lost):
             sections = parts.with_rule(request.prompt.sections, "constraints", remark)
             return Proposal(request.prompt.with_sections(sections, author="template", reason=remark), NOTHING)
     return _any(request)
@@ -46,7 +46,7 @@ def from_remarks(request: Request) -> Proposal:
 def with_wish(prompt: Prompt, feature: str, more: bool, lost: tuple[str, ...] = ()) -> Prompt | None:
     """With the sentence for more (or less) of a style feature, in the place of the opposite one. None where it is said or was lost."""
     section, line = sentence(feature, more)
-    if _said(prompt, line, lost):
+    if _says_already(prompt, line, lost):
         return None
     sections = prompt.sections
     for against in _against(feature, more):
@@ -108,7 +108,7 @@ def _words(request: Request) -> list[str]:
     return [*said, *request.remarks]
 
 
-def _said(prompt: Prompt, line: str, lost: tuple[str, ...]) -> bool:
+def _says_already(prompt: Prompt, line: str, lost: tuple[str, ...]) -> bool:
     return any(alike(line, had) for _, had in rules(prompt)) or line in lost
 
 

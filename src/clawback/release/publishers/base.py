@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from clawback import http_client
 from clawback.engine.types import GREEDY
 from clawback.errors import ClawbackError, ModelError, UsageError
+from clawback.http_client import RequestLimits, StatusError, TransportError
 
 if TYPE_CHECKING:
     from clawback.engine.torch.models.policy import Policy
@@ -70,14 +70,14 @@ class Probe:
                     continue
             raise
 
-    def judge(self, said: str, by: str) -> str:
-        """A sentence; raises ``Unconvinced`` unless ``said`` is what the version says rather than what the base does."""
-        ours, theirs = _shared(said, self.after), _shared(said, self.before)
+    def judge(self, text: str, by: str) -> str:
+        """A sentence; raises ``Unconvinced`` unless ``text`` is what the version says rather than what the base does."""
+        ours, theirs = _shared(text, self.after), _shared(text, self.before)
         if ours > theirs:
             return f"{by} answers as the new version does ({ours} of its first {len(self.after)} characters)"
         raise Unconvinced(
             f"{by} does not answer as the new version does, although it was told to load it: to {self.prompt!r} it says "
-            f"{said[:80]!r}, where {self.after[:80]!r} was expected."
+            f"{text[:80]!r}, where {self.after[:80]!r} was expected."
         )
 
 
@@ -123,11 +123,11 @@ def check_new(out: Path, renew: bool) -> None:
         raise UsageError(f"{out} is not empty: name a new folder.")
 
 
-def put_in_place(beside: Path, out: Path, version: int) -> None:
+def put_in_place(folder: Path, out: Path, version: int) -> None:
     """Rename a finished folder to its name. What was there is kept until ``settle`` or ``restore``."""
-    (beside / MARK).write_text(json.dumps({"version": version}) + "\n", "utf-8")
+    (folder / MARK).write_text(json.dumps({"version": version}) + "\n", "utf-8")
     keep_former(out)
-    beside.rename(out)
+    folder.rename(out)
 
 
 def _former(out: Path) -> Path:
@@ -208,8 +208,6 @@ def call(
     method: str | None = None,
 ) -> Any:
     """JSON from a server. A file is sent in pieces. Raises ``ClawbackError`` with the server's own words where it refuses."""
-    if not url.startswith(("http://", "https://")):
-        raise ClawbackError(f"{url!r} is no address: it begins with http:// or https://.")
     headers = {"content-type": "application/json"}
     with ExitStack() as stack:
         data: Any = json.dumps(body).encode() if isinstance(body, Mapping) else body
@@ -219,17 +217,15 @@ def call(
                 "content-type": "application/octet-stream",
                 "content-length": str(body.stat().st_size),
             }
-        request = urllib.request.Request(  # noqa: S310
-            url, data, headers, method=method or ("GET" if data is None else "POST")
-        )
+        verb = method or ("GET" if data is None else "POST")
         try:
-            with urllib.request.urlopen(request, timeout=timeout) as answer:  # noqa: S310
-                raw = answer.read()
-        except urllib.error.HTTPError as error:
-            said = error.read()[:500].decode("utf-8", "replace")
-            raise Refused(f"{url} answered {error.code}: {said}", error.code) from error
-        except (urllib.error.URLError, OSError) as error:
-            raise ClawbackError(f"{url} does not answer: {error}. Is the server running?") from error
+            raw = http_client.request(
+                verb, url, body=data, headers=headers, limits=RequestLimits(timeout)
+            ).body
+        except StatusError as error:
+            raise ServerRefused(f"{url} answered {error.status}: {error.words}", error.status) from error
+        except TransportError as error:
+            raise ClawbackError(f"{error} Is the server running?") from error
     try:
         return json.loads(raw) if raw.strip() else {}
     except ValueError:
@@ -244,7 +240,7 @@ class NotLoaded(ClawbackError):
     """What was written is right, and the server has to be started again before it has it. Nothing is undone."""
 
 
-class Refused(ClawbackError):
+class ServerRefused(ClawbackError):
     """The server answered, and said no."""
 
     def __init__(self, why: str, status: int) -> None:

@@ -18,7 +18,7 @@ from clawback.engine.local_models import OLLAMA
 from clawback.errors import ClawbackError, ModelError, UsageError
 from clawback.files import sha256
 from clawback.release.publishers import merged_gguf
-from clawback.release.publishers.base import Publication, Refused, Target, ask, call
+from clawback.release.publishers.base import Publication, ServerRefused, Target, ask, call
 
 INHERITED = ("template", "system", "license", "renderer", "parser")
 """What a model made of a file alone would lack, as ``/api/show`` and ``/api/create`` name it."""
@@ -84,7 +84,7 @@ class Ollama:
     def _show(self) -> Mapping[str, Any]:
         try:
             shown = self._call("show", {"model": self.base})
-        except Refused as error:
+        except ServerRefused as error:
             raise ModelError(f"Ollama has no model {self.base!r}: `ollama pull {self.base}`.") from error
         return shown if isinstance(shown, dict) else {}
 
@@ -97,7 +97,7 @@ class Ollama:
     def _remove_candidate(self) -> None:
         try:
             self._call("delete", {"model": self.candidate}, method="DELETE")
-        except Refused as error:
+        except ServerRefused as error:
             if error.status != 404:
                 raise
 
@@ -107,7 +107,7 @@ class Ollama:
         address = f"{self.url}/api/blobs/{digest}"
         try:
             call(address, timeout=self.target.timeout, method="HEAD")
-        except Refused:
+        except ServerRefused:
             call(address, file, timeout=self.target.timeout)
         return digest
 

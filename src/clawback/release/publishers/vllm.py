@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from clawback.errors import ClawbackError, ModelError, UsageError
-from clawback.release.publishers.base import Publication, Refused, Target, ask, call
+from clawback.release.publishers.base import Publication, ServerRefused, Target, ask, call
 
 
 class Vllm:
@@ -38,7 +38,7 @@ class Vllm:
         try:
             body = {"lora_name": name, "lora_path": str(publication.adapter.resolve())}
             call(f"{self.url}/v1/load_lora_adapter", body, timeout=timeout)
-        except Refused as error:
+        except ServerRefused as error:
             if error.status == 404:
                 raise ClawbackError(
                     "This vLLM does not load adapters while it runs: start it with --enable-lora and "

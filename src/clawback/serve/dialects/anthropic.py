@@ -31,10 +31,10 @@ def read(body: Mapping[str, Any]) -> Asked:
             shapes.function(t.get("name"), t.get("description"), t.get("input_schema"))
             for t in shapes.dicts(body.get("tools"))
         ),
-        max_tokens=shapes.whole(body.get("max_tokens")),
+        max_tokens=shapes.count(body.get("max_tokens")),
         temperature=shapes.number(body.get("temperature")),
         top_p=shapes.number(body.get("top_p")),
-        top_k=shapes.whole(body.get("top_k")),
+        top_k=shapes.count(body.get("top_k")),
         stop=shapes.stops(body.get("stop_sequences")),
         schema=layout.get("schema") if isinstance(layout, dict) else None,
         form=shapes.form(layout, layout.get("schema") if isinstance(layout, dict) else None),
@@ -76,11 +76,11 @@ def _messages(message: Json) -> Iterator[Json]:
         yield {**made, "tool_calls": calls} if calls else made
 
 
-def _result(said: Any) -> Any:
+def _result(result: Any) -> Any:
     """What a tool returned: its text, or text and pictures where there are some, such as what a tool sees of the screen."""
-    blocks = shapes.dicts(said)
+    blocks = shapes.dicts(result)
     if all(block.get("type") != "image" for block in blocks):
-        return text_of(said)
+        return text_of(result)
     known = [block for block in blocks if block.get("type") in ("text", "image")]
     return [
         _image(b.get("source"))
@@ -107,11 +107,11 @@ def hear(raw: bytes) -> Said:
     answer = AnswerAssembler()
     calls: set[int] = set()
     for data in shapes.bodies(raw):
-        kind, place = data.get("type"), shapes.whole(data.get("index")) or 0
+        kind, place = data.get("type"), shapes.count(data.get("index")) or 0
         change = data.get("delta")
         change = change if isinstance(change, dict) else {}
         if kind == "message" or (kind is None and isinstance(data.get("content"), list)):
-            _whole(answer, data)
+            _read_message(answer, data)
         elif kind == "message_start" and isinstance(data.get("message"), dict):
             answer.model = shapes.text(data["message"].get("model"))
         elif kind == "content_block_start" and isinstance(data.get("content_block"), dict):
@@ -131,7 +131,7 @@ def hear(raw: bytes) -> Said:
     return answer.answer()
 
 
-def _whole(answer: AnswerAssembler, message: Json) -> None:
+def _read_message(answer: AnswerAssembler, message: Json) -> None:
     answer.model = shapes.text(message.get("model"))
     content = message.get("content")
     blocks = [{"type": "text", "text": content}] if isinstance(content, str) else shapes.dicts(content)
@@ -143,15 +143,15 @@ def _whole(answer: AnswerAssembler, message: Json) -> None:
     answer.close()
 
 
-def _begin(answer: AnswerAssembler, block: Json, place: int) -> None:
+def _begin(answer: AnswerAssembler, block: Json, index: int) -> None:
     """A block as a stream begins it, or a whole one. Tools that the provider runs itself are no calls of the model's."""
     kind = block.get("type")
     if kind == "text":
-        answer.text(block.get("text"), place)
+        answer.text(block.get("text"), index)
     elif kind == "thinking":
-        answer.thought(block.get("thinking"), place)
+        answer.thought(block.get("thinking"), index)
     elif kind == "tool_use":
-        answer.call(block.get("name"), "", block.get("id"), place)
+        answer.call(block.get("name"), "", block.get("id"), index)
 
 
 def write(reply: Reply) -> Json:
@@ -202,14 +202,14 @@ def error(status: int, message: str) -> Json:
     return {"type": "error", "error": {"type": kinds.get(status, "api_error"), "message": message}}
 
 
-def _start(place: int, block: Json) -> bytes:
+def _start(index: int, block: Json) -> bytes:
     return event(
-        {"type": "content_block_start", "index": place, "content_block": block}, "content_block_start"
+        {"type": "content_block_start", "index": index, "content_block": block}, "content_block_start"
     )
 
 
-def _stop(place: int) -> bytes:
-    return event({"type": "content_block_stop", "index": place}, "content_block_stop")
+def _stop(index: int) -> bytes:
+    return event({"type": "content_block_stop", "index": index}, "content_block_stop")
 
 
 def _head(reply: Reply) -> Json:
@@ -222,9 +222,9 @@ def _head(reply: Reply) -> Json:
     }
 
 
-def _input(one: Mapping[str, Any]) -> Any:
+def _input(call: Mapping[str, Any]) -> Any:
     try:
-        return json.loads(one["arguments"])
+        return json.loads(call["arguments"])
     except ValueError:
         return {}
 

@@ -21,10 +21,10 @@ def read(body: Mapping[str, Any]) -> Asked:
         messages=({"role": "user", "content": given},),
         model=shapes.text(body.get("model")),
         stream=body.get("stream") is True,
-        max_tokens=16 if body.get("max_tokens") is None else shapes.whole(body.get("max_tokens")),
+        max_tokens=16 if body.get("max_tokens") is None else shapes.count(body.get("max_tokens")),
         temperature=shapes.number(body.get("temperature")),
         top_p=shapes.number(body.get("top_p")),
-        seed=shapes.whole(body.get("seed")),
+        seed=shapes.count(body.get("seed")),
         stop=shapes.stops(body.get("stop")),
         usage=isinstance(options, dict) and options.get("include_usage") is True,
         raw=given,
@@ -45,7 +45,7 @@ def hear(raw: bytes) -> Said:
         failed = failed or bool(data.get("error"))
         closed = closed or data is shapes.DONE or bool(data.get("usage") and not shapes.is_events(raw))
         for place, choice in enumerate(shapes.dicts(data.get("choices"))):
-            index = shapes.whole(choice.get("index"))
+            index = shapes.count(choice.get("index"))
             answer = choices.setdefault(place if index is None else index, AnswerAssembler())
             answer.text(choice.get("text"))
             answer.end(choice.get("finish_reason"))

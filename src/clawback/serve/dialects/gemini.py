@@ -27,11 +27,11 @@ def read(body: Mapping[str, Any]) -> Asked:
     return Asked(
         messages=tuple(messages),
         tools=tuple(_tools(body)),
-        max_tokens=shapes.whole(settings.get("maxOutputTokens")),
+        max_tokens=shapes.count(settings.get("maxOutputTokens")),
         temperature=shapes.number(settings.get("temperature")),
         top_p=shapes.number(settings.get("topP")),
-        top_k=shapes.whole(settings.get("topK")),
-        seed=shapes.whole(settings.get("seed")),
+        top_k=shapes.count(settings.get("topK")),
+        seed=shapes.count(settings.get("seed")),
         stop=shapes.stops(settings.get("stopSequences")),
         schema=schema if isinstance(schema, dict) else None,
     )
@@ -80,7 +80,7 @@ def hear(raw: bytes) -> Said:
         if isinstance(feedback := data.get("promptFeedback"), dict):
             blocked = blocked or feedback.get("blockReason")
         for candidate in shapes.dicts(data.get("candidates")):
-            answer = candidates.setdefault(shapes.whole(candidate.get("index")) or 0, AnswerAssembler())
+            answer = candidates.setdefault(shapes.count(candidate.get("index")) or 0, AnswerAssembler())
             _add(answer, candidate)
     first = candidates[min(candidates)] if candidates else AnswerAssembler()
     first.model = model

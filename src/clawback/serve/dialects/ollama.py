@@ -15,7 +15,7 @@ def read_chat(body: Mapping[str, Any]) -> Asked:
     given = shapes.dicts(body.get("messages"))
     if not given:
         raise ValueError("messages: a list with at least one message is needed")
-    return _asked(body, [_message(m) for m in given])
+    return _request(body, [_message(m) for m in given])
 
 
 def read_generate(body: Mapping[str, Any]) -> Asked:
@@ -24,7 +24,7 @@ def read_generate(body: Mapping[str, Any]) -> Asked:
         raise ValueError("prompt: a text is needed")
     system = shapes.text(body.get("system"))
     messages: list[Json] = [{"role": "system", "content": system}] if system else []
-    return _asked(body, [*messages, {"role": "user", "content": _seen(prompt, body.get("images"))}])
+    return _request(body, [*messages, {"role": "user", "content": _seen(prompt, body.get("images"))}])
 
 
 def _message(message: Json) -> Json:
@@ -50,7 +50,7 @@ def _seen(text: str, images: Any) -> Any:
     return [{"type": "text", "text": text}, *(shapes.picture(data) for data in images)]
 
 
-def _asked(body: Mapping[str, Any], messages: list[Json]) -> Asked:
+def _request(body: Mapping[str, Any], messages: list[Json]) -> Asked:
     given = body.get("options")
     options = given if isinstance(given, dict) else {}
     layout = body.get("format")
@@ -59,11 +59,11 @@ def _asked(body: Mapping[str, Any], messages: list[Json]) -> Asked:
         model=shapes.text(body.get("model")),
         stream=body.get("stream") is not False,
         tools=tuple(t for t in shapes.dicts(body.get("tools")) if isinstance(t.get("function"), dict)),
-        max_tokens=_limit(shapes.whole(options.get("num_predict"))),
+        max_tokens=_limit(shapes.count(options.get("num_predict"))),
         temperature=shapes.number(options.get("temperature")),
         top_p=shapes.number(options.get("top_p")),
-        top_k=shapes.whole(options.get("top_k")),
-        seed=shapes.whole(options.get("seed")),
+        top_k=shapes.count(options.get("top_k")),
+        seed=shapes.count(options.get("seed")),
         stop=shapes.stops(options.get("stop")),
         schema=layout if isinstance(layout, dict) else None,
     )

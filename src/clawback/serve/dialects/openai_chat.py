@@ -20,23 +20,23 @@ def read(body: Mapping[str, Any]) -> Asked:
     schema = style.get("json_schema") if isinstance(style, dict) else None
     inner = schema.get("schema") if isinstance(schema, dict) else None
     options = body.get("stream_options")
-    limit = shapes.whole(body.get("max_completion_tokens"))
+    limit = shapes.count(body.get("max_completion_tokens"))
     return Asked(
         messages=tuple(messages),
         model=shapes.text(body.get("model")),
         stream=body.get("stream") is True,
         tools=tuple(t for t in shapes.dicts(body.get("tools")) if isinstance(t.get("function"), dict)),
-        max_tokens=limit if limit is not None else shapes.whole(body.get("max_tokens")),
+        max_tokens=limit if limit is not None else shapes.count(body.get("max_tokens")),
         temperature=shapes.number(body.get("temperature")),
         top_p=shapes.number(body.get("top_p")),
-        top_k=shapes.whole(body.get("top_k")),
-        seed=shapes.whole(body.get("seed")),
+        top_k=shapes.count(body.get("top_k")),
+        seed=shapes.count(body.get("seed")),
         stop=shapes.stops(body.get("stop")),
         schema=schema if isinstance(schema, dict) else None,
         form=shapes.form(style, inner),
         usage=isinstance(options, dict) and options.get("include_usage") is True,
         logprobs=body.get("logprobs") is True,
-        top=max(0, min(shapes.whole(body.get("top_logprobs")) or 0, MOST_BESIDE)),
+        top=max(0, min(shapes.count(body.get("top_logprobs")) or 0, MOST_BESIDE)),
     )
 
 
@@ -44,7 +44,7 @@ def refuses(body: Mapping[str, Any]) -> str:
     if wrong := shapes.formless(body.get("response_format"), read(body)):
         return f"response_format: {wrong}"
     if body.get("top_logprobs") and not (
-        body.get("logprobs") is True and 0 < (shapes.whole(body["top_logprobs"]) or 0) <= MOST_BESIDE
+        body.get("logprobs") is True and 0 < (shapes.count(body["top_logprobs"]) or 0) <= MOST_BESIDE
     ):
         return f"top_logprobs: a whole number up to {MOST_BESIDE}, together with logprobs: true."
     return shapes.refused(
@@ -61,7 +61,7 @@ def hear(raw: bytes) -> Said:
         failed = failed or (bool(data.get("error")) and not data.get("choices"))
         closed = closed or data is shapes.DONE
         for place, choice in enumerate(shapes.dicts(data.get("choices"))):
-            index = shapes.whole(choice.get("index"))
+            index = shapes.count(choice.get("index"))
             _add(choices.setdefault(place if index is None else index, AnswerAssembler()), choice)
             if data.get("error"):
                 choices[place if index is None else index].set_ending("error")
@@ -118,11 +118,11 @@ def error(status: int, message: str) -> Json:
     return {"error": {"message": message, "type": kind, "param": None, "code": None}}
 
 
-def _written(one: Mapping[str, Any], place: int | None) -> Json:
+def _written(call: Mapping[str, Any], place: int | None) -> Json:
     made = {
-        "id": one["id"],
+        "id": call["id"],
         "type": "function",
-        "function": {"name": one["name"], "arguments": one["arguments"]},
+        "function": {"name": call["name"], "arguments": call["arguments"]},
     }
     return made if place is None else {"index": place, **made}
 
@@ -137,13 +137,13 @@ def _logprobs(reply: Reply) -> Json | None:
         return None
     beside = reply.beside or ((),) * len(reply.logprobs)
     told = [
-        {**_told(*one), "top_logprobs": [_told(*other) for other in others]}
+        {**_token_logprob(*one), "top_logprobs": [_token_logprob(*other) for other in others]}
         for one, others in zip(reply.logprobs, beside, strict=True)
     ]
     return {"content": told, "refusal": None}
 
 
-def _told(token: str, logprob: float) -> Json:
+def _token_logprob(token: str, logprob: float) -> Json:
     return {"token": token, "logprob": logprob, "bytes": list(token.encode())}
 
 

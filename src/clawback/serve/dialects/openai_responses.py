@@ -34,7 +34,7 @@ def read(body: Mapping[str, Any]) -> Asked:
             for t in shapes.dicts(body.get("tools"))
             if t.get("type") == "function"
         ),
-        max_tokens=shapes.whole(body.get("max_output_tokens")),
+        max_tokens=shapes.count(body.get("max_output_tokens")),
         temperature=shapes.number(body.get("temperature")),
         top_p=shapes.number(body.get("top_p")),
         schema=layout.get("schema") if isinstance(layout, dict) else None,
@@ -135,12 +135,12 @@ def hear(raw: bytes) -> Said:
     answer, items = AnswerAssembler(), 0
     for data in shapes.bodies(raw):
         kind = shapes.text(data.get("type"))
-        index = shapes.whole(data.get("output_index"))
+        index = shapes.count(data.get("output_index"))
         place = items if index is None else index
         if data.get("object") == "response":
-            answer = _whole(data, "", answer)
+            answer = _read_response(data, "", answer)
         elif kind in _LAST and isinstance(data.get("response"), dict):
-            answer = _whole(data["response"], kind.removeprefix("response."), answer)
+            answer = _read_response(data["response"], kind.removeprefix("response."), answer)
         elif kind == "response.output_item.done" and isinstance(data.get("item"), dict):
             _item(answer, data["item"], place)
             items += 1
@@ -150,10 +150,10 @@ def hear(raw: bytes) -> Said:
         elif kind == "response.function_call_arguments.delta":
             answer.call("", data.get("delta"), None, place)
         elif kind == "response.output_text.delta":
-            answer.text(data.get("delta"), (place, shapes.whole(data.get("content_index")) or 0))
+            answer.text(data.get("delta"), (place, shapes.count(data.get("content_index")) or 0))
         elif kind == "response.refusal.delta":
             answer.refusal(
-                shapes.text(data.get("delta")), (place, shapes.whole(data.get("content_index")) or 0)
+                shapes.text(data.get("delta")), (place, shapes.count(data.get("content_index")) or 0)
             )
         elif kind.startswith("response.reasoning") and kind.endswith(".delta"):
             answer.thought(data.get("delta"), place)
@@ -165,7 +165,7 @@ def hear(raw: bytes) -> Said:
 _LAST = tuple(f"response.{word}" for word in ("completed", "incomplete", "failed", "cancelled", "done"))
 
 
-def _whole(body: Json, status: str, pieces: AnswerAssembler) -> AnswerAssembler:
+def _read_response(body: Json, status: str, pieces: AnswerAssembler) -> AnswerAssembler:
     """A whole response; where it comes without what was said (as a proxy may send it), that of the pieces before it."""
     answer = AnswerAssembler()
     for place, item in enumerate(shapes.dicts(body.get("output"))):
@@ -182,22 +182,22 @@ def _whole(body: Json, status: str, pieces: AnswerAssembler) -> AnswerAssembler:
     return answer
 
 
-def _item(answer: AnswerAssembler, item: Json, place: int) -> None:
+def _item(answer: AnswerAssembler, item: Json, index: int) -> None:
     """An item as a whole: what came of it in pieces is the same."""
     kind = item.get("type")
     if kind == "message":
         content = item.get("content")
         parts = [{"text": content}] if isinstance(content, str) else shapes.dicts(content)
         for part, block in enumerate(parts):
-            answer.replace_text(words_of(block), (place, part))
+            answer.replace_text(words_of(block), (index, part))
             if block.get("type") == "refusal":
                 answer.set_ending("refusal")
     elif kind == "reasoning":
         parts = shapes.dicts(item.get("summary")) + shapes.dicts(item.get("content"))
         if words := "\n".join(filter(None, map(words_of, parts))):
-            answer.replace_thought(words, place)
+            answer.replace_thought(words, index)
     elif call := _call(item):
-        answer.replace_call(call, place)
+        answer.replace_call(call, index)
 
 
 def write(reply: Reply) -> Json:
@@ -267,13 +267,13 @@ def _message(reply: Reply) -> Json:
     }
 
 
-def _called(one: Mapping[str, Any]) -> Json:
+def _called(call: Mapping[str, Any]) -> Json:
     return {
-        "id": f"fc_{one['id']}",
+        "id": f"fc_{call['id']}",
         "type": "function_call",
-        "call_id": one["id"],
-        "name": one["name"],
-        "arguments": one["arguments"],
+        "call_id": call["id"],
+        "name": call["name"],
+        "arguments": call["arguments"],
         "status": "completed",
     }
 

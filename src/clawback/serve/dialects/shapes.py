@@ -169,13 +169,13 @@ def form(layout: Any, schema: Any) -> Json | None:
     return schema if kind == "json_schema" and isinstance(schema, dict) and schema else None
 
 
-def formless(layout: Any, made: Asked) -> str:
+def formless(layout: Any, request: Asked) -> str:
     """What is wrong with a request's ``response_format``; "" for nothing."""
     if layout is None or (isinstance(layout, dict) and layout.get("type") in (None, "text")):
         return ""
-    if made.form is None:
+    if request.form is None:
         return "a type is needed that is text, json_object or json_schema, the last with a schema."
-    if made.tools and made.field is None:
+    if request.tools and request.field is None:
         return "a schema cannot be kept to where tools may be called; leave one of them out."
     return ""
 
@@ -255,7 +255,7 @@ def text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def whole(value: Any) -> int | None:
+def count(value: Any) -> int | None:
     """A count; None for anything else."""
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
@@ -299,9 +299,9 @@ def odd(body: Mapping[str, Any]) -> str:
         if body.get(name) is not None and (value is None or not least <= value <= most):
             return f"{name}: a number from {least:g} to {most:g} is needed."
     for name in _COUNTS:
-        if body.get(name) is not None and (whole(body[name]) or 0) < 1:
+        if body.get(name) is not None and (count(body[name]) or 0) < 1:
             return f"{name}: a whole number of at least 1 is needed."
-    if body.get("seed") is not None and whole(body["seed"]) is None:
+    if body.get("seed") is not None and count(body["seed"]) is None:
         return "seed: a whole number is needed."
     if body.get("stream") not in (None, False, True):
         return "stream: true or false is needed."

@@ -143,7 +143,7 @@ def processes(policy: Policy, recipe: Recipe, count: int, shard: bool = False) -
     group = Group(world, workers, sharded=shard)
     try:
         try:
-            _join(0, world, address, port)
+            join_group(0, world, address, port)
             send({"do": "begin", "policy": {**described(policy, recipe), "sharded": shard}})
             if shard:
                 sharding.in_turn(0, world, lambda: sharding.shard(policy))
@@ -337,7 +337,7 @@ def _start(
     )
 
 
-def _join(rank: int, world: int, address: str, port: int) -> None:
+def join_group(rank: int, world: int, address: str, port: int) -> None:
     # A proxy or a name service must not decide how processes of one machine find each other.
     if address in ("127.0.0.1", "localhost"):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo" if sys.platform == "linux" else "lo0")

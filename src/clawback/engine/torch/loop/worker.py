@@ -21,7 +21,7 @@ def main() -> int:
     """Serve gradients until the first process says that it is over, or is gone."""
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
-    parallel._join(rank, world, os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+    parallel.join_group(rank, world, os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
     policy: Policy | None = None
     while True:
         try:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from clawback.engine.torch.scoring.lm_head import TILE, Head, _online, known
+from clawback.engine.torch.scoring.lm_head import TILE, Head, known, online_softmax
 
 _LEAST = 1e-6
 """What the rest has at least: beyond it float32 has no digits left for 1 − Σ."""
@@ -30,7 +30,7 @@ def top(head: Head, hidden: Tensor, k: int) -> tuple[Tensor, Tensor]:
     Returns:
         [N, k] int64 ids, likeliest first, and [N, k] float32 log-probabilities.
     """
-    log_total, _, _ = _online(head, hidden, False, False)
+    log_total, _, _ = online_softmax(head, hidden, False, False)
     best = hidden.new_full((len(hidden), k), -torch.inf, dtype=torch.float32)
     ids = torch.zeros(len(hidden), k, dtype=torch.int64, device=hidden.device)
     for start in range(0, head.weight.shape[0], TILE):
@@ -65,7 +65,7 @@ def teacher_divergence(head: Head, hidden: Tensor, ids: Tensor, logprobs: Tensor
 @torch.no_grad()
 def _measure(head: Head, hidden: Tensor, ids: Tensor, logprobs: Tensor) -> tuple[Tensor, Tensor]:
     """Values [N] and their gradient towards ``hidden`` [N, H], both float32."""
-    log_total, _, mean_row = _online(head, hidden, True, False)
+    log_total, _, mean_row = online_softmax(head, hidden, True, False)
     raw = torch.stack([head.own(hidden, ids[:, j]) for j in range(ids.shape[1])], 1)  # [N, k]
     log_p = head.capped(raw) - log_total[:, None]
     p, q = log_p.exp(), logprobs.exp()

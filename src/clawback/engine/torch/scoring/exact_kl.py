@@ -22,7 +22,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from clawback.engine.torch.scoring.lm_head import TILE, Head, _online, known
+from clawback.engine.torch.scoring.lm_head import TILE, Head, known, online_softmax
 
 
 def divergence(head: Head, hidden: Tensor, reference: Tensor, cover: float = 0.0) -> Tensor:
@@ -42,7 +42,7 @@ def divergence(head: Head, hidden: Tensor, reference: Tensor, cover: float = 0.0
 def entropy(head: Head, hidden: Tensor) -> Tensor:
     """[N, H] → [N] entropy of the next-token distribution in nats, float32, differentiable in ``hidden``."""
     if not (torch.is_grad_enabled() and hidden.requires_grad):
-        log_p, mean_logit, _ = _online(head, hidden, False, True)
+        log_p, mean_logit, _ = online_softmax(head, hidden, False, True)
         return log_p - mean_logit
     return known(hidden, *_uncertain(head, hidden))
 
@@ -50,7 +50,7 @@ def entropy(head: Head, hidden: Tensor) -> Tensor:
 @torch.no_grad()
 def _uncertain(head: Head, hidden: Tensor) -> tuple[Tensor, Tensor]:
     """Entropies [N] and their gradient towards ``hidden`` [N, H], both float32."""
-    log_p, mean_logit, _ = _online(head, hidden, False, True)
+    log_p, mean_logit, _ = online_softmax(head, hidden, False, True)
     value = log_p - mean_logit
     pull = torch.zeros(hidden.shape, dtype=torch.float32, device=hidden.device)
     for start in range(0, head.weight.shape[0], TILE):
@@ -65,8 +65,8 @@ def _uncertain(head: Head, hidden: Tensor) -> tuple[Tensor, Tensor]:
 @torch.no_grad()
 def _measure(head: Head, hidden: Tensor, reference: Tensor, cover: float) -> tuple[Tensor, Tensor]:
     """Values [N] and their gradient towards ``hidden`` [N, H], both float32."""
-    log_p, _, mean_row = _online(head, hidden, True, False)
-    log_q, _, _ = _online(head, reference, False, False)
+    log_p, _, mean_row = online_softmax(head, hidden, True, False)
+    log_q, _, _ = online_softmax(head, reference, False, False)
     there, back = torch.zeros_like(log_p), torch.zeros_like(log_p)
     pull = torch.zeros_like(mean_row)
     for start in range(0, head.weight.shape[0], TILE):

@@ -74,7 +74,7 @@ class Scores:
     """[N, H] gradient of each log-probability towards its hidden state."""
 
 
-def _online(
+def online_softmax(
     head: Head, hidden: Tensor, want_mean: bool, want_entropy: bool, shift: Tensor | None = None
 ) -> tuple[Tensor, ...]:
     """One pass over the vocabulary: log Σ exp [N], E_p[logit] [N], E_p[d logit/d raw · W] [N, H].
@@ -126,9 +126,9 @@ def score(head: Head, hidden: Tensor, targets: Tensor, *, gradient: bool, entrop
     spare = -len(hidden) % 32 if hidden.device.type == "cpu" else 0
     rows = torch.nn.functional.pad(hidden, (0, 0, 0, spare)) if spare else hidden
     shift = torch.nn.functional.pad(head.capped(own), (0, spare))
-    found = _online(head, rows, gradient, entropy, shift)
+    found = online_softmax(head, rows, gradient, entropy, shift)
     if not all(bool(part.isfinite().all()) for part in found):
-        found = _online(head, rows, gradient, entropy)
+        found = online_softmax(head, rows, gradient, entropy)
     log_total, mean_logit, mean_row = (part[: len(hidden)] for part in found)
     slope = torch.full_like(own, head.scale)
     if head.softcap:
@@ -184,8 +184,8 @@ def full_kl(head: Head, hidden: Tensor, reference: Tensor) -> Tensor:
     Returns:
         [N] float32, in nats.
     """
-    log_p, _, _ = _online(head, hidden, False, False)
-    log_q, _, _ = _online(head, reference, False, False)
+    log_p, _, _ = online_softmax(head, hidden, False, False)
+    log_q, _, _ = online_softmax(head, reference, False, False)
     result = torch.zeros_like(log_p)
     for start in range(0, head.weight.shape[0], TILE):
         ours, theirs = head.tile(hidden, start), head.tile(reference, start)

@@ -34,7 +34,7 @@ MOST_TEXTS = 256
 """Texts of one request for embeddings."""
 
 
-class ModelsAPI:
+class AnswersAPI:
     """An ASGI app."""
 
     def __init__(self, server: Server) -> None:
@@ -48,17 +48,17 @@ class ModelsAPI:
         elif path in BY_PATH and method == "POST":
             await self._answer(scope, receive, send, BY_PATH[path])
         elif path == "/v1/messages/count_tokens" and method == "POST":
-            await self._told(scope, receive, send, self._count)
+            await self._tell(scope, receive, send, self._count)
         elif path == "/v1/embeddings" and method == "POST":
-            await self._told(scope, receive, send, self._embed)
+            await self._tell(scope, receive, send, self._embed)
         elif (path == "/v1/models" or path.startswith("/v1/models/")) and method in ("GET", "HEAD"):
-            await self._told(scope, receive, send, self._models)
+            await self._tell(scope, receive, send, self._models)
         elif path in BY_PATH or path in ("/v1/models", "/v1/embeddings"):
             await wire.refuse(send, scope, 405, f"{method} is not answered here.")
         else:
             await wire.refuse(send, scope, 404, f"There is nothing at {path}.")
 
-    async def _told(self, scope: Any, receive: Any, send: Any, what: Any) -> None:
+    async def _tell(self, scope: Any, receive: Any, send: Any, what: Any) -> None:
         """The JSON that ``what`` makes of the request, or why not."""
         try:
             told = await what(scope, await wire.body(receive))
