@@ -127,7 +127,7 @@ class Server:
 
     async def _ask(self, method: str, path: str, body: Any = None, session_id: str = "") -> dict[str, Any]:
         """With a second and third try where that can help. A server that is not there ends it all: no world is to blame."""
-        aiohttp = worlds.needed("aiohttp", "A server as policy", "pip install 'clawback[serve]'")
+        aiohttp = worlds.needed("aiohttp", "A server as policy", "serve")
         base = self.address.rstrip("/")
         url = base + ("" if base.endswith("/v1") else "/v1") + path
         # A Clawback server records what it answers: as side turns these are nobody's conversation to rate or to learn from.
