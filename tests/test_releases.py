@@ -30,6 +30,10 @@ def test_what_is_installed_into_other_programs_has_the_version_of_the_package(ma
     assert json.loads((ROOT / "integrations" / manifest).read_text("utf-8"))["version"] == __version__
 
 
+def test_the_plugin_of_hermes_has_it_too() -> None:
+    assert f'version: "{__version__}"' in (ROOT / "integrations/hermes/plugin.yaml").read_text("utf-8")
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     folder = tmp_path_factory.mktemp("dist")
