@@ -51,15 +51,17 @@ export const Clawback = async ({ client, directory }) => {
   const open = new Map();
   const children = new Set();
 
-  async function show(sessionID, sentence) {
+  /** In the conversation (no model reads it) and as a toast. Nobody waits for it: the session is busy with the command itself. */
+  function show(sessionID, sentence) {
+    if (process.argv.includes("run")) process.stderr.write(`${sentence}\n`);
     const shown = { type: "text", text: sentence, ignored: true };
-    await client.session.prompt({ path: { id: sessionID }, body: { noReply: true, parts: [shown] } }).catch(() => undefined);
-    await client.tui.showToast({ body: { message: sentence, variant: "info" } }).catch(() => undefined);
+    void client.session.prompt({ path: { id: sessionID }, body: { noReply: true, parts: [shown] } }).catch(() => undefined);
+    void client.tui.showToast({ body: { message: sentence, variant: "info" } }).catch(() => undefined);
   }
 
   async function rate(sessionID, text) {
     const sentence = tell({ event: "prompt", session: sessionID, text, last: false });
-    await show(sessionID, sentence || "Clawback did not answer. `clawback doctor` says why.");
+    show(sessionID, sentence || "Clawback did not answer. `clawback doctor` says why.");
     // Nothing else keeps opencode from asking the model.
     throw new Error(sentence || "Clawback did not answer.");
   }

@@ -99,7 +99,7 @@ def init(
         click.confirm("Go on?", default=True, abort=True)
     changed, notes = setup.carry_out(here, proposed, settings)
     next_steps = setup.next_steps(proposed)
-    wide = max(len(command) for command, _ in next_steps if len(command) <= LONG_COMMAND)
+    wide = max((len(command) for command, _ in next_steps if len(command) <= LONG_COMMAND), default=0)
     steps = ["Next:", *(f"  {command:<{wide}}  {what}" for command, what in next_steps)]
     text = "\n".join([*_wrote(changed, "Everything was in place already."), *notes, *steps])
     data: dict[str, Any] = {
