@@ -159,13 +159,6 @@ def instructor(url: str, stream: bool) -> str:
     )
 
 
-def ollama(url: str, stream: bool) -> str:
-    from ollama import Client
-
-    made = Client(host=url).chat(model=MODEL, messages=[{"role": "user", "content": QUESTION}], stream=stream)
-    return "".join(c.message.content or "" for c in made) if stream else made.message.content
-
-
 def llm(url: str, stream: bool) -> str:
     from llm.default_plugins.openai_models import Chat
 
@@ -186,7 +179,6 @@ LIBRARIES: dict[str, tuple[str, Callable[[str, bool], str]]] = {
     "llama-index (openai-like)": ("llama_index", llama_index),
     "smolagents": ("smolagents", smolagents),
     "instructor": ("instructor", instructor),
-    "ollama": ("ollama", ollama),
     "llm": ("llm", llm),
 }
 """Name → the module that it is, and the call."""

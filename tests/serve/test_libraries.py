@@ -3,7 +3,7 @@
 They are installed in an environment of their own, which ``CLAWBACK_LIBRARIES`` names (its Python); what is not in it is skipped::
 
     python3 -m venv libs && libs/bin/pip install openai anthropic litellm langchain-openai langchain-anthropic \\
-        'pydantic-ai-slim[openai]' openai-agents instructor ollama llm llama-index-llms-openai-like
+        'pydantic-ai-slim[openai]' openai-agents instructor llm llama-index-llms-openai-like
     CLAWBACK_LIBRARIES=libs/bin/python pytest -m slow tests/serve/test_libraries.py
 """
 
