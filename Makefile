@@ -96,7 +96,7 @@ $(REFERENCE)/.installed: tests/rl/reference.txt $(INSTALLED)
 	@touch $@
 
 $(DISTRIBUTION)/.installed: $(INSTALLED)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade --target $(DISTRIBUTION) build twine hatchling
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade --target $(DISTRIBUTION) build twine hatchling hatch-fancy-pypi-readme
 	@touch $@
 
 $(SITE)/.installed: docs/site/requirements.txt

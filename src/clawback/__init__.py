@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from clawback.release import promote, reset, rollback
     from clawback.store import Store, connect
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _WHERE = {
     "Config": "config",

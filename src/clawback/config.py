@@ -204,6 +204,8 @@ class Capture(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Days after which the inbox no longer asks about an unrated turn."""
     admin: tuple[Literal["train", "rollback", "reset"], ...] = ()
     """Commands that may be given from an agent or a chat channel (``/rl train``), by whoever may write there."""
+    survived: bool = False
+    """Notice how much of an agent's edits is still there at the next commit, as a guess that never outweighs a rating."""
 
 
 class Trial(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ CLAUDE_CODE = "2.1.330"
 CODEX = "0.169.0"
 GEMINI_CLI = "0.61.0"
 OPENCLAW = "2026.9.6"
+OPENCODE = "1.18.33"
+HERMES = "0.19.0"
 NODE = "24"
 """OpenClaw wants a newer Node.js than most machines have: it comes from npm, too."""
 CACHE = Path(os.environ.get("CLAWBACK_TEST_CACHE", Path(__file__).parents[2] / ".venv" / "agents"))
@@ -38,14 +40,35 @@ def gemini_cli() -> Path:
     return _from_npm("gemini-cli", "@google/gemini-cli", GEMINI_CLI, "gemini")
 
 
+def opencode() -> Path:
+    """With the package that its plugins are written against: it would fetch that itself, and waits for it."""
+    return _from_npm(
+        "opencode", "opencode-ai", OPENCODE, "opencode", also=[f"@opencode-ai/plugin@{OPENCODE}"]
+    )
+
+
+def hermes() -> Path:
+    """Hermes Agent from PyPI, in an environment of its own."""
+    program = CACHE / f"hermes-{HERMES}" / "bin" / "hermes"
+    if not program.exists():
+        subprocess.run([sys.executable, "-m", "venv", str(program.parents[1])], check=True)
+        command = [str(program.with_name("pip")), "install", "--quiet", f"hermes-agent=={HERMES}"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
+        if done.returncode:
+            pytest.skip(f"pip could not install hermes-agent: {done.stderr.strip().splitlines()[-1:]}")
+    return program
+
+
 def openclaw() -> tuple[Path, Path]:
     """OpenClaw, and the folder of the Node.js that it runs on."""
     node = _from_npm("node", "node", NODE, "node").resolve().parent
     return _from_npm("openclaw", "openclaw", OPENCLAW, "openclaw", node), node
 
 
-def _from_npm(name: str, package: str, version: str, command: str, node: Path | None = None) -> Path:
-    """``node``: the folder of the Node.js that the package wants for its installation."""
+def _from_npm(
+    name: str, package: str, version: str, command: str, node: Path | None = None, also: Sequence[str] = ()
+) -> Path:
+    """``node``: the folder of the Node.js that the package wants for its installation. ``also``: further packages."""
     program = CACHE / f"{name}-{version}" / "node_modules" / ".bin" / command
     if not program.exists():
         if not shutil.which("npm"):
@@ -63,7 +86,7 @@ def _from_npm(name: str, package: str, version: str, command: str, node: Path | 
             environment["PATH"] = f"{node}:{environment['PATH']}"
         try:
             done = subprocess.run(
-                ["npm", *options, "install", f"{package}@{version}"],
+                ["npm", *options, "install", f"{package}@{version}", *also],
                 cwd=folder,
                 env=environment,
                 capture_output=True,

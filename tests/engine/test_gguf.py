@@ -288,7 +288,7 @@ def test_without_the_gguf_package_the_extra_is_named(tiny: Path, monkeypatch: py
     monkeypatch.setattr(
         gguf.importlib.util, "find_spec", lambda name: None if name == "gguf" else whole(name)
     )
-    with pytest.raises(MissingExtra, match=r"clawback\[gguf\]"):
+    with pytest.raises(MissingExtra, match=r"\[gguf\]"):
         resolve(str(tiny))
 
 

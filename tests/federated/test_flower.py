@@ -124,7 +124,7 @@ def test_without_flower_it_says_what_to_install() -> None:
     try:
         import flwr  # noqa: F401
     except ImportError:
-        with pytest.raises(MissingExtra, match=r"clawback\[flower\]"):
+        with pytest.raises(MissingExtra, match=r"\[flower\]"):
             flower.server_app()
 
 

@@ -91,7 +91,7 @@ for name in ("Critic", "PromptActor", "from_remarks"):
     try:
         getattr(clawback.prompts, name)
     except MissingExtra as error:
-        assert "clawback[prompts]" in str(error)
+        assert "[prompts]'" in str(error)
     else:
         raise SystemExit(name)
 """

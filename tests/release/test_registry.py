@@ -223,5 +223,5 @@ def test_going_back_needs_nothing_that_training_needs(home: Home) -> None:
     )
     assert done.stdout.splitlines()[-1] == "[0, 0, 0, 2, 1, 1, 1]", done.stderr
     assert "unexpected" not in done.stderr
-    assert "clawback[train]" in done.stderr
+    assert "[train]'" in done.stderr
     assert "training needs torch" in done.stdout

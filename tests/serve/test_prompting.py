@@ -277,3 +277,45 @@ def test_in_a_trial_sessions_keep_to_one_side_and_the_turns_say_which(
     assert {one for side in sides.values() for one in side} == {"0", str(version.number)}
     with store.connect(home.database) as db:
         assert {t.session: {str(t.version)} for t in db.turns(limit=100)} == sides
+
+
+@pytest.mark.parametrize("prompt", [False, True])
+def test_the_safety_check_of_auto_mode_passes_in_both_directions(
+    proxy: Running, upstream: Upstream, home: Home, secret: dict[str, str], prompt: bool
+) -> None:
+    """Claude Code asks its vendor to check actions (``safeguards``, a beta header), and reads the verdict from the answer (``safeguard_results``)."""
+    if prompt:
+        live(home, PROMPT)
+    asked = {
+        "model": "m",
+        "max_tokens": 9,
+        "system": [{"type": "text", "text": "Own.", "cache_control": {"type": "ephemeral"}}],
+        "messages": [
+            {
+                "role": "user",
+                "content": [
+                    {"type": "text", "text": "Delete it.", "safeguards": [{"type": "action", "id": "s1"}]}
+                ],
+            }
+        ],
+        "safeguards": {"auto_mode": {"rules": ["soft_deny"]}},
+        "context_management": {"edits": []},
+    }
+    said = {
+        "type": "message", "role": "assistant", "model": "m", "stop_reason": "end_turn", "usage": {"output_tokens": 1},
+        "content": [{"type": "text", "text": "Done."}], "safeguard_results": [{"id": "s1", "verdict": "allowed"}],
+    }  # fmt: skip
+    upstream.says(json.dumps(said).encode())
+    beta = {
+        "anthropic-beta": "auto-mode-2026-01-01,other-beta",
+        "anthropic-version": "2023-06-01",
+        "x-claude-code-session-id": "c1",
+    }
+    answer = httpx.post(f"{proxy.url}/v1/messages?beta=true", json=asked, headers=secret | beta)
+    assert answer.json() == said
+    _, address, headers, body = upstream.got[-1]
+    assert address == "/v1/messages?beta=true"
+    assert {name: headers[name] for name in beta} == beta
+    sent = json.loads(body)
+    assert (PROMPT in str(sent.pop("system"))) is prompt
+    assert sent == {key: value for key, value in asked.items() if key != "system"}

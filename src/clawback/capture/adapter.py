@@ -23,6 +23,8 @@ BUILT_IN = {
     "codex": "Codex",
     "openclaw": "OpenClaw",
     "gemini-cli": "GeminiCli",
+    "opencode": "OpenCode",
+    "hermes": "Hermes",
 }
 
 

@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from clawback.capture.events import Prompt
-from clawback.capture.ingest import Unusable
+from clawback.capture.events import Answer, Prompt
+from clawback.capture.ingest import Unusable, connect
 from clawback.capture.spool import deliver
 from clawback.paths import Home, home
 
@@ -117,7 +117,21 @@ def act(
     said = deliver(here, agent.name, event)
     if said is not None:
         return agent.reply(said)
+    if isinstance(event, Answer) and event.cwd:
+        _note_survived(here, event.cwd)
     return _responded(here, agent, event, respond) or agent.ask(here, event)
+
+
+def _note_survived(here: Home, folder: str) -> None:
+    """What became of earlier edits in that folder, where the person wants to know. The event is stored: an error costs one line in the log."""
+    try:
+        from clawback.capture import survived
+
+        if survived.is_on(here):
+            with connect(here) as store:
+                survived.notice(store, folder)
+    except Exception as error:
+        log(here, why(error).replace("event left out", "survived left out"))
 
 
 def _responded(here: Home, agent: Agent, event: Event, respond: Respond | None) -> dict[str, Any] | None:

@@ -12,12 +12,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from clawback.capture import settings_file
-from clawback.capture.adapter import State, text
-from clawback.capture.events import Answer, Event, Failed, Prompt, Reaction, Shown
-from clawback.capture.ingest import Unusable
+from clawback.capture import plugged, settings_file
+from clawback.capture.adapter import State
+from clawback.capture.events import Event
 from clawback.capture.take_out import without_plugin
-from clawback.endings import ending_of
 from clawback.errors import ConfigError
 from clawback.paths import Home, secret
 
@@ -92,29 +90,7 @@ class OpenClaw:
         return State(True, path, _trouble(home, path, plugins, entry))
 
     def parse(self, event: Mapping[str, Any]) -> Event | None:
-        kind, session = text(event, "event", 40), text(event, "session", 500)
-        if kind == "reaction":
-            value, message, by = event.get("value"), text(event, "message", 500), text(event, "by", 200)
-            if type(value) is not int or value not in (-1, 0, 1) or not (message and by):
-                raise Unusable("a reaction without value, message or person")
-            return Reaction(session, message, value, by, text(event, "id", 500))
-        if not session:
-            raise Unusable("no session")
-        if kind == "prompt":
-            by = text(event, "by", 200)
-            return Prompt(session, text(event, "text"), text(event, "id", 500), by=by)
-        if kind == "answer":
-            model, prompt_id = text(event, "model", 200), text(event, "id", 500)
-            ending, work = ending_of(text(event, "ending", 100)) or "", _work(event.get("work"))
-            return Answer(session, text(event, "text"), prompt_id, model=model, work=work, ending=ending)
-        if kind == "failed":
-            return Failed(session, text(event, "id", 500))
-        if kind == "shown":
-            prompt_id, message = text(event, "id", 500), text(event, "message", 500)
-            if not (prompt_id and message):
-                raise Unusable("a shown answer without id or message")
-            return Shown(session, prompt_id, message)
-        return None
+        return plugged.parse(event)
 
     def reply(self, sentence: str) -> dict[str, Any]:
         return {"reply": sentence}
@@ -126,26 +102,6 @@ class OpenClaw:
         return (named or self.file()).expanduser().resolve()
 
 
-def _work(messages: Any) -> tuple[dict[str, Any], ...]:
-    """The tool calls and results that came with an answer, as chat messages; what is none of these is left out."""
-    if not isinstance(messages, list) or not messages:
-        return ()
-    from clawback.capture.exchanges import Exchange
-
-    exchange = Exchange()
-    for number, message in enumerate(m for m in messages if isinstance(m, dict)):
-        if message.get("role") == "tool":
-            exchange.add_result(message.get("tool_call_id"), message.get("content"))
-        elif message.get("role") == "assistant":
-            if isinstance(words := message.get("content"), str) and words:
-                exchange.add_text(f"{number}", words)
-            calls = message.get("tool_calls")
-            for call in calls if isinstance(calls, list) else []:
-                if isinstance(call, dict):
-                    exchange.add_call(f"{number}", call.get("id"), call.get("name"), call.get("arguments"))
-    return tuple(exchange.work_before(""))
-
-
 def _address(home: Home) -> str:
     from clawback import config
 
@@ -153,9 +109,7 @@ def _address(home: Home) -> str:
 
 
 def plugin_folder() -> Path:
-    """The plugin as it came with Clawback: in the package, or beside the sources."""
-    packaged = Path(__file__).parents[1] / "integrations" / "openclaw"
-    return packaged if packaged.is_dir() else Path(__file__).parents[3] / "integrations" / "openclaw"
+    return plugged.integration("openclaw")
 
 
 def _is_ours(path: Any) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from clawback.capture.take_out import json_text as json_text
-from clawback.capture.take_out import restored
+from clawback.capture.take_out import remove_folder, restored
 from clawback.errors import ConfigError
 from clawback.files import replace
 from clawback.paths import Home
@@ -80,8 +80,7 @@ def forget(home: Home, agent: str, path: Path) -> None:
     """Remove what was kept, and the folders that were made for the file and hold nothing else."""
     record = _read_record(home, agent, path) or {}
     for folder in record.get("folders", []):
-        if Path(folder).is_dir() and not any(Path(folder).iterdir()):
-            Path(folder).rmdir()
+        remove_folder(Path(folder))
     _record(home, agent, path).unlink(missing_ok=True)
 
 

@@ -5,6 +5,7 @@ it imports nothing of ours.
 """
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -89,6 +90,43 @@ def _drop_emptied(rest: dict[str, Any], now: dict[str, Any], original: Any) -> N
             del rest[key]
 
 
+def without_listed(now: bytes) -> bytes:
+    """Hermes Agent's settings without our plugin in the list ``plugins.enabled``. Every other line stays."""
+    lines, inside = [], ""
+    for line in now.decode("utf-8", "surrogateescape").splitlines(keepends=True):
+        body = line.strip()
+        if body and not line[0].isspace() and not body.startswith(("#", "-")):
+            inside = "plugins" if body.startswith("plugins:") else ""
+        elif inside and body.startswith("enabled:"):
+            inside = "enabled"
+            line = re.sub(
+                r"\[\s*clawback\s*(?:,\s*)?|,\s*clawback(?=\s*[,\]])",
+                lambda m: "[" if m[0][0] == "[" else "",
+                line,
+            )
+        elif inside and body.endswith(":") and not body.startswith("-"):
+            inside = "plugins"
+        if inside == "enabled" and re.fullmatch(r"-\s+(['\"]?)clawback\1(?:\s+#.*)?", body):
+            continue
+        lines.append(line)
+    return "".join(lines).encode("utf-8", "surrogateescape")
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder that holds nothing, or nothing but what Python compiled."""
+    cache = folder / "__pycache__"
+    if (
+        folder.is_dir()
+        and list(folder.iterdir()) == [cache]
+        and all(p.suffix == ".pyc" for p in cache.iterdir())
+    ):
+        for compiled in cache.iterdir():
+            compiled.unlink()
+        cache.rmdir()
+    if folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()
+
+
 def _without_us(settings: dict[str, Any]) -> None:
     if is_ours(settings.get("statusLine")):
         del settings["statusLine"]
@@ -100,6 +138,10 @@ def _rest(path: Path, now: bytes, original: bytes | None) -> bytes | None:
     if path.suffix == ".toml":
         lines = now.splitlines(keepends=True)
         return b"".join(x for x in lines if not (x.startswith(b"notify") and MARKS[0].encode() in x))
+    if path.suffix == ".yaml" and original is not None:
+        return without_listed(now)
+    if original is None and path.suffix in (".js", ".py", ".md", ".yaml"):
+        return None  # a file of a plugin of ours
     return restored(now, original, _without_us)
 
 
@@ -108,6 +150,7 @@ def main(home: Path) -> int:
     import hashlib  # brings OpenSSL along, and hooks import this file for the rest of it
 
     problems = 0
+    folders: list[Path] = []
     for record in sorted((home / "installed").glob("*.json")):
         try:
             kept = json.loads(record.read_bytes())
@@ -127,14 +170,14 @@ def main(home: Path) -> int:
                 page.unlink()
                 if not any(page.parent.iterdir()):
                     page.parent.rmdir()
-            for folder in map(Path, kept.get("folders", [])):
-                if folder.is_dir() and not any(folder.iterdir()):
-                    folder.rmdir()
+            folders += map(Path, kept.get("folders", []))
             record.unlink()
             print(f"taken out of {path}")
         except (OSError, ValueError, KeyError, TypeError) as error:
             problems = 1
             print(f"{record}: {error}. Delete what names clawback-hook by hand.", file=sys.stderr)
+    for folder in sorted(folders, key=lambda folder: -len(folder.parts)):
+        remove_folder(folder)
     return problems
 
 

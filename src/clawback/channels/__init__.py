@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, Protocol, cast
 
-from clawback import config
+from clawback import config, installed
 from clawback.errors import UsageError
 from clawback.paths import Home
 
@@ -51,7 +51,7 @@ def missing(home: Home, name: str) -> list[str]:
     platform, settings = find(name), settings_of(home, name)
     found = []
     if find_spec(platform.LIBRARY) is None or find_spec("aiohttp") is None:
-        found.append(f"The library is missing: pip install 'clawback[{name}]'.")
+        found.append(f"The library is missing: {installed.add(name)}.")
     for key, begins in platform.TOKENS.items():
         variable = getattr(settings, key)
         token = os.environ.get(variable, "")

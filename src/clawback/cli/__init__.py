@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from clawback import __version__
 from clawback.errors import UsageError
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ class LazyGroup(click.Group):
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80})
-@click.version_option(package_name="clawback", prog_name="clawback")
+@click.version_option(__version__, prog_name="clawback")
 @click.option("--debug", is_flag=True, help="Show where an error came from.")
 def main_group(debug: bool) -> None:
     """Make your own model better at what you like, from the feedback you give your agents.
@@ -187,7 +188,9 @@ def _say(sentence: str, code: int, as_json: bool) -> int:
     if as_json:
         import json
 
-        click.echo(json.dumps({"error": sentence}, ensure_ascii=False), err=True)
+        from clawback.installed import localize
+
+        click.echo(json.dumps({"error": localize(sentence)}, ensure_ascii=False), err=True)
     else:
         from clawback.cli.common import fold
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import click
 
-from clawback import channels
+from clawback import channels, installed
 from clawback.cli.common import current_home, emit, json_option
 from clawback.errors import MissingExtra
 
@@ -55,7 +55,7 @@ def mcp() -> None:
 
         server = tools.make(current_home())
     except ImportError as error:
-        raise MissingExtra("The MCP server needs one more part: pip install 'clawback[mcp]'.") from error
+        raise MissingExtra(f"The MCP server needs one more part: {installed.add('mcp')}.") from error
     server.run("stdio")
 
 

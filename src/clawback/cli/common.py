@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from clawback import installed
 from clawback.errors import UsageError
 from clawback.paths import Home, home
 
@@ -141,17 +142,20 @@ def named_version(store: Store, which: str) -> Version:
 
 def emit(data: Any, text: str, as_json: bool) -> None:
     """Print the data as JSON, or the text that says the same to a person."""
-    click.echo(json.dumps(data, ensure_ascii=False, indent=2) if as_json else text)
+    click.echo(json.dumps(data, ensure_ascii=False, indent=2) if as_json else installed.localize(text))
 
 
-def needs(module: str) -> None:
-    """Say at once that a part is not installed, before anything is shown or started. Raises ``MissingExtra``."""
+def needs(module: str, extra: str = "") -> None:
+    """Say at once that a part is not installed, before anything is shown or started. Raises ``MissingExtra``.
+
+    ``extra``: the smallest that brings the module for this purpose; else the one that ``installed.EXTRAS`` names.
+    """
     from importlib.util import find_spec
 
     if find_spec(module) is None:
         from clawback.cli import sentences
 
-        raise sentences.missing(ModuleNotFoundError(name=module)) or ModuleNotFoundError(module)
+        raise sentences.missing(ModuleNotFoundError(name=module), extra) or ModuleNotFoundError(module)
 
 
 def width() -> int:
@@ -161,14 +165,15 @@ def width() -> int:
     return shutil.get_terminal_size((COLUMNS, 24)).columns
 
 
-_COMMAND = re.compile(r"`[^`\n]*`|pip install \S+")
+_COMMAND = re.compile(r"`[^`\n]*`|\S*\b(?:pip|pipx|uvx?) (?:[\w-]+ )*(?:\S+ )?'[^'\n]+'")
 
 
 def fold(text: str, indent: str = "", *, err: bool = False) -> str:
-    """Lines broken between words to fit the terminal, those that go on indented; a command that is quoted stays whole, so that it can be copied.
+    """Lines broken between words to fit the terminal, those that go on indented; a command stays whole, so that it can be copied.
 
     What goes into a pipe stays one line a thing. ``err``: it goes to stderr.
     """
+    text = installed.localize(text)
     if not (sys.stderr.isatty() if err else sys.stdout.isatty() or os.environ.get("COLUMNS")):
         return text
     import textwrap

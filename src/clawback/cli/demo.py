@@ -73,7 +73,11 @@ def demo(
     clawback demo --taste "metric units" --rounds 4 --json
     clawback demo --home ./demo && CLAWBACK_HOME=./demo clawback versions
     """
-    needs("numpy" if cloud else "torch")
+    if cloud:
+        needs("uvicorn", "proxy")
+        needs("numpy", "proxy")
+    else:
+        needs("torch")
     from rich.console import Console
 
     if cloud:
@@ -121,7 +125,6 @@ def demo(
 
 def in_the_cloud(folder: Path | None, taste: str | None, seed: int, console: Console) -> dict[str, Any]:
     """The demo for a model whose weights nobody has."""
-    needs("uvicorn")
     from clawback.cli import cloud_demo
     from clawback.serve.cloud_demo import CloudDemo
 

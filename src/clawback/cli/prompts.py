@@ -80,7 +80,7 @@ def prompts(ctx: click.Context) -> None:
     type=click.Choice(["reflect", "evolve", "gepa"]),
     default="reflect",
     show_default=True,
-    help="How to search; gepa: pip install 'clawback[gepa]'.",
+    help="How to search; gepa: needs the extra of that name.",
 )
 @click.option("--dry-run", is_flag=True, help="Only say what it would do, and the most it can cost.")
 @click.option("--afresh", is_flag=True, help="Start anew instead of continuing a stopped search.")
@@ -105,7 +105,7 @@ def optimize(
     clawback prompts optimize --calls 300 --yes
     clawback prompts optimize --proposer model
     """
-    needs("numpy")
+    needs("numpy", "prompts")
     from clawback.jobs import prompting
 
     here = current_home()

@@ -286,7 +286,10 @@ def learn(
 
     if by_base and code_only:
         raise UsageError("--base asks a model and --code-only asks none: leave one of them out.")
-    needs("torch" if by_base else "numpy")
+    if by_base:
+        needs("torch")
+    else:
+        needs("numpy", "prompts")
     from clawback.jobs import rule_learning
 
     here = current_home()

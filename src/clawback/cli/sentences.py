@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from clawback import installed
 from clawback.errors import ClawbackError, MissingExtra
 
 MEANT = {
@@ -28,36 +29,14 @@ MEANT = {
 }
 """Words that other programs use → the command that does it here."""
 
-EXTRAS = {
-    "train": (
-        "jsonschema", "numpy", "peft", "safetensors", "tensorboard", "tokenizers", "torch", "tqdm", "transformers", "huggingface_hub",
-    ),
-    "serve": ("aiohttp", "httptools", "starlette", "uvicorn", "uvloop"),
-    "gguf": ("gguf",),
-    "parquet": ("pyarrow",),
-    "gym": ("gymnasium",),
-    "cuda": ("bitsandbytes",),
-    "reward": ("sentence_transformers",),
-    "slack": ("slack_bolt", "slack_sdk"),
-    "discord": ("discord",),
-    "telegram": ("telegram",),
-    "mcp": ("mcp",),
-    "environments": ("gymnasium",),
-    "browser": ("playwright",),
-    "crypt": ("keyring", "pyrage", "sqlcipher3"),
-}  # fmt: skip
-"""Extra of the package → the modules that it brings."""
 
-
-def missing(error: ImportError) -> MissingExtra | None:
+def missing(error: ImportError, extra: str = "") -> MissingExtra | None:
     """The sentence for a module of one of our extras that is not installed; None for any other module."""
     name = (error.name or "").partition(".")[0]
-    extra = next((extra for extra, modules in EXTRAS.items() if name in modules), None)
-    if extra is None:
+    extra = extra or next((extra for extra, modules in installed.EXTRAS.items() if name in modules), "")
+    if not extra:
         return None
-    return MissingExtra(
-        f"This needs a part that is not installed ({name}). Run: pip install 'clawback[{extra}]'"
-    )
+    return MissingExtra(f"This needs a part that is not installed ({name}). Run: {installed.add(extra)}")
 
 
 def of(error: BaseException) -> str:

@@ -11,11 +11,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from clawback import config
+from clawback import config, installed
 from clawback.capture import script
 from clawback.cli.common import (
     VERSION,
@@ -75,7 +76,7 @@ def serve(port: int | None, host: str | None, upstream: str | None, people: bool
 
         from clawback.serve import app, everyone, protocol
     except ImportError as error:
-        raise MissingExtra("The server needs more parts: pip install 'clawback[serve]'.") from error
+        raise MissingExtra(f"The server needs more parts: {installed.add('serve')}.") from error
     here = current_home()
     here.create()
     given = {"port": port, "host": host, "upstream": upstream}
@@ -84,6 +85,11 @@ def serve(port: int | None, host: str | None, upstream: str | None, people: bool
     if settings.upstream and not settings.upstream.startswith(("http://", "https://")):
         raise UsageError(
             f"The upstream {settings.upstream!r} is no address: it begins with http:// or https://."
+        )
+    if not settings.upstream and find_spec("torch") is None:
+        raise MissingExtra(
+            f"Only the recording proxy is installed here. For your own model to answer: {installed.add('serve')}. "
+            "Or name who answers: `clawback serve --upstream URL`."
         )
     if people and settings.upstream:
         raise UsageError("With --people the embedded engine answers: leave --upstream out.")

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from clawback.jobs.setup import MachineSeen, Proposal
 
+LONG_COMMAND = 30
+"""Characters of a command up to which the column of the next steps is widened for it."""
 PRESETS = ["careful", "balanced", "aggressive"]
 T = TypeVar("T")
 
@@ -96,7 +98,9 @@ def init(
         click.echo(fold("\nThis will change:\n  " + "\n  ".join(map(tidied, lines)), "    "))
         click.confirm("Go on?", default=True, abort=True)
     changed, notes = setup.carry_out(here, proposed, settings)
-    steps = ["Next:", *(f"  {command:<16} {what}" for command, what in setup.next_steps(proposed))]
+    next_steps = setup.next_steps(proposed)
+    wide = max((len(command) for command, _ in next_steps if len(command) <= LONG_COMMAND), default=0)
+    steps = ["Next:", *(f"  {command:<{wide}}  {what}" for command, what in next_steps)]
     text = "\n".join([*_wrote(changed, "Everything was in place already."), *notes, *steps])
     data: dict[str, Any] = {
         "changed": [str(p) for p in changed],
@@ -104,7 +108,7 @@ def init(
         "model": proposed.model,
         "preset": proposed.preset,
         "notes": notes,
-        "next": [command for command, _ in setup.next_steps(proposed)],
+        "next": [command for command, _ in next_steps],
     }
     emit(data, fold(text, " " * 4), as_json)
 

@@ -11,6 +11,7 @@ import os
 from collections.abc import Collection, Hashable, Sequence
 from typing import Any
 
+from clawback import installed
 from clawback.cluster.dispatch import News, Unit
 from clawback.errors import MissingExtra, TrainingError, UsageError
 
@@ -25,7 +26,7 @@ def connect(address: str) -> Any:
     try:
         import ray
     except ImportError:
-        raise MissingExtra("Ray is not installed. Run: pip install 'clawback[ray]'") from None
+        raise MissingExtra(f"Ray is not installed. Run: {installed.add('ray')}") from None
     try:
         ray.init(address=address, log_to_driver=False, logging_level="ERROR", ignore_reinit_error=True)
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:

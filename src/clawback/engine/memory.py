@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from clawback import installed
 from clawback.engine import devices
 from clawback.engine.types import ModelInfo
 from clawback.errors import DoesNotFit, MissingExtra, TrainingError, UsageError
@@ -229,7 +230,7 @@ def allowed(info: ModelInfo, device: torch.device, dtype: str, load_in_4bit: boo
         if device.type != "cuda":
             raise UsageError(f"4-bit weights need CUDA. Leave load_in_4bit out on {device.type}.")
         if not devices.has_bitsandbytes():
-            raise MissingExtra("4-bit weights need bitsandbytes. Run: pip install 'clawback[cuda]'")
+            raise MissingExtra(f"4-bit weights need bitsandbytes. Run: {installed.add('cuda')}")
         return (4,)
     quantised: tuple[Bits, ...] = ()
     if load_in_4bit is None and device.type == "cuda" and devices.has_bitsandbytes():
@@ -254,7 +255,7 @@ def _too_large(info: ModelInfo, smallest: int, free: int, bits: Sequence[Bits], 
     fits = info.total_parameters * (free / _SPARE - fixed) / max(1, smallest - fixed)
     would = f"a model of up to about {_count(fits)} parameters" if fits > 1e6 else "more free memory"
     if kind == "cuda" and 4 not in bits:
-        would += ", weights in 4 bits (pip install 'clawback[cuda]', load_in_4bit not false)"
+        would += f", weights in 4 bits ({installed.add('cuda')}, load_in_4bit not false)"
     return (
         f"{info.base} does not fit: training it needs about {_size(smallest)} of {where} at its smallest ({min(bits)} bits a weight) "
         f"and {_size(max(0, free))} is free. What would fit: {would}, a hosted trainer, or a learned prompt, which needs no training."

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from clawback import installed
 from clawback.errors import ModelError
 
 ADAPTER_CONFIG = "adapter_config.json"
@@ -82,7 +83,7 @@ def check_tokenizer(folder: Path) -> None:
         if importlib.util.find_spec("sentencepiece") is None:
             raise ModelError(
                 f"The only tokenizer of {folder} is tokenizer.model, and what reads it is not installed. "
-                "Run: pip install sentencepiece protobuf"
+                f"Run: {installed.add_package('sentencepiece protobuf')}"
             )
         return
     if (folder / "tekken.json").is_file():

@@ -9,6 +9,7 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
+from clawback import installed
 from clawback.errors import MissingExtra, UsageError
 from clawback.progress import OnProgress, Progress
 
@@ -121,7 +122,7 @@ class TensorBoard:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
-            raise MissingExtra("TensorBoard is not installed. Run: pip install 'clawback[train]'") from error
+            raise MissingExtra(f"TensorBoard is not installed. Run: {installed.add('train')}") from error
         self.writer = SummaryWriter(log_dir=str(folder / "tensorboard" / run))
         self.writer.add_text("settings", json.dumps(dict(settings), default=str))
 
@@ -143,7 +144,9 @@ class WeightsAndBiases:
         try:
             from wandb import init  # by name: the folder that it makes where it runs can be imported as well
         except ImportError as error:
-            raise MissingExtra("Weights & Biases is not installed. Run: pip install wandb") from error
+            raise MissingExtra(
+                f"Weights & Biases is not installed. Run: {installed.add_package('wandb')}"
+            ) from error
         folder.mkdir(parents=True, exist_ok=True)
         mode = os.environ.get("WANDB_MODE", "offline")
         about: dict[str, Any] = {"name": run, "dir": str(folder), "config": dict(settings), "mode": mode}
@@ -167,7 +170,9 @@ class Trackio:
         try:
             import trackio
         except ImportError as error:
-            raise MissingExtra("Trackio is not installed. Run: pip install trackio") from error
+            raise MissingExtra(
+                f"Trackio is not installed. Run: {installed.add_package('trackio')}"
+            ) from error
         self.library = trackio
         trackio.init(project="clawback", name=run, config=dict(settings), embed=False)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from clawback import installed
 from clawback.environments import registry
 from clawback.environments.core import EnvironmentSet
 from clawback.environments.shots import FewShot
@@ -33,7 +34,7 @@ def _of_agent(task: str, agent: str, seed: int) -> EnvironmentSet:
             import gymnasium
         except ImportError as error:
             raise MissingExtra(
-                "Gymnasium is not installed. Run: pip install 'clawback[environments]' (or give the agent a static method make_env)."
+                f"Gymnasium is not installed. Run: {installed.add('environments')} (or give the agent a static method make_env)."
             ) from error
         try:
             spec = gymnasium.spec(task)

@@ -14,6 +14,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
 
+from clawback import installed
 from clawback.environments.core import EnvironmentFailure, EnvironmentSet, Split, Task
 from clawback.errors import ClawbackError, MissingExtra, NotFound, UsageError
 
@@ -83,18 +84,17 @@ def choose(reply: str, options: Mapping[str, T]) -> T | None:
     return by_name[said[0]]
 
 
-def needed(module: str, for_what: str, command: str = "") -> Any:
-    """A package that only this world needs. Raises ``MissingExtra``."""
+def needed(module: str, for_what: str, extra: str = "") -> Any:
+    """A package that only this world needs, by itself or by an extra of ours. Raises ``MissingExtra``."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name != module.partition(".")[0] and error.name != module:
             raise MissingExtra(
-                f"{for_what} needs {error.name}, which is not installed: pip install {error.name}"
+                f"{for_what} needs {error.name}, which is not installed: {installed.add_package(error.name or module)}"
             ) from error
-        raise MissingExtra(
-            f"{for_what} needs a package that is not installed: {command or f'pip install {module}'}"
-        ) from error
+        command = installed.add(extra) if extra else installed.add_package(module.replace("_", "-"))
+        raise MissingExtra(f"{for_what} needs a package that is not installed: {command}") from error
 
 
 def loaded(place: str) -> Any:

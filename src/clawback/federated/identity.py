@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from clawback import installed
 from clawback.errors import MissingExtra, StoreError, UsageError
 from clawback.files import read_regular, replace
 
@@ -109,6 +110,6 @@ def _ed25519() -> Any:
     except ImportError:
         raise MissingExtra(
             "Members of a federation sign what they share, and what signs is not installed. "
-            "Run: pip install 'clawback[federated]'"
+            f"Run: {installed.add('federated')}"
         ) from None
     return ed25519

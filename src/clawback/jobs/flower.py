@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from clawback import installed
 from clawback.errors import ClawbackError, MissingExtra, UsageError
 from clawback.federated import exchange
 from clawback.federated import rounds as federated_rounds
@@ -268,4 +269,4 @@ def _quiet() -> None:
     try:
         import flwr  # noqa: F401
     except ImportError as error:
-        raise MissingExtra("Flower is not installed. Run: pip install 'clawback[flower]'") from error
+        raise MissingExtra(f"Flower is not installed. Run: {installed.add('flower')}") from error

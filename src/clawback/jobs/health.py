@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TypedDict
 
-from clawback import config, store
+from clawback import config, installed, store
 from clawback.engine import conversions, model_folder
 from clawback.errors import ClawbackError, ModelError, NotFound
 from clawback.jobs import model_choice, model_proof
@@ -176,7 +176,7 @@ def _training_parts(home: Home) -> Iterator[Finding]:  # noqa: ARG001
         yield {
             "ok": False,
             "what": f"training needs {', '.join(missing)}",
-            "fix": 'Install it with: pip install "clawback[train]"',
+            "fix": f"Install it with: {installed.add('train')}",
         }
     else:
         yield _well("training is installed")

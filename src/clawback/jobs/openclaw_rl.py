@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from clawback import installed
 from clawback.errors import UsageError
 
 Kind = Literal["set", "same", "other", "not", "unknown"]
@@ -67,7 +68,7 @@ def _yaml(text: str) -> Any:
     try:
         import yaml
     except ImportError as error:
-        raise UsageError("YAML needs one more package: pip install 'clawback[train]'.") from error
+        raise UsageError(f"YAML needs one more package: {installed.add('train')}.") from error
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from clawback import config
+from clawback import config, installed
 from clawback.capture import adapter
 from clawback.engine import conversions, gguf_file, local_models
 from clawback.engine.types import LocalModel
@@ -83,9 +83,9 @@ def describe(seen: MachineSeen) -> str:
         + (f", {seen.machine.gpu}" if seen.machine.gpu else ", no graphics card to train on"),
     ]
     if not seen.training:
-        lines.append('Training          not installed: pip install "clawback[train]"')
+        lines.append(f"Training          not installed: {installed.add('train')}")
     lines.append(
-        "Models here       " + ("" if seen.models else f"none. A small one: {local_models.INSTALL_SMOLLM2}")
+        "Models here       " + ("" if seen.models else f"none. A small one: {local_models.install_smollm2()}")
     )
     lines += list_models(seen.models, seen.machine)
     return "\n".join(lines)
@@ -216,6 +216,7 @@ def carry_out(home: Home, proposed: Proposal, settings: Path | None = None) -> t
             )
         changes["serve"] = {"upstream": proposed.upstream}
     notes = [proposed.note] if proposed.note else []
+    notes += _temporary(proposed)
     notes += _make_ready(proposed.model)
     notes += _tried(home, proposed.model)
     before = home.config.read_bytes() if home.config.exists() else None
@@ -236,6 +237,18 @@ def carry_out(home: Home, proposed: Proposal, settings: Path | None = None) -> t
     return changed, notes
 
 
+def _temporary(proposed: Proposal) -> list[str]:
+    """A warning where hooks would run a Python that the tool which started it may delete."""
+    here = installed.installation()
+    if not here.temporary or not (proposed.agents or proposed.service):
+        return []
+    keep = "uv tool install" if here.manager == "uvx" else "pipx install"
+    return [
+        f"This Clawback runs from a temporary environment of {here.manager}, and the agents' hooks run it, too. "
+        f"Install it so that it stays, then set it up again: {keep} '{here.requirement()}' && clawback init"
+    ]
+
+
 def _pinned(home: Home, base: str) -> dict[str, object]:
     """``revision`` of a hub id: the commit that is chosen now, so that a new one does not change the model under its versions."""
     held = config.load(home.config).model
@@ -247,14 +260,29 @@ def _pinned(home: Home, base: str) -> dict[str, object]:
 
 def next_steps(proposed: Proposal) -> list[tuple[str, str]]:
     """What to do now, in the order of doing it: (command, what it does)."""
+    start = installed.command()
     steps = [
         ("clawback doctor", "check that everything is in order"),
+        *_parts_to_add(),
         ("clawback serve", "answer your agents, and show the page"),
         ("clawback chat", "talk to your model, and rate with one key"),
         ("clawback good", "rate the last answer, in any terminal (or: clawback bad)"),
         ("clawback status", "how many ratings until the first training run"),
     ]
-    return [step for step in steps if not (proposed.service and step[0] == "clawback serve")]
+    steps = [step for step in steps if not (proposed.service and step[0] == "clawback serve")]
+    return [
+        (start + step.removeprefix("clawback"), what) if step.startswith("clawback ") else (step, what)
+        for step, what in steps
+    ]
+
+
+def _parts_to_add() -> list[tuple[str, str]]:
+    """The command that installs what ``clawback serve`` and ``clawback chat`` need, where it is missing."""
+    return (
+        []
+        if installed.has("serve")
+        else [(installed.add("serve"), "the parts that train, answer and show the page")]
+    )
 
 
 def _to_convert(base: str) -> local_models.Source | None:
@@ -275,7 +303,7 @@ def _make_ready(base: str) -> list[str]:
         part for part in ("torch", "transformers", "gguf") if importlib.util.find_spec(part) is None
     ]:
         return [
-            f"{base} is made ready for training at its first use; that needs {', '.join(missing)}: pip install 'clawback[gguf]'"
+            f"{base} is made ready for training at its first use; that needs {', '.join(missing)}: {installed.add('gguf')}"
         ]
     from clawback.engine.torch.models.loading import resolve
 

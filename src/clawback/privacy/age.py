@@ -104,6 +104,6 @@ def _pyrage() -> Any:
         import pyrage
     except ImportError:
         raise MissingExtra(
-            "Encrypted files need a part that is not installed. Run: pip install 'clawback[crypt]'"
+            "Encrypted files need a part that is not installed. Run: {installed.add('crypt')}"
         ) from None
     return pyrage

@@ -21,6 +21,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from clawback import installed
 from clawback.errors import MissingExtra
 
 if TYPE_CHECKING:
@@ -239,7 +240,7 @@ def __getattr__(name: str) -> Any:
         if error.name != "numpy":
             raise
         raise MissingExtra(
-            f"{name} needs NumPy, which is not installed. Run: pip install 'clawback[prompts]'"
+            f"{name} needs NumPy, which is not installed. Run: {installed.add('prompts')}"
         ) from error
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from clawback import paths
+from clawback import installed, paths
 from clawback.errors import ClawbackError, MissingExtra, UsageError
 from clawback.feedback import hints_of, reward
 from clawback.feedback.hints import wanted_instead
@@ -139,7 +139,7 @@ def _serve(host: str, port: int) -> subprocess.Popen[bytes]:
     import importlib.util
 
     if importlib.util.find_spec("starlette") is None or importlib.util.find_spec("uvicorn") is None:
-        raise MissingExtra("The page needs more parts: pip install 'clawback[serve]'. Without it, rate with `clawback good`.")  # fmt: skip
+        raise MissingExtra(f"The page needs more parts: {installed.add('serve')}. Without it, rate with `clawback good`.")  # fmt: skip
     return subprocess.Popen([sys.executable, "-m", "clawback", "serve", "--host", host, "--port", str(port)])
 
 

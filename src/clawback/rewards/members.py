@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from clawback import installed
 from clawback.errors import MissingExtra, ModelError
 from clawback.rewards.measures import Floats
 from clawback.rewards.state_features import Looks, Pair, shape
@@ -119,7 +120,7 @@ def cross(source: str, *, max_length: int, dropout: float, revision: str | None,
         from sentence_transformers import CrossEncoder
     except ImportError as error:
         raise MissingExtra(
-            f"This encoder needs a part that is not installed ({error.name}). Run: pip install 'clawback[reward]'"
+            f"This encoder needs a part that is not installed ({error.name}). Run: {installed.add('reward')}"
         ) from error
     from torch import nn
 

@@ -27,6 +27,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, cast, runtime_checkable
 
+from clawback import installed
 from clawback.errors import MissingExtra, UsageError
 from clawback.rewards.hidden_tests import OBSERVE, hide
 
@@ -106,7 +107,7 @@ class JsonSchema:
         try:
             import jsonschema
         except ImportError as error:
-            raise MissingExtra('JSON schemas need jsonschema: pip install "clawback[train]"') from error
+            raise MissingExtra(f"JSON schemas need jsonschema: {installed.add('train')}") from error
         try:
             value = json.loads(fenced(response, "json"))
         except (ValueError, RecursionError):

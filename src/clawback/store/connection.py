@@ -13,6 +13,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from clawback import installed
 from clawback.errors import MissingExtra
 from clawback.store import keys
 from clawback.store.driver import sqlite3
@@ -79,7 +80,7 @@ def open_encrypted(
         from clawback.store import cipher
     except ImportError:
         raise MissingExtra(
-            f"The database {path} is encrypted, and what reads it is not installed. Run: pip install 'clawback[crypt]'"
+            f"The database {path} is encrypted, and what reads it is not installed. Run: {installed.add('crypt')}"
         ) from None
     return cipher.connect(name or path, key, **options)
 

@@ -13,6 +13,7 @@ import os
 from pathlib import Path
 from typing import Any, Literal
 
+from clawback import installed
 from clawback.errors import StoreError, UsageError
 from clawback.files import replace
 
@@ -177,7 +178,7 @@ def _ring() -> Any:
     try:
         import keyring
     except ImportError:
-        raise StoreError("The keyring package is not installed (pip install 'clawback[crypt]').") from None
+        raise StoreError(f"The keyring package is not installed ({installed.add('crypt')}).") from None
     ring = keyring.get_keyring()
     if ring.priority < 1:
         raise StoreError("This session has no keyring (no desktop's secret service was found).")

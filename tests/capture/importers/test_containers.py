@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from clawback import store
+from clawback import installed, store
 from clawback.cli import main
 
 from .layouts import (
@@ -227,7 +227,7 @@ def test_what_cannot_be_read_is_a_sentence(tmp_path: Path, monkeypatch: pytest.M
         "cut.gz": "cannot be unpacked",
         "no.zip": "is no archive that can be read",
         "no.db": "is no database that can be read",
-        "table.parquet": "pip install 'clawback[parquet]'",
+        "table.parquet": installed.add("parquet"),
         "odd.json": "is in no format that is known. Its fields are `colour`.",
         "empty.jsonl": "empty.jsonl is empty.",
         "missing": "There is no file or folder",

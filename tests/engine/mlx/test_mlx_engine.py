@@ -49,7 +49,7 @@ def talks(count: int) -> list[Any]:
 
 @pytest.mark.skipif(HERE, reason="mlx is installed")
 def test_without_mlx_it_says_what_to_install() -> None:
-    with pytest.raises(MissingExtra, match=r"clawback\[mlx\]"):
+    with pytest.raises(MissingExtra, match=r"\[mlx\]"):
         engine.load("embedded", device="mlx")
 
 

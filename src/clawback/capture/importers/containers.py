@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from clawback import installed
 from clawback.capture import rows
 from clawback.capture.importers import databases, lines, messages, pairs
 from clawback.capture.rows import Row
@@ -314,7 +315,7 @@ def _of_arrow(path: Path, *, parquet: bool) -> Iterator[Row]:
         from pyarrow import parquet as tables
     except ImportError as error:
         raise MissingExtra(
-            f"{path.name} is a table in Parquet or Arrow, and what reads it is not installed. Run: pip install 'clawback[parquet]'"
+            f"{path.name} is a table in Parquet or Arrow, and what reads it is not installed. Run: {installed.add('parquet')}"
         ) from error
     number = 0
     try:

@@ -32,7 +32,7 @@ def names() -> list[str]:
 
 
 def make(rest: str, settings: Mapping[str, Any]) -> OpenEnvSet:
-    worlds.needed("aiohttp", "OpenEnv", "pip install 'clawback[serve]'")
+    worlds.needed("aiohttp", "OpenEnv", "serve")
     worlds.unknown_settings("openenv", settings, ("tasks", "held_out", "turns", "goal", "seconds"))
     parts = urlsplit(rest)
     if parts.scheme not in ("ws", "wss", "http", "https") or not parts.hostname:

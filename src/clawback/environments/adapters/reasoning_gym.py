@@ -20,7 +20,7 @@ _ANSWER = re.compile(r"<answer>(.*?)(?:</answer>|\Z)", re.DOTALL)
 
 
 def names() -> list[str]:
-    worlds.needed(PACKAGE, "reasoning-gym", "pip install reasoning-gym")
+    worlds.needed(PACKAGE, "reasoning-gym")
     from reasoning_gym.factory import DATASETS
 
     return [str(name) for name in DATASETS]

@@ -16,7 +16,7 @@ PACKAGE = "skyrl_gym"
 
 
 def names() -> list[str]:
-    worlds.needed(PACKAGE, "skyrl-gym", "pip install skyrl-gym")
+    worlds.needed(PACKAGE, "skyrl-gym")
     from skyrl_gym.envs.registration import registry
 
     return [str(name) for name in registry]

@@ -124,7 +124,7 @@ class Chromium:
             return self._browser
 
     async def _start(self) -> None:
-        needed("playwright", "The browser agent", "pip install 'clawback[browser]'")
+        needed("playwright", "The browser agent", "browser")
         from playwright.async_api import Error, async_playwright
 
         if self._play is None:

@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from clawback import installed
 from clawback.environments import worlds
 from clawback.environments.browser import actions, page
 from clawback.environments.browser.chromium import Chromium
@@ -61,14 +62,14 @@ def folder(given: Any = None) -> Path:
     found = next((place for place in places if (place / "miniwob").is_dir()), None)
     if found is None:
         raise NotFound(
-            "MiniWoB's pages are not here: pip install --no-deps miniwob, or name its html folder (?pages=FOLDER)."
+            f"MiniWoB's pages are not here: {installed.add_package('--no-deps miniwob')}, or name its html folder (?pages=FOLDER)."
         )
     return found.resolve()
 
 
 def make(rest: str, settings: Mapping[str, Any]) -> MiniWobSet:
     worlds.unknown_settings("miniwob", settings, SETTINGS)
-    worlds.needed("playwright", "The browser agent", "pip install 'clawback[browser]'")
+    worlds.needed("playwright", "The browser agent", "browser")
     root = folder(settings.get("pages"))
     known = [path.stem for path in (root / "miniwob").glob("*.html")]
     chosen = [worlds.member("miniwob", name, known) for name in (rest.split(",") if rest else [""])]

@@ -24,6 +24,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from clawback import installed
 from clawback.environments.core import EnvironmentFailure
 from clawback.environments.repository import observed, variants
 from clawback.environments.repository.variants import Variant
@@ -100,7 +101,7 @@ def packages() -> list[Path]:
         spec = find_spec(name)
         if spec is None or spec.origin is None:
             raise MissingExtra(
-                'Repository tasks need pytest. Install it with: pip install "clawback[repository]"'
+                f"Repository tasks need pytest. Install it with: {installed.add('repository')}"
             )
         path = Path(spec.origin)
         found.append(path.parent if path.name == "__init__.py" else path)

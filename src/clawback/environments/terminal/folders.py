@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from clawback import installed
 from clawback.errors import MissingExtra, UsageError
 
 _PLAIN = re.compile(r"^(?:docker\.io/)?(?:library/)?(?:debian|ubuntu|python|bash|busybox)(?::[\w.-]+)?$")
@@ -157,7 +158,7 @@ def _terminal_bench(root: Path) -> Folder:
         import yaml
     except ImportError as error:
         raise MissingExtra(
-            'Terminal-Bench\'s task.yaml needs PyYAML. Install it with: pip install "clawback[train]"'
+            f"Terminal-Bench's task.yaml needs PyYAML. Install it with: {installed.add('train')}"
         ) from error
     try:
         told = yaml.safe_load((root / "task.yaml").read_text(encoding="utf-8"))

@@ -64,7 +64,7 @@ class Mcp:
         return self.url or " ".join(self.command)
 
     async def open(self, seed: int) -> Sequence[Tool]:  # noqa: ARG002
-        needed("mcp", "MCP tools", "pip install 'clawback[mcp]'")
+        needed("mcp", "MCP tools", "mcp")
         await self.close()
         self._asked = asyncio.Queue()
         ready: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()

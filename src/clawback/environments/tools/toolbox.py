@@ -8,6 +8,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from clawback import installed
 from clawback.environments.core import EnvironmentFailure, Tool
 from clawback.environments.tools import schema
 from clawback.environments.tools.calls import Call
@@ -62,7 +63,7 @@ def mismatch(arguments: Mapping[str, Any], parameters: Mapping[str, Any]) -> str
         from jsonschema import Draft202012Validator
         from jsonschema.exceptions import best_match
     except ImportError as error:
-        raise MissingExtra('Tool calls need jsonschema: pip install "clawback[train]"') from error
+        raise MissingExtra(f"Tool calls need jsonschema: {installed.add('train')}") from error
     try:
         problem = best_match(Draft202012Validator(dict(parameters)).iter_errors(dict(arguments)))
     except Exception as error:  # what a schema that is none makes the library raise

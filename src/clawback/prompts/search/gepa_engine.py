@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar, cast
 
+from clawback import installed
 from clawback.errors import ClawbackError, MissingExtra
 from clawback.progress import OnProgress
 from clawback.prompts.guards import Screen, objections
@@ -47,7 +48,7 @@ def optimize(
     try:
         from gepa.api import optimize as run
     except ImportError as error:
-        raise MissingExtra("The engine gepa is not installed. Run: pip install 'clawback[gepa]'") from error
+        raise MissingExtra(f"The engine gepa is not installed. Run: {installed.add('gepa')}") from error
     train, validation, note = split_up(examples, seed)
     ledger = Ledger(evaluate, propose, budget, journal)
     adapter = _Adapter(prompt, examples, ledger, tuple(remarks), on_progress, screen)

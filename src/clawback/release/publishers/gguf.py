@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from clawback import installed
 from clawback.errors import MissingExtra, ModelError
 from clawback.files import sync
 
@@ -37,7 +38,7 @@ def convert(adapter: Path, config: Mapping[str, Any], out: Path) -> None:
     try:
         import gguf
     except ImportError as error:
-        raise MissingExtra("Writing GGUF needs another part: pip install 'clawback[gguf]'.") from error
+        raise MissingExtra(f"Writing GGUF needs another part: {installed.add('gguf')}.") from error
     from clawback.engine.torch.models import adapter as adapters
 
     kind = str(config.get("model_type"))

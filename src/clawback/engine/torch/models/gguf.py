@@ -24,7 +24,7 @@ import psutil
 import torch
 from filelock import FileLock
 
-from clawback import files, paths
+from clawback import files, installed, paths
 from clawback.engine import gguf_file
 from clawback.engine.conversions import CARD, FORMAT, converted_before, stamp
 from clawback.engine.gguf_file import GgufFile
@@ -55,7 +55,7 @@ def converted(source: Source, say: Say | None = None) -> tuple[Path, str]:
         raise ModelError(header.problem)
     if importlib.util.find_spec("gguf") is None:
         raise MissingExtra(
-            "Reading GGUF files needs a part that is not installed (gguf). Run: pip install 'clawback[gguf]'"
+            f"Reading GGUF files needs a part that is not installed (gguf). Run: {installed.add('gguf')}"
         )
     identity = header.identity()
     folder = models / f"{slug(source.name)}-{identity.removeprefix('sha256:')[:12]}-{FORMAT}"
@@ -86,7 +86,7 @@ def _check_whole(header: GgufFile) -> None:
         except (ValueError, KeyError) as error:
             raise ModelError(
                 f"{header.path} holds weights of a kind ({tensor.kind}) that the installed gguf package does not know. "
-                "Run: pip install -U gguf"
+                f"Run: {installed.add_package('-U gguf')}"
             ) from error
         if header.weights + tensor.offset + tensor.elements // block * width > size:
             raise ModelError(f"{header.path} is cut off: it ends before its weights do. Fetch it again.")

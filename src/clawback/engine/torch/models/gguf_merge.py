@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from clawback import installed
 from clawback.engine import gguf_codes, gguf_file, gguf_writer, identity
 from clawback.engine.gguf_file import GgufFile
 from clawback.engine.torch.models import adapter, delta, loading, lora_config
@@ -47,7 +48,7 @@ def merge(file: Path, base: str, revision: str | None, folder: Path, out: Path) 
     try:
         import gguf  # noqa: F401
     except ImportError as error:
-        raise MissingExtra("Writing GGUF needs another part: pip install 'clawback[gguf]'.") from error
+        raise MissingExtra(f"Writing GGUF needs another part: {installed.add('gguf')}.") from error
     header = gguf_file.read(file)
     if header.problem:
         raise ModelError(header.problem)
@@ -234,7 +235,7 @@ def _names(header: GgufFile, model: nn.Module | _Flat, processor: Any) -> dict[s
         names = get_gguf_hf_weights_map(model, processor, header.architecture, layers)
     except NotImplementedError as error:
         raise ModelError(
-            f"The installed gguf package does not know the architecture {header.architecture!r}. Run: pip install -U gguf"
+            f"The installed gguf package does not know the architecture {header.architecture!r}. Run: {installed.add_package('-U gguf')}"
         ) from error
     held = {tensor.name for tensor in header.tensors}
     return {name: parameter for name, parameter in names.items() if name in held}

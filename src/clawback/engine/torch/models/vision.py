@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from clawback import pictures
+from clawback import installed, pictures
 from clawback.errors import ModelError
 from clawback.records import Message
 
@@ -112,7 +112,9 @@ class Vision:
             except Exception as error:  # transformers raises many kinds; each means the same to the user
                 reason = str(error).strip().split("\n")[0]
                 if find_spec("torchvision") is None:  # what is said then may be anything but that
-                    reason += " (many models need torchvision for it: pip install torchvision)"
+                    reason += (
+                        f" (many models need torchvision for it: {installed.add_package('torchvision')})"
+                    )
                 raise ModelError(
                     f"Conversations have pictures, and what reads pictures for the model {self.source} cannot be loaded: {reason}"
                 ) from error
@@ -147,7 +149,7 @@ def _opened(data: bytes) -> Picture | None:
         from PIL import Image
     except ImportError as error:
         raise ModelError(
-            "Pictures are read with Pillow, which is not installed: pip install pillow."
+            f"Pictures are read with Pillow, which is not installed: {installed.add_package('pillow')}."
         ) from error
     try:
         image = Image.open(io.BytesIO(data), formats=FORMATS)

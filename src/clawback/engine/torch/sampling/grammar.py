@@ -16,13 +16,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from clawback import installed
 from clawback.errors import UsageError
 
 MOST_BYTES = 64 * 1024
 """Of a schema, as JSON."""
 _COMPACT: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 """A model that may put in blanks wherever JSON allows them can go on doing so for ever."""
-_MISSING = "needs llguidance here, which is not installed. Run: pip install 'clawback[json]', or leave the schema out and ask for text."
+_MISSING = (
+    "needs llguidance here, which is not installed. Run: {command}, or leave the schema out and ask for text."
+)
 
 
 def available() -> bool:
@@ -62,7 +65,7 @@ class Grammars:
     def constraint(self, schema: Mapping[str, Any]) -> Constraint:
         """Raises ``UsageError`` for a schema that cannot be kept to, and without llguidance."""
         if not available():
-            raise UsageError(f"A JSON schema {_MISSING}")
+            raise UsageError(f"A JSON schema {_MISSING.format(command=installed.add('json'))}")
         try:
             written = json.dumps(schema)
         except RecursionError:
