@@ -18,6 +18,8 @@ from clawback.paths import Home
 from clawback.serve import app as serving
 from clawback.serve import protocol, wire
 
+from .page import CHROMIUM, PATIENCE_MS, QUIET, fill, is_wrong
+
 
 class Running:
     """An ASGI app on a port of its own, on a thread of its own; ``call`` runs something on its event loop."""
@@ -121,3 +123,44 @@ def sse(*events: Any) -> bytes:
     return b"".join(
         b"data: " + (e.encode() if isinstance(e, str) else json.dumps(e).encode()) + b"\n\n" for e in events
     )
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium")
+    with playwright.sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=CHROMIUM, args=QUIET)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def opened(chromium: Any) -> Iterator[Callable[..., Any]]:
+    """Opens the page of a server; at the end nothing may have gone wrong in the browser."""
+    contexts, wrong = [], []
+
+    def open_page(server: Running, home: Home, *, scheme: str = "light", width: int = 1200) -> Any:
+        context = chromium.new_context(color_scheme=scheme, viewport={"width": width, "height": 800})
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(PATIENCE_MS)
+        page.on("console", lambda m: wrong.append(m.text) if is_wrong(m) else None)
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.goto(f"{server.url}/#token={paths.secret(home.root / 'token')}")
+        page.wait_for_selector("h1")
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert wrong == [], "nothing went wrong in the browser"
+
+
+@pytest.fixture(params=[("light", 1200), ("dark", 400)], ids=["desk", "telephone"])
+def page(request: Any, home: Home, proxy: Running, upstream: Upstream, opened: Callable[..., Any]) -> Any:
+    upstream.says(json.dumps({"data": [{"id": "some-model"}]}).encode())
+    fill(home)
+    scheme, width = request.param
+    return opened(proxy, home, scheme=scheme, width=width)

@@ -37,6 +37,12 @@ _QUERIES: dict[str, dict[str, Any]] = {
     "/rules/{id}": {"limit": _INT, "before": _INT},
     "/inbox": {"limit": _INT},
     "/inbox/pairs": {"limit": _INT},
+    "/conversations": {"limit": _INT},
+    "/export": {
+        "format": {"enum": ["jsonl", "trl", "openai"]},
+        "layout": {"enum": ["dpo", "kto", "sft"]},
+        "all": {"enum": ["yes", "no"]},
+    },
 }
 _READS = (
     "/status",
@@ -45,6 +51,7 @@ _READS = (
     "/turns/{id}",
     "/sessions",
     "/sessions/{name}",
+    "/conversations",
     "/versions",
     "/prompts",
     "/rules",
@@ -61,6 +68,10 @@ _READS = (
     "/assigned",
     "/assigned/{id}",
     "/raters",
+    "/agents",
+    "/models",
+    "/settings",
+    "/export",
 )
 _WRITES: dict[str, Any] = {
     "/turns/{id}/feedback": bodies.Given,
@@ -76,6 +87,11 @@ _WRITES: dict[str, Any] = {
     "/rules/{id}/drop": None,
     "/rules/use": None,
     "/runs/{id}/stop": None,
+    "/settings": bodies.SettingValue,
+    "/imports": bodies.NewImport,
+    "/imports/{upload}/table": bodies.ImportOptions,
+    "/imports/{upload}/store": bodies.ImportOptions,
+    "/imports/{upload}/discard": None,
 }
 """``/train`` and ``/runs/ID/resume`` start a process, so they are left to their own descriptions below."""
 
