@@ -15,7 +15,7 @@ export const connect = {
     const found = await api("agents"), here = location.origin;
     const key = found.open ? "any text" : `the content of ${found.token_file}`;
     const agents = [...found.agents].sort((a, b) => ORDER.indexOf(stateOf(a)) - ORDER.indexOf(stateOf(b)));
-    const card = (agent) => el("section", { class: "card", "aria-label": agent.title },
+    const card = (agent) => el("div", { class: "card" },
       el("div", { class: "row" }, el("h3", {}, agent.title), el("span", { class: `badge ${agent.installed ? "live" : ""}` }, STATES[stateOf(agent)])),
       agent.problem ? el("p", { class: "bad" }, agent.problem) : null,
       agent.installed ? el("p", {}, "Rate there with ", agent.usage, ".") : command(agent.command, `Set up ${agent.title}`));
@@ -24,9 +24,10 @@ export const connect = {
       ["Try it", `curl ${here}/v1/chat/completions${found.open ? "" : ` -H "Authorization: Bearer $(cat ${found.token_file})"`} -H 'content-type: application/json' -d '{"model": "clawback", "messages": [{"role": "user", "content": "Hello"}]}'`]];
     return { parts: [el("h1", {}, "Connect your agent"),
       el("p", {}, sentence("Each command shows what it will change before it changes anything; `clawback init --remove` takes it out again.")),
+      el("h2", {}, "Agents"),
       el("div", { class: "stack" }, agents.map(card)),
       el("h2", {}, "Any other client"),
       el("p", { class: "quiet" }, `Its answers come from ${found.upstream || "the live version"} and are recorded here. Its API key: ${key}.`),
-      el("div", { class: "stack" }, clients.map(([title, text]) => el("section", { class: "card", "aria-label": title }, el("h3", {}, title), command(text, title))))] };
+      el("div", { class: "stack" }, clients.map(([title, text]) => el("div", { class: "card" }, el("h3", {}, title), command(text, title))))] };
   },
 };
