@@ -218,7 +218,7 @@ def edit_the_answer_in_its_place(desk: Desk) -> None:
     desk.sees("Saved: your edit.")
     with store.connect(desk.home.database) as db:
         assert [f.text for f in db.feedback() if f.kind == "edit"] == ["The limit is a number."]
-    assert desk.page.locator(".answer").is_visible()
+    desk.page.wait_for_selector(".answer")
 
 
 @task
@@ -553,17 +553,20 @@ def copy_the_command_that_connects_an_agent(desk: Desk) -> None:
     )
 
 
+def choose(desk: Desk, file: Path) -> None:
+    desk.page.on("filechooser", lambda chooser: chooser.set_files(file))
+    desk.view("Import and export")
+    desk.reach("A file")
+    desk.press("Enter")
+
+
 @task
 def import_a_file_after_a_look_at_what_it_holds(desk: Desk) -> None:
     file = desk.folder / "scores.jsonl"
     file.write_text("\n".join(map(json.dumps, SCORES)))
     with store.connect(desk.home.database) as db:
         before = db.count_turns()
-    desk.view("Import and export")
-    desk.reach("A file")
-    with desk.page.expect_file_chooser() as chooser:
-        desk.press("Enter")
-    chooser.value.set_files(file)
+    choose(desk, file)
     desk.sees("from 1 to 5")
     assert desk.focused() == "Store this"
     with store.connect(desk.home.database) as db:
@@ -578,11 +581,7 @@ def import_a_file_after_a_look_at_what_it_holds(desk: Desk) -> None:
 def leave_a_file_that_is_not_understood(desk: Desk) -> None:
     file = desk.folder / "colours.json"
     file.write_text('[{"colour": "red"}]')
-    desk.view("Import and export")
-    desk.reach("A file")
-    with desk.page.expect_file_chooser() as chooser:
-        desk.press("Enter")
-    chooser.value.set_files(file)
+    choose(desk, file)
     desk.sees("in no format that is known")
     assert desk.focused() == "Another file"
     desk.press("Enter")

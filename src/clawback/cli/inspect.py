@@ -149,7 +149,7 @@ def tell_news() -> None:
 
 @click.group(
     cls=Group, invoke_without_command=True,
-    members={"note": "rate:note", "sessions": "serve:sessions"},
+    members={"remark": "rate:remark", "sessions": "serve:sessions"}, renamed={"note": "remark"},
 )  # fmt: skip
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 10_000), help="How many.")
 @click.option("--before", type=int, metavar="ID", help="Only turns older than this one.")
@@ -162,7 +162,7 @@ def turns(
     ctx: click.Context, limit: int, before: int | None, session: str | None, search: str | None, rated: bool | None,
     as_json: bool,
 ) -> None:  # fmt: skip
-    """List captured turns, newest first; show one, write a note on one, list conversations.
+    """List captured turns, newest first; show one, write a remark on one, list conversations.
 
     \b
     clawback turns --unrated
@@ -197,10 +197,12 @@ def turns(
 
 def marks(said: list[Feedback]) -> str:
     """The newest opinion on a turn, in a few characters."""
+    from clawback.records import KIND_WORDS
+
     for given in reversed(said):
         if given.kind == "rating":
             return {1.0: "good", -1.0: "bad"}.get(given.value, f"{given.value:+.1f}")
-        return given.kind[:4]
+        return KIND_WORDS.get(given.kind, given.kind)[:4]
     return ""
 
 
@@ -212,6 +214,8 @@ def as_data(turn: Turn, said: list[Feedback]) -> dict[str, Any]:
 
 def _in_words(said: Feedback) -> str:
     """``rating -1 too long``; where the words are all there is to it, no number."""
+    from clawback.records import KIND_WORDS
+
     if said.kind == "preference" and said.other_turn_id is not None:
         better, worse = said.turn_id, said.other_turn_id
         if said.value == 0:
@@ -222,7 +226,7 @@ def _in_words(said: Feedback) -> str:
     if said.kind == "implicit" and said.other_turn_id is not None:
         return f"a guess ({said.source}): {said.turn_id} is better than {said.other_turn_id}"
     if said.kind in ("edit", "critique"):
-        return f"{said.kind}: {said.text}"
+        return f"{KIND_WORDS.get(said.kind, said.kind)}: {said.text}"
     return f"{said.kind} {said.value:+.2g} {said.text}".rstrip()
 
 

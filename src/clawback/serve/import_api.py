@@ -130,7 +130,8 @@ def discard(server: Server, request: Request, body: None) -> Any:  # noqa: ARG00
 
 
 def _uploads(server: Server) -> Path:
-    return server.home.root / "tmp" / "uploads"
+    root: Path = server.home.root
+    return root / "tmp" / "uploads"
 
 
 def _file(server: Server, request: Request) -> Path:
