@@ -114,7 +114,7 @@ def test_what_was_said_is_shown_in_words(capsys: pytest.CaptureFixture[str], tur
     run(capsys, "prefer", "1", "2")
     run(capsys, "critique", "2", "Bullets, please.")
     shown = run(capsys, "show", "2")[1]
-    for line in ("rating -1 too long (", "edit: Shorter. (", "preference: 1 is better than 2 (", "critique: Bullets, please. ("):  # fmt: skip
+    for line in ("rating -1 too long (", "edit: Shorter. (", "preference: 1 is better than 2 (", "remark: Bullets, please. ("):  # fmt: skip
         assert f"  {line}" in shown
 
 

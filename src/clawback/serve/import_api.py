@@ -130,13 +130,12 @@ def discard(server: Server, request: Request, body: None) -> Any:  # noqa: ARG00
 
 
 def _uploads(server: Server) -> Path:
-    root: Path = server.home.root
-    return root / "tmp" / "uploads"
+    return server.home.root / "tmp" / "uploads"
 
 
 def _file(server: Server, request: Request) -> Path:
     """The uploaded file. Raises ``NotFound``."""
-    upload = request.path_params["upload"]
+    upload = str(request.path_params["upload"])
     folder = _uploads(server) / upload
     file = next(folder.iterdir(), None) if _ID.fullmatch(upload) and folder.is_dir() else None
     if file is None:
