@@ -400,3 +400,32 @@ def test_a_rule_is_added_and_a_breach_is_one_click_from_its_turn(page: Any, home
     page.locator("section[aria-label='Rule 1'] button:has-text('Yes, keep it')").click()
     page.wait_for_selector("section[aria-label='Rule 1'] .badge:has-text('believed')")
     assert page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("dark", 1200), ("light", 400)])
+def test_an_invited_rater_rates_and_takes_back_and_sees_nothing_else(
+    home: Home, proxy: Running, chromium: Any, scheme: str, width: int
+) -> None:
+    with store.connect(home.database) as db:
+        numbers = [db.add_turn(Turn("s", (user(f"Question {n}?"),), f"Answer {n}.")).id for n in range(3)]
+        token = db.invite("anna", "rater")
+        db.assign([("anna", number) for number in numbers])
+    context = chromium.new_context(color_scheme=scheme, viewport={"width": width, "height": 800})
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE_MS)
+    page.goto(f"{proxy.url}/#token={token}")
+    page.wait_for_selector("text=1 of 3 · 0 done")
+    page.keyboard.press("g")
+    page.wait_for_selector("text=2 of 3 · 1 done")
+    page.keyboard.press("u")
+    page.wait_for_selector("text=1 of 3 · 0 done")
+    page.keyboard.press("r")
+    page.keyboard.type("Too long.")
+    page.keyboard.press("Control+Enter")
+    page.wait_for_selector("text=Saved: your remark.")
+    assert page.locator("nav a").all_inner_texts() == ["Rate"]
+    assert fits(page)
+    with store.connect(home.database) as db:
+        standing = [(f.kind, f.source) for f in db.feedback() if f.undone_at is None]
+    assert standing == [("critique", "rater:anna")]
+    context.close()

@@ -317,15 +317,20 @@ class _Pairs:
         wanted = decoded(await request.body(), Pair)
         found = server.db.turn(wanted.turn)
         numbers = wanted.versions[:2] or (0, server.db.live().number)
-        made = []
+        answers = []
         for place, number in enumerate(numbers):
             version = server.db.version(number)
             release.registry.check(version)
             # Two draws of one version have seeds of their own.
             seed = wanted.seed + place * (numbers.count(number) > 1)
-            answer = await _said(server, found.messages, version, seed)
-            kept = {"turn": server.keep(found, answer)} if wanted.keep else {}
-            made.append({"version": number, "response": answer.text} | kept)
+            answers.append(await _said(server, found.messages, version, seed))
+        made: list[dict[str, Any]] = [
+            {"version": number, "response": answer.text}
+            for number, answer in zip(numbers, answers, strict=True)
+        ]
+        if wanted.keep and len({answer.text for answer in answers}) > 1:  # of equal ones none is better
+            for row, answer in zip(made, answers, strict=True):
+                row["turn"] = server.keep(found, answer)
         return {"turn": found.id, "prompt": found.prompt, "answers": made}
 
 

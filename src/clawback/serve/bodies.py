@@ -70,7 +70,7 @@ class Pair(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     versions: tuple[int, ...] = ()
     seed: int = 0
     keep: bool = False
-    """Enter both answers as turns, so that one can be preferred to the other."""
+    """Store both answers as turns, so that one can be preferred to the other; equal answers are not stored."""
 
 
 class NewImport(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):

@@ -64,7 +64,7 @@ function imports(node, refresh) {
       try { done(await api(`imports/${id}/store`, chosen())); } catch (error) { store.disabled = false; store.textContent = "Store this"; throw error; }
       await refresh();
     }), { class: "primary" });
-    node.replaceChildren(...[el("h3", {}, "What was understood"), ...table.files.map(tableOf),
+    node.replaceChildren(...[el("h3", {}, "What was understood"), ...table.files.flatMap(tableOf),
       table.unknown ? el("p", { class: "bad" }, sentence(table.unknown)) : null, problemsOf(table),
       known ? el("div", { class: "options" },
         el("label", { for: "scale" }, "Scale of the scores, where they do not say it"), scale,
@@ -87,10 +87,11 @@ function imports(node, refresh) {
 
 /** The lines of the command's table, as one. */
 function tableOf(one) {
-  const [, ...lines] = one.lines;
+  const lines = one.lines.slice(1, one.lines.length - one.notes.length); // the notes stand under the table
   const rows = lines.map((line) => [line.slice(2, 17).trim(), line.slice(18).trim()]);
-  return el("div", { class: "wide", tabindex: 0, role: "region", "aria-label": `What ${one.file} holds` }, el("table", { class: "understood" },
-    el("caption", {}, one.file), el("tbody", {}, rows.map(([label, text]) => el("tr", {}, el("th", { scope: "row" }, label), el("td", {}, sentence(text)))))));
+  const notes = one.notes.map((note) => el("p", { class: "quiet" }, sentence(note)));
+  return [el("div", { class: "wide", tabindex: 0, role: "region", "aria-label": `What ${one.file} holds` }, el("table", { class: "understood" },
+    el("caption", {}, one.file), el("tbody", {}, rows.map(([label, text]) => el("tr", {}, el("th", { scope: "row" }, label), el("td", {}, sentence(text))))))), ...notes];
 }
 
 function problemsOf({ problems, more_problems: rest }) {

@@ -5,6 +5,8 @@ import { author } from "./names.js";
 import { api, newestTap, takeBack, tap } from "./server.js";
 import { ask, modelNames, turnOf } from "./talk.js";
 
+const DRAWS = 4; // for two answers that differ
+const same = (two) => two[0].response.trim() === two[1].response.trim();
 const RECENT = 30, SAME = "Both answers are the same. Ask something else, or draw again.";
 const shuffled = (two) => (Math.random() < 0.5 ? [...two].reverse() : [...two]);
 
@@ -32,10 +34,11 @@ export async function pairs(now) {
     const place = at;
     show(el("p", { class: "quiet", role: "status" }, "Drawing two answers …"));
     try {
-      const answers = await drawn(prompt);
+      let answers = await drawn(prompt);
+      for (let draws = 1; draws < DRAWS && !now.upstream && same(answers) && !left && place === at; draws += 1) answers = await drawn(prompt);
       if (left || place !== at) return;
+      if (same(answers)) { form(SAME, prompt); return; }
       if (answers.some((one) => !one.turn)) throw new Error("The answers were not recorded: they cannot be compared.");
-      if (answers[0].response.trim() === answers[1].response.trim()) { form(SAME, prompt); return; }
       seen[at] = { prompt, answers: shuffled(answers) };
       next();
     } catch (error) { if (!left) form("", prompt); throw error; }
