@@ -7,18 +7,21 @@ import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 import uvicorn
 
-from clawback import config, paths
+from clawback import config, jobs, paths
 from clawback.paths import Home
 from clawback.serve import app as serving
 from clawback.serve import protocol, wire
 
-from .page import CHROMIUM, PATIENCE_MS, QUIET, fill, is_wrong
+from .desk import Desk
+from .page import CHROMIUM, PATIENCE_MS, QUIET, fill, fits, is_wrong
+from .page import sse as sse
 
 
 class Running:
@@ -119,12 +122,6 @@ def secret(home: Home) -> dict[str, str]:
     return {"authorization": f"Bearer {paths.secret(home.root / 'token')}"}
 
 
-def sse(*events: Any) -> bytes:
-    return b"".join(
-        b"data: " + (e.encode() if isinstance(e, str) else json.dumps(e).encode()) + b"\n\n" for e in events
-    )
-
-
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -164,3 +161,13 @@ def page(request: Any, home: Home, proxy: Running, upstream: Upstream, opened: C
     fill(home)
     scheme, width = request.param
     return opened(proxy, home, scheme=scheme, width=width)
+
+
+@pytest.fixture
+def desk(
+    page: Any, home: Home, upstream: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Desk]:
+    """A person at the page; at the end nothing sticks out of it."""
+    monkeypatch.setattr(jobs, "start", lambda *_, **__: True)  # nothing is trained here
+    yield Desk(page, home, upstream, tmp_path)
+    assert fits(page)

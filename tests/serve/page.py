@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from typing import Any
@@ -103,4 +104,10 @@ def fits(page: Any) -> bool:
             && [...document.querySelectorAll("main button:not(.rowbutton)")].every((b) => b.scrollWidth <= b.clientWidth + 1 && b.offsetHeight < 56)
             && [...document.querySelectorAll(".card input, .card p")].every((f) => f.getBoundingClientRect().right <= f.closest(".card").getBoundingClientRect().right)"""
         )
+    )
+
+
+def sse(*events: Any) -> bytes:
+    return b"".join(
+        b"data: " + (e.encode() if isinstance(e, str) else json.dumps(e).encode()) + b"\n\n" for e in events
     )
