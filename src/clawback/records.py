@@ -13,6 +13,8 @@ Message = Mapping[str, Any]
 
 TurnKind = Literal["main", "side"]
 FeedbackKind = Literal["rating", "preference", "edit", "critique", "implicit", "judge", "reward"]
+KIND_WORDS = {"critique": "remark"}
+"""What people read, where a kind of feedback has another name in the store and the API."""
 Ending = Literal[
     "", "done", "stop", "length", "filter", "refusal", "pause", "error", "incomplete", "interrupted"
 ]

@@ -125,12 +125,16 @@ def read(key: str, text: str) -> Any:
         except msgspec.ValidationError:
             continue
         return one
-    choices = _choices(TYPES.type_info(kind))
     from difflib import get_close_matches
 
-    near = get_close_matches(text, choices, n=1)
+    near = get_close_matches(text, choices(setting.key), n=1)
     hint = f"; did you mean `{near[0]}`?" if near else "."
     raise UsageError(f"`{key}` takes {setting.allowed}, not `{text}`{hint}")
+
+
+def choices(key: str) -> list[str]:
+    """The words that a setting takes; [] where it takes others, too."""
+    return _choices(TYPES.type_info(_type(find(key).key)))
 
 
 def _number(text: str) -> str | int:

@@ -54,7 +54,7 @@ def test_each_commands_help_shows_an_example(capsys: pytest.CaptureFixture[str],
 
 def test_a_tap_rates_the_newest_turn_of_this_folder(capsys: pytest.CaptureFixture[str], turns: None) -> None:
     assert data(capsys, "good")["turn_id"] == 2
-    assert data(capsys, "bad", "--turn", "3", "--note", "long")["text"] == "long"
+    assert data(capsys, "bad", "--turn", "3", "--remark", "long")["text"] == "long"
     assert data(capsys, "rate", "10", "--turn", "1")["value"] == 1
     assert data(capsys, "prefer", "1", "3")["other_turn_id"] == 3
     assert data(capsys, "edit", "3", "--text", "better")["kind"] == "edit"
@@ -114,7 +114,7 @@ def test_what_was_said_is_shown_in_words(capsys: pytest.CaptureFixture[str], tur
     run(capsys, "prefer", "1", "2")
     run(capsys, "critique", "2", "Bullets, please.")
     shown = run(capsys, "show", "2")[1]
-    for line in ("rating -1 too long (", "edit: Shorter. (", "preference: 1 is better than 2 (", "critique: Bullets, please. ("):  # fmt: skip
+    for line in ("rating -1 too long (", "edit: Shorter. (", "preference: 1 is better than 2 (", "remark: Bullets, please. ("):  # fmt: skip
         assert f"  {line}" in shown
 
 
@@ -272,5 +272,5 @@ def test_undo_says_what_was_taken_back_and_no_value_where_there_is_none(
 ) -> None:
     run(capsys, "good", "--turn", "1")
     run(capsys, "critique", "1", "why so long")
-    assert run(capsys, "undo")[1].startswith("Taken back: critique on turn 1.")
+    assert run(capsys, "undo")[1].startswith("Taken back: remark on turn 1.")
     assert run(capsys, "undo")[1].startswith("Taken back: rating +1 on turn 1.")

@@ -7,16 +7,21 @@ import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 import uvicorn
 
-from clawback import config, paths
+from clawback import config, jobs, paths
 from clawback.paths import Home
 from clawback.serve import app as serving
 from clawback.serve import protocol, wire
+
+from .desk import Desk
+from .page import CHROMIUM, PATIENCE_MS, QUIET, fill, fits, is_wrong
+from .page import sse as sse
 
 
 class Running:
@@ -117,7 +122,52 @@ def secret(home: Home) -> dict[str, str]:
     return {"authorization": f"Bearer {paths.secret(home.root / 'token')}"}
 
 
-def sse(*events: Any) -> bytes:
-    return b"".join(
-        b"data: " + (e.encode() if isinstance(e, str) else json.dumps(e).encode()) + b"\n\n" for e in events
-    )
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium")
+    with playwright.sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=CHROMIUM, args=QUIET)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def opened(chromium: Any) -> Iterator[Callable[..., Any]]:
+    """Opens the page of a server; at the end nothing may have gone wrong in the browser."""
+    contexts, wrong = [], []
+
+    def open_page(server: Running, home: Home, *, scheme: str = "light", width: int = 1200) -> Any:
+        context = chromium.new_context(color_scheme=scheme, viewport={"width": width, "height": 800})
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(PATIENCE_MS)
+        page.on("console", lambda m: wrong.append(m.text) if is_wrong(m) else None)
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.goto(f"{server.url}/#token={paths.secret(home.root / 'token')}")
+        page.wait_for_selector("h1")
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert wrong == [], "nothing went wrong in the browser"
+
+
+@pytest.fixture(params=[("light", 1200), ("dark", 400)], ids=["desk", "telephone"])
+def page(request: Any, home: Home, proxy: Running, upstream: Upstream, opened: Callable[..., Any]) -> Any:
+    upstream.says(json.dumps({"data": [{"id": "some-model"}]}).encode())
+    fill(home)
+    scheme, width = request.param
+    return opened(proxy, home, scheme=scheme, width=width)
+
+
+@pytest.fixture
+def desk(
+    page: Any, home: Home, upstream: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Desk]:
+    """A person at the page; at the end nothing sticks out of it."""
+    monkeypatch.setattr(jobs, "start", lambda *_, **__: True)  # nothing is trained here
+    yield Desk(page, home, upstream, tmp_path)
+    assert fits(page)

@@ -110,7 +110,10 @@ def test_two_versions_side_by_side(api: Api, trained: Home) -> None:
     assert [a["version"] for a in made["answers"]] == [0, 1]
     assert api.post("/pairs", {"turn": 1, "seed": 2}) == made
     assert api.get("/status")["turns"] == 12
-    kept = api.post("/pairs", {"turn": 1, "seed": 2, "keep": True})["answers"]
+    twice = api.post("/pairs", {"turn": 1, "seed": 2, "versions": [0, 0]})["answers"]
+    assert twice[0] == made["answers"][0]
+    assert twice[1]["response"] != twice[0]["response"], "two draws of one version are two"
+    kept = api.post("/pairs", {"turn": 1, "seed": 2, "keep": True, "versions": [0, 0]})["answers"]
     api.post("/preferences", {"better": kept[1]["turn"], "worse": kept[0]["turn"]})
     assert api.get(f"/turns/{kept[1]['turn']}")["reward"] > 0 > api.get(f"/turns/{kept[0]['turn']}")["reward"]
 

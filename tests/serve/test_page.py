@@ -2,143 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
 import struct
 import threading
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from clawback import config, feedback, paths, pictures, store
+from clawback import config, paths, pictures, store
 from clawback.paths import Home
-from clawback.records import Branch, Episode, EpisodeStep, Run, Turn, Version
+from clawback.records import Branch, Episode, EpisodeStep, Run, Turn
 from clawback.release import prompted
 from clawback.serve import app as serving
 
 from .conftest import Running, Upstream, sse
+from .page import CODE, HOSTILE, PATIENCE_MS, fits, go, ratings, user
 
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")]
-QUIET = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
-]  # fmt: skip
-PATIENCE_MS = 120_000
-"""A busy machine is no defect."""
-CODE = (
-    "Use `sorted`:\n\n```python\nsorted(turns, key=len)\n```\n\n| a | b |\n| - | - |\n| 1 | 2 |\n\n- [x] done"
-)
-HOSTILE = [
-    "<script>document.title = 'ran'</script>",
-    "<img src=x onerror=\"document.title='ran'\">",
-    "<svg onload=\"document.title='ran'\"><animate onbegin=\"document.title='ran'\"></svg>",
-    "<iframe srcdoc=\"<script>parent.document.title='ran'</script>\"></iframe>",
-    "[link](javascript:document.title='ran')",
-    "[link](&#106;avascript:document.title='ran')",
-    "[link](java\tscript:document.title='ran')",
-    "[link](data:text/html,<script>document.title='ran'</script>)",
-    "[link](vbscript:x) <a href=\"javascript:document.title='ran'\">link</a>",
-    "![picture](javascript:document.title='ran')",
-    "![picture](http://127.0.0.1:9/seen.png)",
-    '![x](x"onerror="document.title=1)',
-    "<math><mtext><table><mglyph><style><!--</style><img title=\"--&gt;&lt;img src=1 onerror=document.title='ran'&gt;\">",
-    "<form action=javascript:document.title='ran'><button>press</button></form><style>*{display:none}</style>",
-    "```html\n<script>document.title='ran'</script>\n```",
-    "<details open ontoggle=\"document.title='ran'\">x</details><body onload=\"document.title='ran'\">",
-]
-
-
-def user(text: str) -> dict[str, str]:
-    return {"role": "user", "content": text}
-
-
-def fill(home: Home) -> None:
-    """Six answers that wait (the last of them after two tool steps, two to the same prompt), two versions, a run with curves."""
-    with store.connect(home.database) as db:
-        before = (user("Hello"), {"role": "assistant", "content": "What can I do?"}, user("How do I sort?"))
-        db.add_turn(Turn("sort", before, CODE, agent="claude-code", model="opus"))
-        db.add_turn(Turn("bad", (user("Do harm."),), "\n\n".join(HOSTILE), agent="claude-code"))
-        for session, text in (("a", "It swims."), ("b", "- It swims\n- It eats fish")):
-            db.add_turn(Turn(session, (user("Tell me about the otter."),), text))
-        rated = [
-            db.add_turn(Turn(f"r{n}", (user(f"Question {n}?"),), "Yes.", version=0)).id for n in range(4)
-        ]
-        said = [feedback.rate(db, number, 1 if i else -1).id for i, number in enumerate(rated)]
-        read = {"id": "1", "name": "Read", "arguments": '{"path": "tests/test_api.py"}'}
-        asked = user("Why does the test fail?")
-        db.add_turn(Turn("agent", (asked,), "", agent="openclaw", calls=(read,)))
-        db.add_turn(Turn("agent", (asked,), "", agent="openclaw", calls=(read | {"name": "Bash"},)))
-        db.add_turn(Turn("agent", (asked,), "The limit is a string.", agent="openclaw"))
-        run = db.start_run(Run("embedded", "", "auto", {}, seed=0, parent=0, train_ids=tuple(said)))
-        db.add_steps(
-            run.id, [("train", n, {"loss": 1 / n, "reward": n / 9, "drift": n / 99}) for n in range(1, 10)]
-        )
-        report = {
-            "accepted": True,
-            "reasons": ["Better than version 0."],
-            "evidence": {"kl": 2.0, "gain": 0.3},
-        }
-        db.add_version(Version(1, "candidate", "embedded", parent=0, run_id=run.id, report=report))
-        db.update_run(run.id, status="done", version=1)
-        db.promote(1)
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    with playwright.sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=CHROMIUM, args=QUIET)
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def opened(chromium: Any) -> Iterator[Callable[..., Any]]:
-    """Opens the page of a server; at the end nothing may have gone wrong in the browser."""
-    contexts, wrong = [], []
-
-    def open_page(server: Running, home: Home, *, scheme: str = "light", width: int = 1200) -> Any:
-        context = chromium.new_context(color_scheme=scheme, viewport={"width": width, "height": 800})
-        contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(PATIENCE_MS)
-        page.on("console", lambda m: wrong.append(m.text) if is_wrong(m) else None)
-        page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.goto(f"{server.url}/#token={paths.secret(home.root / 'token')}")
-        page.wait_for_selector("h1")
-        return page
-
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert wrong == [], "nothing went wrong in the browser"
-
-
-@pytest.fixture(params=[("light", 1200), ("dark", 400)], ids=["desk", "telephone"])
-def page(request: Any, home: Home, proxy: Running, upstream: Upstream, opened: Callable[..., Any]) -> Any:
-    upstream.says(json.dumps({"data": [{"id": "some-model"}]}).encode())
-    fill(home)
-    scheme, width = request.param
-    return opened(proxy, home, scheme=scheme, width=width)
-
-
-def is_wrong(message: Any) -> bool:
-    """Not: a request that a test itself let fail."""
-    return message.type in ("error", "warning") and "net::ERR_FAILED" not in message.text
-
-
-def go(page: Any, view: str) -> None:
-    page.click(f"nav a[href='#{view}']")
-    page.wait_for_selector(f"#view[data-view={view}]")
-
-
-def ratings(home: Home) -> list[tuple[int, float]]:
-    with store.connect(home.database) as db:
-        return [(f.turn_id, round(f.value, 2)) for f in db.feedback() if f.source == "web"]
+pytestmark = pytest.mark.slow
 
 
 def test_rating_by_keys_alone_and_the_counts_are_right_at_once(page: Any, home: Home) -> None:
@@ -203,7 +85,7 @@ def test_an_answer_is_markdown_with_its_conversation_and_edits_show_what_changed
     page.wait_for_selector("ins:has-text('str')")
     assert page.inner_text("del") == "len"
     page.click("button:has-text('Save')")
-    page.wait_for_selector("text=Saved: edit.")
+    page.wait_for_selector("text=Saved: your edit.")
     with store.connect(home.database) as db:
         assert [f.text for f in db.feedback() if f.kind == "edit"] == [CODE.replace("len", "str")]
 
@@ -272,7 +154,7 @@ def test_pictures_are_shown_where_they_came_with_the_turn_and_fetched_from_nowhe
     # The same words about two pictures are not two answers to one question.
     go(page, "rate")
     page.click("button:has-text('A or B')")
-    page.wait_for_selector(".card.empty:has-text('There are no two answers to the same prompt yet')")
+    page.wait_for_selector("text=No two answers to the same prompt wait for you.")
 
 
 def test_two_answers_side_by_side(page: Any, home: Home) -> None:
@@ -308,6 +190,7 @@ def test_turns_learning_versions_and_health(page: Any, home: Home) -> None:
     with store.connect(home.database) as db:
         assert db.live().number == 0
     go(page, "health")
+    page.click("summary:has-text('What was checked')")
     page.wait_for_selector("text=settings can be read")
     width = page.evaluate("() => [document.documentElement.scrollWidth, innerWidth]")
     assert width[0] <= width[1], "nothing sticks out sideways"
@@ -351,17 +234,6 @@ def test_a_run_under_way_can_be_watched_and_stopped(page: Any, home: Home) -> No
         assert db.run(run.id).status == "stopped", "nobody worked on it"
 
 
-def fits(page: Any) -> bool:
-    """Nothing sticks out sideways, no word of a button is broken, and no field sticks out of its card."""
-    return bool(
-        page.evaluate(
-            """() => document.documentElement.scrollWidth <= innerWidth
-            && [...document.querySelectorAll("main button:not(.rowbutton)")].every((b) => b.scrollWidth <= b.clientWidth + 1 && b.offsetHeight < 56)
-            && [...document.querySelectorAll(".card input, .card p")].every((f) => f.getBoundingClientRect().right <= f.closest(".card").getBoundingClientRect().right)"""
-        )
-    )
-
-
 def test_each_view_fits_with_something_open_in_it(page: Any, home: Home) -> None:
     said = (user("SFFF"), {"role": "assistant", "content": "right"})
     tokens = Branch((1, 2), (False, True), (0.0, -0.1))
@@ -371,9 +243,22 @@ def test_each_view_fits_with_something_open_in_it(page: Any, home: Home) -> None
     with store.connect(home.database) as db:
         db.add_episodes([played])
         prompted.propose(db, "Be brief.", parent=db.version(1), origin={"author": "hand"})
-    for view in ("rate", "turns", "learning", "versions", "prompts", "health", "episodes"):
-        page.evaluate("view => { location.hash = view; }", view)
-        page.wait_for_selector(f"#view[data-view={view}]")
+    for view in (
+        "rate",
+        "turns",
+        "learning",
+        "versions",
+        "prompts",
+        "health",
+        "more",
+        "connect",
+        "files",
+        "setup",
+        "raters",
+        "rules",
+        "episodes",
+    ):
+        go(page, view)
         if view in ("turns", "episodes"):
             page.locator(".rowbutton").first.click()
             page.wait_for_selector(".detail h2")
@@ -407,14 +292,25 @@ def test_who_comes_without_a_token_is_asked_for_it(home: Home, proxy: Running, c
 
 
 def test_every_control_has_a_name_and_a_view_its_heading(page: Any) -> None:
-    for view in ("rate", "chat", "turns", "learning", "versions", "prompts", "health"):
+    for view in (
+        "rate",
+        "chat",
+        "turns",
+        "learning",
+        "versions",
+        "prompts",
+        "health",
+        "connect",
+        "files",
+        "setup",
+    ):
         go(page, view)
         assert page.locator("main h1").count() == 1
         nameless = page.locator("button, a, input, textarea, select").evaluate_all(
             "(all) => all.filter((e) => !(e.textContent.trim() || e.ariaLabel || e.labels?.length)).map((e) => e.outerHTML)"
         )
         assert nameless == []
-        assert page.locator("nav a[aria-current=page]").count() == 1
+        assert page.locator("nav a[aria-current]").count() == 1
     assert page.get_attribute("#said", "aria-live") == "polite"
 
 
@@ -430,7 +326,7 @@ def test_chatting_and_rating_what_streams_in(
     ]
     end = sse({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}, "[DONE]")
     upstream.says(piece[0], more, piece[1], end, kind="text/event-stream")
-    page.fill("textarea", "What do otters do?")
+    page.fill(".compose textarea", "What do otters do?")
     page.keyboard.press("Enter")
     page.wait_for_selector(".chat strong:has-text('swim')")
     more.set()
@@ -478,7 +374,7 @@ def test_both_versions_on_the_embedded_model(
         [given] = [f for f in db.feedback() if f.kind == "preference"]
         assert {db.turn(given.turn_id).version, db.turn(given.other_turn_id).version} == {0, 1}
     go(page, "chat")
-    page.fill("textarea", "Tell me about the owl.")
+    page.fill(".compose textarea", "Tell me about the owl.")
     page.click("button:has-text('Send')")
     page.wait_for_selector(".chat .rater")
     assert page.inner_text(".chat .assistant .role") == "Version 1"
@@ -504,3 +400,32 @@ def test_a_rule_is_added_and_a_breach_is_one_click_from_its_turn(page: Any, home
     page.locator("section[aria-label='Rule 1'] button:has-text('Yes, keep it')").click()
     page.wait_for_selector("section[aria-label='Rule 1'] .badge:has-text('believed')")
     assert page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("dark", 1200), ("light", 400)])
+def test_an_invited_rater_rates_and_takes_back_and_sees_nothing_else(
+    home: Home, proxy: Running, chromium: Any, scheme: str, width: int
+) -> None:
+    with store.connect(home.database) as db:
+        numbers = [db.add_turn(Turn("s", (user(f"Question {n}?"),), f"Answer {n}.")).id for n in range(3)]
+        token = db.invite("anna", "rater")
+        db.assign([("anna", number) for number in numbers])
+    context = chromium.new_context(color_scheme=scheme, viewport={"width": width, "height": 800})
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE_MS)
+    page.goto(f"{proxy.url}/#token={token}")
+    page.wait_for_selector("text=1 of 3 · 0 done")
+    page.keyboard.press("g")
+    page.wait_for_selector("text=2 of 3 · 1 done")
+    page.keyboard.press("u")
+    page.wait_for_selector("text=1 of 3 · 0 done")
+    page.keyboard.press("r")
+    page.keyboard.type("Too long.")
+    page.keyboard.press("Control+Enter")
+    page.wait_for_selector("text=Saved: your remark.")
+    assert page.locator("nav a").all_inner_texts() == ["Rate"]
+    assert fits(page)
+    with store.connect(home.database) as db:
+        standing = [(f.kind, f.source) for f in db.feedback() if f.undone_at is None]
+    assert standing == [("critique", "rater:anna")]
+    context.close()

@@ -16,6 +16,9 @@ HASHES = {
     "uplot.js": "5dd9b3281aa64b461b42d9945f6adb2649d346502b12281a9ae0d46599a80eba",
 }
 
+HIGHLIGHT = "5d4184c30ceb41698a2f80ed429df6edd0217edf6dbf1faf338682b7d580d386"
+"""Of the names and hashes of all files of the highlighter: it is one a language."""
+
 
 def test_what_others_wrote_is_unchanged() -> None:
     found = {
@@ -24,3 +27,11 @@ def test_what_others_wrote_is_unchanged() -> None:
         if p.suffix in (".js", ".css")
     }
     assert found == HASHES
+
+
+def test_the_highlighter_is_unchanged() -> None:
+    files = sorted((FOLDER / "highlight").rglob("*.js"))
+    parts = [
+        p.relative_to(FOLDER).as_posix().encode() + hashlib.sha256(p.read_bytes()).digest() for p in files
+    ]
+    assert hashlib.sha256(b"".join(parts)).hexdigest() == HIGHLIGHT

@@ -3,7 +3,7 @@ const INTERNAL = /<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>[\s\S]*?(?:<<<END_OPENCLA
 const STAMP = /^\s*\[(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) \d{4}-\d\d-\d\d \d\d:\d\d[^\]\n]{0,40}\] ?/;
 const BLOCK = /^[^\n]{0,80}⟦openclaw:ctx⟧\n```json\n[\s\S]*?\n```\n*/;
 const ADMIN = new Set(["train", "rollback", "reset"]);
-const RATING = new Set(["good", "bad", "rate", "note"]);
+const RATING = new Set(["good", "bad", "rate", "remark", "note"]);
 const MOST_OF_A_RESULT = 20_000;
 /** OpenClaw's mark on what one session sends to another: a model's words, not a person's. */
 export function isBetweenSessions(text) {

@@ -17,8 +17,8 @@ from clawback.paths import Home
 
 PAGE = b"""\
 ---
-description: Rate the last response (good, bad, rate 1-10, note, undo, status, rules, learn)
-argument-hint: good | bad | rate N | note TEXT | undo | status | rules | learn
+description: Rate the last response (good, bad, rate 1-10, remark, undo, status, rules, learn)
+argument-hint: good | bad | rate N | remark TEXT | undo | status | rules | learn
 ---
 Clawback's hook answers `/rl` before a model is asked. If you can read this, the hook is not installed or is switched
 off: tell the person to run `clawback doctor`, and do nothing else.

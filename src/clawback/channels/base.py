@@ -33,7 +33,7 @@ log = logging.getLogger("clawback.channels")
 
 USAGE = (
     "Write to me and the live version answers. Rate an answer with 👍 or 👎 on it, or reply to it with /rl good, /rl bad, "
-    "/rl rate 8, /rl note TEXT or /rl undo (rl: good does the same). /rl status says what was learned so far, and "
+    "/rl rate 8, /rl remark TEXT or /rl undo (rl: good does the same). /rl status says what was learned so far, and "
     "/rl ab asks which of two answers is better, where a new version waits for that."
 )
 NOT_RUNNING = "Clawback's server does not answer: start it with `clawback serve`, then ask again."

@@ -42,7 +42,7 @@ DAILY: dict[str, tuple[str, str]] = {
 }
 """The commands of every day: command → the file under ``cli/`` that holds it, and what it does. Kept here so that help imports no command."""
 AREAS: dict[str, tuple[str, str]] = {
-    "turns": ("inspect", "What was recorded: turns, conversations, notes on them."),
+    "turns": ("inspect", "What was recorded: turns, conversations, remarks on them."),
     "runs": ("runs", "Training runs: list, show, stop, resume, report."),
     "model": ("model", "Which models this machine has, and what they are."),
     "move": ("move", "Take what was learned to another base model."),
@@ -60,7 +60,7 @@ AREAS: dict[str, tuple[str, str]] = {
 MOVED = {
     "show": "turns show",
     "sessions": "turns sessions",
-    "critique": "turns note",
+    "critique": "turns remark",
     "report": "runs report",
     "gate": "versions check",
     "compare": "versions compare",

@@ -18,6 +18,7 @@ from clawback.cli.files import opened as opened_file
 if TYPE_CHECKING:
     from clawback.capture.importers.containers import Opened
     from clawback.capture.importers.importing import Options
+    from clawback.capture.importers.plan import ImportPlan
     from clawback.capture.importers.storing import Report
     from clawback.capture.importers.understanding import Understanding
     from clawback.store import Store
@@ -111,37 +112,19 @@ def _import(
     store: Store, opened: Opened, options: Options, *, only_show: bool, asks: bool, shown: str
 ) -> int:
     """Show what was understood where somebody looks first, then store it."""
-    from clawback.capture.importers import importing, understanding
-    from clawback.capture.importers.programs import program_of
+    from clawback.capture.importers.plan import ImportPlan
     from clawback.capture.importers.storing import Report
 
-    report, files, looked = Report(), [], []
-    for source in opened.sources:
-        program = program_of(source, options)
-        looked.append((program, importing.recognise(source, options) if program is None else None))
+    report, files = Report(), []
+    plan = ImportPlan(opened, options)
     if asks or only_show:
-        for source, (program, recognised) in zip(opened.sources, looked, strict=True):
-            counted = understanding.Understanding(source.name)
-            if recognised is not None:
-                counted = importing.understand(recognised)
-            elif program is not None:
-                counted.formats[program.title] = 1
-            files.append(counted)
+        files = plan.understand()
         if shown != "nothing":
             _show(files, opened.passed_over)
         if asks and not click.confirm("Store this?", default=True):
             return 0
     if not only_show:
-        files = []
-        for source, (program, recognised) in zip(opened.sources, looked, strict=True):
-            counted = understanding.Understanding(source.name)
-            if recognised is not None:
-                importing.store_source(store, recognised, report, counted)
-                counted.notes = list(recognised.columns.notes)
-            elif program is not None:
-                counted.formats[program.title] = 1
-                _add_up(report, program.store(store), counted)
-            files.append(counted)
+        report, files = plan.store(store)
         if not asks and shown != "nothing":
             tables = [one for one in files if shown == "all" or not _is_plain(one)]
             _show(tables, opened.passed_over)
@@ -150,20 +133,12 @@ def _import(
             ]
     if asks:
         report.notes = []  # they stood in the tables
-    return _result(report, files, opened, only_show=only_show, as_json=shown == "nothing")
+    return _result(plan, report, files, only_show=only_show, as_json=shown == "nothing")
 
 
 def _is_plain(file: Understanding) -> bool:
     """Our own lines need no table: what was stored says all."""
     return set(file.formats) <= {"answers", "pairs"} and not file.guesses and not file.unread
-
-
-def _add_up(report: Report, part: Report, file: Understanding) -> None:
-    for name in ("turns", "feedback", "known"):
-        setattr(report, name, getattr(report, name) + getattr(part, name))
-    report.problems += part.problems
-    report.notes += part.notes
-    file.turns, file.problems = part.turns + part.known, list(part.problems)
 
 
 def _show(files: Sequence[Understanding], passed_over: Sequence[str]) -> None:
@@ -182,17 +157,11 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _result(
-    report: Report, files: Sequence[Understanding], opened: Opened, *, only_show: bool, as_json: bool
+    plan: ImportPlan, report: Report, files: list[Understanding], *, only_show: bool, as_json: bool
 ) -> int:
-    from clawback.capture.importers.importing import unknown_sentence
-
-    several = len(files) > 1
-    read = [one for one in files if one.formats or not several]
-    problems = [f"{one.name}, {p}" if several else p for one in read for p in one.problems]
-    problems += [p for p in report.problems if p not in {q for one in files for q in one.problems}]
+    problems, opened = plan.problems(report, files), plan.opened
     notes = list(dict.fromkeys(n for n in report.notes if not only_show))
-    if files and not any(one.formats for one in files):
-        notes += list(filter(None, [unknown_sentence(opened.sources[0])]))
+    notes += list(filter(None, [plan.unknown(files)]))
     stored = f"{report.turns} turns and {report.feedback} pieces of feedback imported; {report.known} were known already."
     lines = ["Nothing was stored (--dry-run)." if only_show else stored]
     lines += [f"  {note}" for note in notes] + [f"  {problem}" for problem in problems[:20]]

@@ -210,7 +210,7 @@ def tell_news() -> None:
 
 @click.group(
     cls=Group, invoke_without_command=True,
-    members={"note": "rate:note", "sessions": "serve:sessions"},
+    members={"remark": "rate:remark", "sessions": "serve:sessions"}, renamed={"note": "remark"},
 )  # fmt: skip
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 10_000), help="How many.")
 @click.option("--before", type=int, metavar="ID", help="Only turns older than this one.")
@@ -223,7 +223,7 @@ def turns(
     ctx: click.Context, limit: int, before: int | None, session: str | None, search: str | None, rated: bool | None,
     as_json: bool,
 ) -> None:  # fmt: skip
-    """List captured turns, newest first; show one, write a note on one, list conversations.
+    """List captured turns, newest first; show one, write a remark on one, list conversations.
 
     \b
     clawback turns --unrated
@@ -258,10 +258,12 @@ def turns(
 
 def marks(opinions: list[Feedback]) -> str:
     """The newest opinion on a turn, in a few characters."""
+    from clawback.records import KIND_WORDS
+
     for given in reversed(opinions):
         if given.kind == "rating":
             return {1.0: "good", -1.0: "bad"}.get(given.value, f"{given.value:+.1f}")
-        return given.kind[:4]
+        return KIND_WORDS.get(given.kind, given.kind)[:4]
     return ""
 
 
@@ -273,6 +275,8 @@ def as_data(turn: Turn, opinions: list[Feedback]) -> dict[str, Any]:
 
 def _in_words(opinion: Feedback) -> str:
     """``rating -1 too long``; where the words are all there is to it, no number."""
+    from clawback.records import KIND_WORDS
+
     if opinion.kind == "preference" and opinion.other_turn_id is not None:
         better, worse = opinion.turn_id, opinion.other_turn_id
         if opinion.value == 0:
@@ -283,7 +287,7 @@ def _in_words(opinion: Feedback) -> str:
     if opinion.kind == "implicit" and opinion.other_turn_id is not None:
         return f"a guess ({opinion.source}): {opinion.turn_id} is better than {opinion.other_turn_id}"
     if opinion.kind in ("edit", "critique"):
-        return f"{opinion.kind}: {opinion.text}"
+        return f"{KIND_WORDS.get(opinion.kind, opinion.kind)}: {opinion.text}"
     return f"{opinion.kind} {opinion.value:+.2g} {opinion.text}".rstrip()
 
 

@@ -1,4 +1,4 @@
-"""``good bad rate undo prefer edit note``: feedback in one tap. Nothing heavy may be imported here."""
+"""``good bad rate undo prefer edit remark``: feedback in one tap. Nothing heavy may be imported here."""
 
 from __future__ import annotations
 
@@ -29,8 +29,10 @@ def any_option(function: F) -> F:
     return click.option("--any", "anywhere", is_flag=True, help="The newest turn of any folder.")(function)
 
 
-def note_option(function: F) -> F:
-    return click.option("--note", default="", metavar="TEXT", help="Why, in your own words.")(function)
+def remark_option(function: F) -> F:
+    return click.option(
+        "--remark", "--note", "remark", default="", metavar="TEXT", help="Why, in your own words."
+    )(function)
 
 
 def newest(store: Store, turn: int | None, anywhere: bool = False) -> int:
@@ -112,8 +114,8 @@ def typed_by() -> str:
     return of_terminal(os.environ)
 
 
-def _rate(words: tuple[str, ...], turn: int | None, anywhere: bool, note: str, as_json: bool) -> None:
-    """What was typed, in the words of every other surface (``feedback.command``); the rest of the line is the note."""
+def _rate(words: tuple[str, ...], turn: int | None, anywhere: bool, remark: str, as_json: bool) -> None:
+    """What was typed, in the words of every other surface (``feedback.command``); the rest of the line is the remark."""
     from dataclasses import replace
 
     from clawback.feedback.command import understood
@@ -126,7 +128,7 @@ def _rate(words: tuple[str, ...], turn: int | None, anywhere: bool, note: str, a
         if words[0] != "rate" or str(error).startswith("A score"):
             raise
         raise UsageError(f"SCORE is a number from 1 to 10, not `{words[1]}`.") from None
-    text = "; ".join(filter(None, (given.text, note)))
+    text = "; ".join(filter(None, (given.text, remark)))
     with open_store() as store:
         number = newest(store, turn, anywhere)
         stored = store.add_feedback(replace(given, turn_id=number, text=text, source=typed_by()))
@@ -137,44 +139,44 @@ def _rate(words: tuple[str, ...], turn: int | None, anywhere: bool, note: str, a
 @click.argument("words", nargs=-1, metavar="[WHY]")
 @turn_option
 @any_option
-@note_option
+@remark_option
 @json_option
-def good(words: tuple[str, ...], turn: int | None, anywhere: bool, note: str, as_json: bool) -> None:
-    """Rate the last turn of this folder as good. What follows is the note.
+def good(words: tuple[str, ...], turn: int | None, anywhere: bool, remark: str, as_json: bool) -> None:
+    """Rate the last turn of this folder as good. What follows is the remark.
 
     \b
     clawback good
     clawback good short and right
-    clawback good --turn 12 --note "short and right"
+    clawback good --turn 12 --remark "short and right"
     """
-    _rate(("good", *words), turn, anywhere, note, as_json)
+    _rate(("good", *words), turn, anywhere, remark, as_json)
 
 
 @click.command()
 @click.argument("words", nargs=-1, metavar="[WHY]")
 @turn_option
 @any_option
-@note_option
+@remark_option
 @json_option
-def bad(words: tuple[str, ...], turn: int | None, anywhere: bool, note: str, as_json: bool) -> None:
-    """Rate the last turn of this folder as bad. What follows is the note.
+def bad(words: tuple[str, ...], turn: int | None, anywhere: bool, remark: str, as_json: bool) -> None:
+    """Rate the last turn of this folder as bad. What follows is the remark.
 
     \b
     clawback bad
     clawback bad too wordy
-    clawback bad --note "do not apologise"
+    clawback bad --remark "do not apologise"
     """
-    _rate(("bad", *words), turn, anywhere, note, as_json)
+    _rate(("bad", *words), turn, anywhere, remark, as_json)
 
 
 @click.command()
 @click.argument("words", nargs=-1, required=True, metavar="SCORE [WHY]")
 @turn_option
 @any_option
-@note_option
+@remark_option
 @json_option
-def rate(words: tuple[str, ...], turn: int | None, anywhere: bool, note: str, as_json: bool) -> None:
-    """Rate a turn from 1 (awful) to 10 (perfect). What follows is the note.
+def rate(words: tuple[str, ...], turn: int | None, anywhere: bool, remark: str, as_json: bool) -> None:
+    """Rate a turn from 1 (awful) to 10 (perfect). What follows is the remark.
 
     Scores count by what is usual for you: where you never give less than 6, a 6 is a bad rating.
 
@@ -183,7 +185,7 @@ def rate(words: tuple[str, ...], turn: int | None, anywhere: bool, note: str, as
     clawback rate 7.5 nearly right
     clawback rate 4/5 --turn 12
     """
-    _rate(("rate", *words), turn, anywhere, note, as_json)
+    _rate(("rate", *words), turn, anywhere, remark, as_json)
 
 
 @click.command()
@@ -199,12 +201,13 @@ def undo(turn: int | None, as_json: bool) -> None:
     clawback undo --turn 12
     """
     from clawback import feedback
+    from clawback.records import KIND_WORDS
 
     with open_store() as store:
         taken = feedback.undo(store, turn)
         stale = [v.number for v in store.versions() if v.stale]
         worth = f" {taken.value:+.2g}" if taken.value else ""
-        text = f"Taken back: {taken.kind}{worth} on turn {taken.turn_id}."
+        text = f"Taken back: {KIND_WORDS.get(taken.kind, taken.kind)}{worth} on turn {taken.turn_id}."
         if stale:
             text += f"\nVersions that learned from feedback taken back: {', '.join(map(str, stale))}."
             text += " `clawback train` makes one without it."
@@ -214,9 +217,9 @@ def undo(turn: int | None, as_json: bool) -> None:
 @click.command()
 @click.argument("better", type=int)
 @click.argument("worse", type=int)
-@note_option
+@remark_option
 @json_option
-def prefer(better: int, worse: int, note: str, as_json: bool) -> None:
+def prefer(better: int, worse: int, remark: str, as_json: bool) -> None:
     """Say that turn BETTER is better than turn WORSE.
 
     \b
@@ -225,7 +228,7 @@ def prefer(better: int, worse: int, note: str, as_json: bool) -> None:
     from clawback import feedback
 
     with open_store() as store:
-        given = feedback.prefer(store, better, worse, note=note, source=typed_by())
+        given = feedback.prefer(store, better, worse, note=remark, source=typed_by())
         done(store, given, f"Noted: {better} is better than {worse}.", as_json)
 
 
@@ -258,11 +261,11 @@ def edit(turn: int, text: str | None, as_json: bool) -> None:
 @click.argument("turn", type=int)
 @click.argument("text")
 @json_option
-def note(turn: int, text: str, as_json: bool) -> None:
+def remark(turn: int, text: str, as_json: bool) -> None:
     """Say in words what was wrong with the response of a turn.
 
     \b
-    clawback turns note 12 "Bullet points, please, and no apology."
+    clawback turns remark 12 "Bullet points, please, and no apology."
     """
     from clawback import feedback
 

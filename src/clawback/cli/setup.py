@@ -201,9 +201,7 @@ def doctor(as_json: bool) -> int:
     findings = health.check(current_home())
     sign = {True: "ok ", False: "BAD"}
     lines = [
-        fold(
-            tidied(f"{sign[f['ok']]}  {f['what']}" + (f"\n     → {f['fix']}" if not f["ok"] else "")), " " * 7
-        )
+        fold(tidied(f"{sign[f['ok']]}  {f['what']}" + (f"\n     → {f['fix']}" if f["fix"] else "")), " " * 7)
         for f in findings
     ]
     wrong = sum(not f["ok"] for f in findings)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from clawback.records import OWNER, Feedback
 
 OWNER_CHANNELS = frozenset({"cli", "chat", "web", "demo", "claude-code", "codex", "gemini-cli"})
-"""Surfaces on which the owner types: the terminal, the page, and commands (``/rl note …``) in agents that one person uses. Not among them are files that
+"""Surfaces on which the owner types: the terminal, the page, and commands (``/rl remark …``) in agents that one person uses. Not among them are files that
 were imported, MCP clients, agents, and every name that a client of the API makes up."""
 SHARED_CHANNELS = frozenset({"slack", "telegram", "discord", "openclaw"})
 """Surfaces on which many people write, each under a name: ``slack:U012`` is the owner where that is known (``Store.identify``)."""

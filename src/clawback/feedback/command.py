@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from clawback.endings import notice
 from clawback.errors import ClawbackError, UsageError
 from clawback.feedback.authors import OWNER_CHANNELS
-from clawback.records import Feedback
+from clawback.records import KIND_WORDS, Feedback
 from clawback.scales import score_in, sign_of, value_of
 
 if TYPE_CHECKING:
     from clawback.store import Store
 
 STARTS = ("/rl", "rl:", "/clawback:rl")
-HELP = "use good, bad (or 👍, 👎), rate N (1-10), note TEXT, undo, status, ab (which of two answers is better), keep, rules or learn"
+HELP = "use good, bad (or 👍, 👎), rate N (1-10), remark TEXT, undo, status, ab (which of two answers is better), keep, rules or learn"
 _ENDS = "!.,:;"
 MOST_LINES = 20
 """Rules that a reply lists."""
@@ -23,6 +23,8 @@ ASKS = ("status", "rules", "learn", "keep")
 """Words that ask something and are about no answer."""
 ADMIN = ("train", "rollback", "reset")
 """Words that change more than a rating. They are not run here: who may say them is for the place to decide."""
+REMARKS = ("remark", "note", "critique")
+"""Words in which an answer is described; the first is the one that help names."""
 COMPARES = ("ab", "a", "b", "same")
 """The gate's question which of two answers is better, and the answers to it. They are not run here (``jobs.comparing``)."""
 
@@ -80,7 +82,9 @@ def _run(store: Store, words: list[str], turn: int | None, post: str, source: st
             return Reply("Taken back.")
         taken = undo(store, turn, person=person) if turn is not None else None
         return Reply(
-            f"Taken back ({taken.kind}, turn {taken.turn_id})." if taken else "There is nothing to take back."
+            f"Taken back ({KIND_WORDS.get(taken.kind, taken.kind)}, turn {taken.turn_id})."
+            if taken
+            else "There is nothing to take back."
         )
     given, sentence = understood(what, rest)
     given = replace(given, source=source, event_id=event_id)
@@ -102,7 +106,7 @@ def understood(what: str, rest: str) -> tuple[Feedback, str]:
     >>> [understood(*said)[1] for said in (("good!", ""), ("👎", "too long"), ("rate", "7.5"), ("thumbs", "up"), ("8", "fine"))]
     ['Noted: good', 'Noted: bad', 'Noted: 7.5 of 10', 'Noted: good', 'Noted: 8 of 10']
     """
-    if what == "note" and rest:
+    if what in REMARKS and rest:
         return Feedback(0, "critique", 0.0, rest), "Noted"
     opinion = rest if what == "rate" else f"{what} {rest}".strip()
     first, _, note = opinion.partition(" ")

@@ -126,7 +126,7 @@ def _agents(home: Home) -> Iterator[Finding]:
         elif state.installed:
             yield _well(f"{agent.title} is set up ({state.settings})")
     if not installed:
-        yield _well("no agent is set up (`clawback init` does that)")
+        yield {"ok": True, "what": "no agent is set up", "fix": "`clawback init` sets one up."}
 
 
 def _server(home: Home) -> Iterator[Finding]:

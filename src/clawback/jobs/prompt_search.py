@@ -216,7 +216,7 @@ class Search:
         if not made.trusted:
             raise TrainingError(
                 f"These ratings show no pattern yet ({made.why}), so a search would waste calls. Rate more answers, or say in words what was wrong "
-                "(`clawback turns note`)."
+                "(`clawback turns remark`)."
             )
         return made
 

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 MOST_ROWS = 200
 HISTORY = 100
 """Newest versions and runs that the learning page plots."""
+CHATS = "page-"
+"""How the names of sessions of the page's Chat begin."""
+TITLE = 120
+"""Characters of a question that stand for a conversation."""
 RECENT_RUNS = 20
 """Newest runs that the learning page lists."""
 
@@ -47,6 +51,7 @@ def routes(server: Server) -> list[Any]:
         route("/turns/{id:int}", turn),
         *feedback_api.routes(server),
         route("/sessions", sessions),
+        route("/conversations", talks),
         route("/sessions/{name:path}", session),
         route("/versions", versions),
         route("/runs", runs),
@@ -141,6 +146,16 @@ def session(server: Server, request: Request) -> Any:
         found = db.session(request.path_params["name"])
         members = db.turns(limit=MOST_ROWS, session=found.name)
         return asdict(found) | {"turns": shapes.turns(server, db, members)}
+
+
+def talks(server: Server, request: Request) -> Any:
+    """The conversations of the page's Chat, the newest first, each with its first question."""
+    limit = min(_number(request.query_params.get("limit"), 30), MOST_ROWS)
+    with store.connect(server.home.database) as db:
+        return [
+            {"name": name, "newest": newest, "answers": answers, "title": db.turn(first).prompt[:TITLE]}
+            for name, newest, answers, first in db.conversations(CHATS, limit)
+        ]
 
 
 def inbox(server: Server, request: Request) -> Any:
@@ -305,13 +320,20 @@ class _Pairs:
         wanted = decoded(await request.body(), Pair)
         found = server.db.turn(wanted.turn)
         numbers = wanted.versions[:2] or (0, server.db.live().number)
-        made = []
-        for number in numbers:
+        answers = []
+        for place, number in enumerate(numbers):
             version = server.db.version(number)
             release.registry.check(version)
-            answer = await _said(server, found.messages, version, wanted.seed)
-            kept = {"turn": server.keep(found, answer)} if wanted.keep else {}
-            made.append({"version": number, "response": answer.text} | kept)
+            # Two draws of one version have seeds of their own.
+            seed = wanted.seed + place * (numbers.count(number) > 1)
+            answers.append(await _said(server, found.messages, version, seed))
+        made: list[dict[str, Any]] = [
+            {"version": number, "response": answer.text}
+            for number, answer in zip(numbers, answers, strict=True)
+        ]
+        if wanted.keep and len({answer.text for answer in answers}) > 1:  # of equal ones none is better
+            for row, answer in zip(made, answers, strict=True):
+                row["turn"] = server.keep(found, answer)
         return {"turn": found.id, "prompt": found.prompt, "answers": made}
 
 

@@ -7,7 +7,19 @@ from typing import Any
 from clawback import config, store
 from clawback.errors import ClawbackError
 from clawback.paths import Home, secret
-from clawback.serve import api, guard, hooks, page, prompts_api, rater_api, roles, rules_api, wire
+from clawback.serve import (
+    api,
+    guard,
+    hooks,
+    import_api,
+    page,
+    prompts_api,
+    rater_api,
+    roles,
+    rules_api,
+    setup_api,
+    wire,
+)
 from clawback.serve.answers_api import AnswersAPI
 from clawback.serve.dialects import OLLAMA
 from clawback.serve.server import Server
@@ -85,6 +97,8 @@ def api_routes(server: Server) -> list[Any]:
         *prompts_api.routes(server),
         *rules_api.routes(server),
         *rater_api.routes(server),
+        *setup_api.routes(server),
+        *import_api.routes(server),
         *hooks.routes(server),
     ]
 

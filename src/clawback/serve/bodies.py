@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 
@@ -9,7 +11,7 @@ class Given(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """The body of ``POST /api/turns/ID/feedback``."""
 
     kind: str
-    """``good``, ``bad``, ``rate``, ``edit``, ``critique`` or ``undo``."""
+    """``good``, ``bad``, ``rate``, ``edit``, ``critique`` (a remark) or ``undo``."""
     value: float = 0
     """1 to 10, for ``rate``; 7.5 is one too."""
     text: str = ""
@@ -68,4 +70,32 @@ class Pair(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     versions: tuple[int, ...] = ()
     seed: int = 0
     keep: bool = False
-    """Enter both answers as turns, so that one can be preferred to the other."""
+    """Store both answers as turns, so that one can be preferred to the other; equal answers are not stored."""
+
+
+class NewImport(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The body of ``POST /api/imports``: a file that is to be uploaded."""
+
+    name: str
+    size: Annotated[int, msgspec.Meta(ge=0)] = 0
+
+
+class ImportOptions(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The body of ``POST /api/imports/ID/table`` and ``…/store``: the options of ``clawback import``."""
+
+    scale: str = ""
+    """``1-5``, where the scores do not say it themselves."""
+    person: str = ""
+    """Whose opinions these are where a line names nobody; empty: yours."""
+    mine: bool = False
+    """Opinions in a set that strangers made count as yours."""
+    liked: bool = False
+    """Answers of which the file says nothing count as liked."""
+
+
+class SettingValue(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The body of ``POST /api/settings``."""
+
+    key: str
+    value: str = ""
+    """As it is typed after ``clawback config set KEY``; empty: the default."""

@@ -38,6 +38,12 @@ _QUERIES: dict[str, dict[str, Any]] = {
     "/rules/{id}": {"limit": _INT, "before": _INT},
     "/inbox": {"limit": _INT},
     "/inbox/pairs": {"limit": _INT},
+    "/conversations": {"limit": _INT},
+    "/export": {
+        "format": {"enum": ["jsonl", "trl", "openai"]},
+        "layout": {"enum": ["dpo", "kto", "sft"]},
+        "all": {"enum": ["yes", "no"]},
+    },
 }
 """Path, as the description writes it, → what may be added to it after a ``?``."""
 

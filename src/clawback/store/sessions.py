@@ -92,6 +92,17 @@ class Sessions(Base):
 
         return Session(**dict(rows[0]))
 
+    def conversations(self, prefix: str, limit: int) -> list[tuple[str, float, int, int]]:
+        """(name, time of the newest turn, number of answers, first turn) of the sessions whose name begins so, the newest first."""
+        rows = self._read(
+            "SELECT s.name, max(t.created_at) AS newest, count(*) AS answers, min(t.id) AS first"
+            " FROM sessions s JOIN turns t ON t.session_id = s.id WHERE s.name GLOB ? AND t.kind = 'main'"
+            " GROUP BY s.id ORDER BY newest DESC, s.id DESC LIMIT ?",
+            f"{prefix}*",
+            limit,
+        )
+        return [(str(r["name"]), float(r["newest"]), int(r["answers"]), int(r["first"])) for r in rows]
+
     def going_on(self, since: float) -> set[str]:
         """Names of sessions that may still go on: nobody said that they are done, and a main turn is newer than ``since``."""
         rows = self._read(

@@ -1,12 +1,10 @@
-// A turn as it is shown everywhere: the conversation before it, the steps that led to it, the answer, and what can be said about it.
-import { changes } from "./changes.js";
-import { attempt, button, count, el, say } from "./dom.js";
+// A turn as it is shown everywhere: the conversation before it, the steps that led to it, and the answer.
+import { attempt, count, el } from "./dom.js";
 import { markdown } from "./markdown.js";
-import { api, person, tap } from "./server.js";
+import { api } from "./server.js";
 
 const PICTURE = /^data:image\/(png|jpeg|webp|gif);base64,/;
 const MARK = "[image]";
-const SCORES = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10];
 
 export function textOf(content) {
   if (typeof content === "string") return content;
@@ -81,67 +79,3 @@ export function answerCard(text, { title, calls = [], chosen = false, cut = "" }
   return el("article", { class: `card answer${chosen ? " chosen" : ""}` }, el("h2", title ? {} : { class: "unseen" }, title ?? "The answer"),
     text ? markdown(text) : null, calls.map(call), cut ? el("p", { class: "quiet", role: "note" }, `This answer ${cut}.`) : null);
 }
-
-/** Good, bad, a score, an edit, a remark, undo: saved at once. `node` to show; `key(event)` does the same by keyboard. */
-export function rater(turn, { after = () => {} } = {}) {
-  if (person.role === "viewer") return { node: null, key: () => false };
-  let said = standing(turn);
-  const more = el("div", { class: "more" });
-  const buttons = {
-    good: button("Good", () => give({ kind: "good" }), { key: "g", class: "good" }),
-    bad: button("Bad", () => give({ kind: "bad" }), { key: "b", class: "bad" }),
-  };
-  const scores = SCORES.map((n) => button(String(n), () => give({ kind: "rate", value: n }), { class: "score", "aria-label": `${n} of 10` }));
-  const undo = button("Undo", () => give({ kind: "undo" }), { key: "u" });
-  const mark = () => {
-    buttons.good.setAttribute("aria-pressed", String(said === "good"));
-    buttons.bad.setAttribute("aria-pressed", String(said === "bad"));
-    scores.forEach((b, i) => b.setAttribute("aria-pressed", String(said === i + 1)));
-    undo.disabled = said === null;
-  };
-  const give = attempt(async (body) => {
-    const saved = await tap(`turns/${turn.id}/feedback`, body);
-    said = body.kind === "undo" ? null : body.kind === "rate" ? body.value : body.kind;
-    mark();
-    more.replaceChildren();
-    if (saved) say(saved.training_started ? "Enough ratings have come together: a training run is being prepared." : body.kind === "undo" ? "Taken back." : `Saved: ${body.kind === "rate" ? `${body.value} of 10` : body.kind}.${saved.notice ? ` ${saved.notice}` : ""}`);
-    after(body.kind);
-  });
-  const writing = (label, value, kind, withChanges) => {
-    const field = el("textarea", { rows: kind === "edit" ? 10 : 3, "aria-label": label });
-    field.value = value;
-    const shown = el("div", { "aria-live": "off" });
-    const show = () => withChanges && shown.replaceChildren(el("p", { class: "quiet" }, "What you changed"), changes(turn.response, field.value));
-    field.addEventListener("input", show);
-    more.replaceChildren(el("form", { class: "write", onsubmit: (event) => { event.preventDefault(); if (field.value.trim()) give({ kind, text: field.value }); } },
-      el("label", {}, label, field), shown,
-      el("div", { class: "row" }, el("button", { class: "primary" }, "Save"), button("Cancel", () => more.replaceChildren()))));
-    show();
-    field.focus();
-  };
-  const edit = () => writing("How the answer should read", turn.response, "edit", true);
-  const note = () => writing("What was wrong", "", "critique", false);
-  mark();
-  const node = el("div", { class: "rater", role: "group", "aria-label": "Rate this answer" },
-    el("div", { class: "row taps" }, buttons.good, buttons.bad,
-      el("div", { class: "scores", role: "group", "aria-label": "Score from 1 to 10" }, scores),
-      el("span", { class: "row others" }, button("Edit", edit, { key: "e" }), button("Remark", note, { key: "r" }), undo)), more);
-  const key = (event) => {
-    const does = { g: () => give({ kind: "good" }), b: () => give({ kind: "bad" }), u: () => said !== null && give({ kind: "undo" }), e: edit, r: note }[event.key];
-    if (does) { does(); return true; }
-    if (/^[0-9]$/.test(event.key)) { give({ kind: "rate", value: Number(event.key) || 10 }); return true; }
-    return false;
-  };
-  return { node, key };
-}
-
-/** What stands of a turn, as the buttons show it. */
-function standing(turn) {
-  const last = (turn.feedback ?? []).findLast((f) => ["rating", "edit", "critique"].includes(f.kind) && f.undone_at === null);
-  if (!last) return null;
-  if (last.kind !== "rating") return last.kind;
-  if (last.value === 1) return "good";
-  if (last.value === -1) return "bad";
-  return Math.round((last.value + 1) * 4.5) + 1;
-}
-

@@ -1,20 +1,24 @@
 // The frame of the page: which view is shown, the line at the top, keys, and the token.
 import { assigned } from "./assigned.js";
 import { chat } from "./chat.js";
+import { connect } from "./connect.js";
 import { attempt, button, el, kbd, say, sentence } from "./dom.js";
 import { episodes } from "./episodes.js";
+import { files } from "./files.js";
 import { health } from "./health.js";
 import { learning } from "./learning.js";
+import { more } from "./more.js";
 import { who } from "./names.js";
 import { prompts } from "./prompts.js";
 import { rate } from "./rate.js";
 import { raters } from "./raters.js";
 import { rules } from "./rules.js";
 import { api, person, token } from "./server.js";
+import { setup } from "./setup.js";
 import { turns } from "./turns.js";
 import { versions } from "./versions.js";
 
-const all = { rate, chat, turns, learning, versions, rules, prompts, raters, health, episodes };
+const all = { rate, chat, turns, learning, versions, rules, more, connect, files, prompts, setup, raters, health, episodes };
 let views = all;
 const EVERY = 10_000;
 
@@ -26,7 +30,7 @@ if (given) {
 
 function askForToken() {
   const field = el("input", { type: "password", autocomplete: "off", id: "token", size: 40 });
-  const enter = (event) => { event.preventDefault(); token.set(field.value.trim()); say(""); show(); };
+  const enter = (event) => { event.preventDefault(); token.set(field.value.trim()); ready = false; latest = null; say(""); show(); };
   document.getElementById("view").replaceChildren(
     el("form", { class: "card write", onsubmit: enter },
       el("h1", {}, "Who is there?"),
@@ -36,45 +40,67 @@ function askForToken() {
 }
 
 let current = null;
+let shown = null; // the address of the view on the screen
 let turn = 0;
 let locked = false;
+let ready = false; // whether it is known whose token it is
+let latest = null; // what the server knew last
 
+/** Shows the view that the address names: its name at once, then its data. */
 async function show(event) {
-  const mine = ++turn;
+  const mine = ++turn, again = shown === location.hash && !event, main = document.getElementById("view");
+  const focused = main.contains(document.activeElement);
   locked = false;
   current?.leave?.();
   current = null;
+  let name = "";
   try {
-    await known();
+    if (!ready) await known();
     if (mine !== turn) return;
-    const [asked, argument] = location.hash.slice(1).split("/"), name = views[asked] ? asked : Object.keys(views)[0];
-    for (const link of document.querySelectorAll("nav a")) {
-      if (link.hash === `#${name}`) link.setAttribute("aria-current", "page");
-      else link.removeAttribute("aria-current");
-    }
-    document.title = `${views[name].title} · Clawback`;
-    const now = await refresh();
-    const made = await views[name].make({ now, redraw: show, refresh, argument });
+    const [asked, argument] = location.hash.slice(1).split("/");
+    name = views[asked] ? asked : Object.keys(views)[0];
+    frame(name, again);
+    const now = latest ?? await refresh();
+    if (latest !== now) refresh().catch(() => {});
+    const made = await views[name].make({ now, redraw: () => show(), refresh, argument, views });
     if (mine !== turn) { made.leave?.(); return; }
     current = { ...made, keys: views[name].keys };
-    const main = document.getElementById("view");
+    shown = location.hash;
     main.replaceChildren(...made.parts.filter(Boolean));
-    main.dataset.view = name;
-    scrollTo(0, 0);
+    main.removeAttribute("aria-busy");
+    if (!again) scrollTo(0, 0);
     if (event) (made.focus && matchMedia("(pointer: fine)").matches ? made.focus : main).focus({ preventScroll: true }); // what was asked for by a link is where one is
+    else if (again && focused && !main.contains(document.activeElement)) main.focus({ preventScroll: true });
   } catch (error) {
-    if (mine === turn && !locked) say(error.message, true);
+    if (mine !== turn || locked) return;
+    say(error.message, true);
+    if (name && !again) main.replaceChildren(el("h1", {}, views[name].title), el("p", { class: "card" }, error.message, " ", button("Try again", () => show())));
+    main.removeAttribute("aria-busy");
   }
+}
+
+/** The menu, the title, and the heading of a view whose data is still to come. */
+function frame(name, again) {
+  const main = document.getElementById("view"), view = views[name], tab = view.under ?? name;
+  for (const link of document.querySelectorAll("nav a")) {
+    if (link.hash === `#${tab}`) link.setAttribute("aria-current", tab === name ? "page" : "true");
+    else link.removeAttribute("aria-current");
+  }
+  document.title = `${view.title} · Clawback`;
+  main.dataset.view = name;
+  main.setAttribute("aria-busy", "true");
+  if (!again) main.replaceChildren(el("h1", {}, view.title), el("p", { class: "quiet loading", role: "status" }, "Loading …"));
 }
 
 /** Whose token it is, and the pages that are for them. */
 async function known() {
   const before = person.role;
   Object.assign(person, await api("me"));
+  ready = true;
   if (views !== all && person.role === before) return;
-  const { turns, learning, versions, rules, raters, episodes } = all;
-  views = { owner: { ...all, ...(person.assigned ? { assigned } : {}) }, rater: { rate: assigned }, viewer: { turns, learning, versions, rules, raters, episodes } }[person.role];
-  document.querySelector("nav").replaceChildren(...Object.entries(views).filter(([, view]) => !view.hidden).map(([name, view]) =>
+  const { turns, learning, versions, rules, raters, episodes, more } = all;
+  views = { owner: { ...all, ...(person.assigned ? { assigned } : {}) }, rater: { rate: assigned }, viewer: { turns, learning, versions, rules, raters, episodes, more } }[person.role];
+  document.querySelector("nav").replaceChildren(...Object.entries(views).filter(([, view]) => !view.under).map(([name, view]) =>
     el("a", { href: `#${name}` }, icon(name), el("span", {}, name === "assigned" ? "Assigned to you" : view.title))));
 }
 
@@ -86,9 +112,9 @@ async function refresh() {
   if (person.role === "rater") {
     Object.assign(person, await api("me"));
     line.replaceChildren(el("span", { class: "now" }, `${person.name}: ${person.done} of ${person.assigned} done`));
-    return person;
+    return latest = person;
   }
-  const now = await api("status");
+  const now = latest = await api("status");
   const share = Math.min(now.fresh, now.threshold);
   line.replaceChildren(
     el("span", { class: "now" }, `${who(now.live)} is live`),
@@ -115,7 +141,8 @@ function tellNews(news) {
 
 function help() {
   const dialog = document.getElementById("help");
-  const rows = [...(current?.keys ?? []), ["m", "to the menu"], ["?", "this help"], ["Esc", "close it"]];
+  const news = line.querySelector("button") ? [["y / n", "keep the new version / go back"]] : [];
+  const rows = [...(current?.keys ?? []), ...news, ["m", "to the menu"], ["?", "this help"], ["Esc", "close it"]];
   dialog.replaceChildren(el("h2", { id: "help-title" }, "Keys"),
     el("dl", {}, rows.map(([keys, text]) => [el("dt", {}, kbd(keys).map((k) => { k.removeAttribute("aria-hidden"); return k; })), el("dd", {}, text)])),
     button("Close", () => dialog.close(), { class: "primary" }));
@@ -129,9 +156,7 @@ const ICONS = {
   learning: "M4 19V5m0 14h16M7 15l4-5 3 3 5-7",
   versions: "M12 4l8 4-8 4-8-4zm-8 8l8 4 8-4M4 16l8 4 8-4",
   rules: "M5 4h14v16H5zm3 5l1.500 1.500L12 8m2 1.500h3M8 15l1.500 1.500L12 14m2 1.500h3",
-  prompts: "M5 5h14v10h-8l-4 4v-4H5zm3 3h8m-8 4h5",
-  health: "M4 12h4l2-6 4 12 2-6h4",
-  raters: "M8 11a3 3 0 1 0 0-6 3 3 0 0 0 0 6zm-5 8c0-3 2-5 5-5s5 2 5 5m3-8a2.5 2.5 0 1 0 0-5m5 13c0-3-1.500-5-4-5",
+  more: "M5 12h.01M12 12h.01M19 12h.01",
 };
 ICONS.assigned = ICONS.rate;
 function icon(name) {
@@ -147,7 +172,7 @@ function icon(name) {
 document.getElementById("helper").addEventListener("click", help);
 document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); document.getElementById("view").focus(); });
 document.addEventListener("locked", () => { locked = true; askForToken(); });
-document.addEventListener("rated", attempt(refresh));
+document.addEventListener("rated", attempt(() => refresh()));
 document.addEventListener("visibilitychange", () => { if (!document.hidden) refresh().catch(() => {}); });
 setInterval(() => { if (!document.hidden && !locked) refresh().catch(() => {}); }, EVERY);
 addEventListener("hashchange", show);

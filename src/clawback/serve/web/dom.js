@@ -21,16 +21,31 @@ export function button(text, onclick, { key, ...attributes } = {}) {
   return el("button", { type: "button", "aria-keyshortcuts": key, onclick, ...attributes }, text, key ? [" ", kbd(key)] : null);
 }
 
+/** A button that copies a text. */
+export function copyButton(text, attributes = {}) {
+  const copy = el("button", { type: "button", class: "small", ...attributes, onclick: async () => {
+    try { await navigator.clipboard.writeText(text); copy.textContent = "Copied"; } catch { copy.textContent = "Select and copy it"; }
+  } }, "Copy");
+  return copy;
+}
+
+/** A command for a terminal, with its Copy button. */
+export const command = (text, label = "Command") => el("div", { class: "command" },
+  el("pre", { tabindex: 0, role: "region", "aria-label": label }, el("code", {}, text)), copyButton(text, { "aria-label": `Copy: ${text}` }));
+
 let fading = 0;
 
-/** One line at the bottom, which screen readers read out. What went wrong stays; the rest goes after a while. */
-export function say(text, wrong = false) {
+/**
+ * One line at the bottom, which screen readers read out. What went wrong stays; the rest goes after a while.
+ * `action`: a button in it, {text, key, run}.
+ */
+export function say(text, wrong = false, action = null) {
   const line = document.getElementById("said");
   clearTimeout(fading);
-  line.textContent = text;
+  line.replaceChildren(el("span", {}, text), ...(action && text ? [button(action.text, action.run, { key: action.key })] : []));
   line.classList.toggle("wrong", wrong);
   line.classList.toggle("shown", Boolean(text));
-  if (!wrong) fading = setTimeout(() => line.classList.remove("shown"), 5000);
+  if (!wrong) fading = setTimeout(() => line.classList.remove("shown"), action ? 8000 : 5000);
 }
 
 /** Runs a job and says what went wrong with it, if something did. */

@@ -10,7 +10,8 @@ const number = (value) => `${value > 0 ? "+" : value < 0 ? "−" : ""}${Number(M
 
 export const episodes = {
   title: "Episodes",
-  hidden: true, // reached from the runs that play them
+  under: "more",
+  about: "What was played in environments, with the reward of each reply.",
   keys: [["Tab, Enter", "open an episode"]],
   async make() {
     const list = el("ul", { class: "rows", "aria-label": "Episodes" }), detail = el("div", { class: "detail", tabindex: -1 });

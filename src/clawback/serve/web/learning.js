@@ -14,13 +14,13 @@ export const learning = {
   keys: [["Tab, Enter", "the buttons and the runs"]],
   async make({ refresh }) {
     const job = el("section", { class: "card", "aria-label": "The run" }), listed = el("ul", { class: "rows", "aria-label": "Runs" });
-    const runPlots = el("div", { class: "plots" }), versionPlots = el("div", { class: "plots" }), named = el("h2", {}, "Curves");
+    const runPlots = el("div", { class: "plots" }), versionPlots = el("div", { class: "plots" }), named = el("h2", {}, "Curves"), versionsNamed = el("h2", {}, "Versions");
     let chosen = null, timer = 0, left = false, drawn = "";
     const open = [], overVersions = [];
     const curves = {
       loss: plot({ title: "Loss", data: { x: [], y: [] }, format: number }),
       reward: plot({ title: "Reward of the answers in a step", data: { x: [], y: [] }, format: number, range: ranges.around(0) }),
-      kl: plot({ title: "KL from the base model (nats per token)", data: { x: [], y: [] }, format: number, range: ranges.fromZero }),
+      kl: plot({ title: "How far it moved from the base model (KL, nats per token)", data: { x: [], y: [] }, format: number, range: ranges.fromZero }),
     };
     open.push(...Object.values(curves));
     runPlots.append(...open.map((one) => one.node));
@@ -70,7 +70,7 @@ export const learning = {
       listed.replaceChildren(...(data.runs.length ? data.runs.map((r) => el("li", {}, el("button", { type: "button", class: "rowbutton", "data-run": r.id, "aria-pressed": String(r.id === chosen), onclick: attempt(async () => { chosen = r.id; await showRun(r.id); await draw(); }) },
         el("span", {}, `Run ${r.id}`), el("span", { class: `mark ${r.status === "failed" ? "bad" : r.status === "done" ? "good" : "quiet"}` }, ENDS[r.status]),
         el("span", { class: "quiet clip" }, [when(r.created_at), r.algorithm, ...(r.ratings ? [`${count(r.ratings, "piece")} of feedback`] : [])].join(" · ")),
-        el("span", { class: "quiet clip" }, r.version ? `made ${who(r.version)}` : r.error || (["running", "preparing"].includes(r.status) ? r.text : ""))))) : [el("li", { class: "empty" }, "No runs yet.")]));
+        el("span", { class: "quiet clip" }, r.version ? `made ${who(r.version)}` : r.error || (["running", "preparing"].includes(r.status) ? r.text : ""))))) : [el("li", { class: "empty" }, "No runs yet. A run starts by itself when enough ratings have come together, or by Train now.")]));
       if (focus) listed.querySelector(`[data-run="${focus}"]`)?.focus();
     }
     let measured = "";
@@ -84,9 +84,11 @@ export const learning = {
       const version = { label: (n) => `v${n}`, one: "version" };
       overVersions.push(
         plot({ ...version, title: "Satisfaction: share of a version's rated answers that were good (95 % interval)", data: { ...of("satisfaction"), low: bounds.map((b) => b[0]), high: bounds.map((b) => b[1]) }, format: percent, range: ranges.share }),
-        plot({ ...version, title: "Expected reward over the version before, as the gate measured it", data: of("gain"), format: number, range: ranges.around(0) }),
-        plot({ ...version, title: "KL from the base model (nats per answer)", data: of("kl"), format: number, range: ranges.fromZero }),
-        plot({ ...version, title: "Perplexity of the base model's text (base = 1)", data: of("perplexity_ratio"), format: number, range: ranges.around(1) }));
+        plot({ ...version, title: "How much better than the version before (expected reward, by the gate)", data: of("gain"), format: number, range: ranges.around(0) }),
+        plot({ ...version, title: "How far it moved from the base model (KL, nats per answer)", data: of("kl"), format: number, range: ranges.fromZero }),
+        plot({ ...version, title: "How well it still writes what the base model writes (perplexity, base = 1)", data: of("perplexity_ratio"), format: number, range: ranges.around(1) }));
+      versionsNamed.hidden = !data.versions.some((v) => v.version);
+      versionPlots.hidden = versionsNamed.hidden;
       versionPlots.replaceChildren(...overVersions.map((one) => one.node));
     }
     async function draw() {
@@ -96,6 +98,7 @@ export const learning = {
       if (chosen === null || (data.run && data.run.id > chosen)) chosen = data.run?.id ?? data.runs[0]?.id ?? null;
       list(data);
       versions(data);
+      named.hidden = runPlots.hidden = chosen === null;
       if (chosen !== null) await showRun(chosen);
     }
     await draw();
@@ -105,7 +108,7 @@ export const learning = {
     };
     timer = setTimeout(tick, EVERY);
     return {
-      parts: [el("h1", {}, "Learning"), job, named, runPlots, el("h2", {}, "Runs"), el("p", {}, el("a", { href: "#episodes" }, "Episodes played in environments")), listed, el("h2", {}, "Versions"), versionPlots],
+      parts: [el("h1", {}, "Learning"), job, named, runPlots, el("h2", {}, "Runs"), el("p", {}, el("a", { href: "#episodes" }, "Episodes played in environments")), listed, versionsNamed, versionPlots],
       leave() { left = true; clearTimeout(timer); for (const one of [...open, ...overVersions]) one.close(); },
     };
   },

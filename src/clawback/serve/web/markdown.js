@@ -2,7 +2,8 @@
 // lets a short list of them through. The page's content security policy stands behind both.
 import { Marked } from "./vendor/marked.js";
 import DOMPurify from "./vendor/purify.js";
-import { el } from "./dom.js";
+import { colour } from "./colours.js";
+import { copyButton, el } from "./dom.js";
 
 const SPECIAL = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;" };
 const escape = (text) => text.replace(/[&<>"']/g, (sign) => SPECIAL[sign]);
@@ -59,13 +60,11 @@ export function markdown(text) {
 function framed(block) {
   const code = block.textContent;
   const language = /(?:^|\s)language-(\S{1,20})/.exec(block.firstElementChild?.className ?? "")?.[1] ?? "";
-  const copy = el("button", { type: "button", class: "small", onclick: async () => {
-    try { await navigator.clipboard.writeText(code); copy.textContent = "Copied"; } catch { copy.textContent = "Select and copy it"; }
-  } }, "Copy");
-  const frame = el("div", { class: "code" }, el("div", { class: "code-head" }, el("span", {}, language || "text"), copy));
+  const frame = el("div", { class: "code" }, el("div", { class: "code-head" }, el("span", {}, language || "text"), copyButton(code)));
   block.setAttribute("tabindex", "0");
   block.setAttribute("role", "region");
   block.setAttribute("aria-label", `Code${language ? `, ${language}` : ""}`);
   block.replaceWith(frame);
   frame.append(block);
+  colour(block.firstElementChild ?? block, code, language);
 }

@@ -13,6 +13,8 @@ const AUTHORS = { search: "found by a search", hand: "written by hand", run: "re
 
 export const prompts = {
   title: "Prompts",
+  under: "more",
+  about: "Learned prompts, for models whose weights you do not have.",
   keys: [["↑, ↓", "the prompt before, the next"], ["Tab, Enter", "the buttons"]],
   async make({ redraw }) {
     const found = await api("prompts");

@@ -1,8 +1,9 @@
 // Everything that was captured: search it, look at one turn with all that was said about it.
 import { changes } from "./changes.js";
-import { answerCard, message, rater } from "./answer.js";
+import { answerCard, message } from "./answer.js";
 import { attempt, button, count, el, when } from "./dom.js";
 import { author } from "./names.js";
+import { rater } from "./rater.js";
 import { api } from "./server.js";
 
 const PAGE = 50;
@@ -12,7 +13,7 @@ const calls = (turn) => `calls ${turn.calls.map((c) => c.name).join(", ")}`;
 
 export const turns = {
   title: "Turns",
-  keys: [["Tab, Enter", "open a turn"], ["g / b, 1 – 9, u", "rate the one that is open"]],
+  keys: [["Tab, Enter", "open a turn"], ["g / b, 1 – 9, u", "rate the one that is open"], ["e / r", "edit its answer / write a remark"]],
   async make({ argument }) {
     const list = el("ul", { class: "rows", "aria-label": "Turns" }), detail = el("div", { class: "detail", tabindex: -1 });
     let timer = 0, oldest = 0, control = null;
@@ -40,13 +41,14 @@ export const turns = {
       const turn = await api(`turns/${id}`);
       const before = turn.messages.slice(0, -1), last = turn.messages.at(-1);
       const edits = turn.feedback.filter((f) => f.kind === "edit"), remarks = turn.feedback.filter((f) => f.kind === "critique" || (f.kind === "rating" && f.text));
-      control = rater(turn, { after: async () => { await inspect(id, true); await draw(); } });
+      const card = answerCard(turn.response, { calls: turn.calls, cut: turn.cut });
+      control = rater(turn, { card, after: async () => { await inspect(id, true); await draw(); } });
       detail.replaceChildren(el("section", { class: "card" },
         el("div", { class: "row" }, el("h2", {}, `Turn ${turn.id}`), el("span", { class: "grow" }), button("Close", () => { control = null; detail.replaceChildren(); })),
         el("p", { class: "quiet" }, `${turn.agent} · ${author(turn)} · ${when(turn.created_at)} · session ${turn.session}${turn.kind === "side" ? " · a side turn of the agent" : ""}`),
         before.length ? el("details", { class: "fold" }, el("summary", {}, `${count(before.length, "message")} before`), el("div", { class: "messages" }, before.map((m) => message(m.role, m.content)))) : null,
         last ? message(last.role, last.content) : null,
-        answerCard(turn.response, { calls: turn.calls, cut: turn.cut }),
+        card,
         turn.next_state.length ? el("details", { class: "fold" }, el("summary", {}, "What came next"), el("div", { class: "messages" }, turn.next_state.map((m) => message(m.role, m.content)))) : null,
         edits.map((f) => el("div", {}, el("h3", {}, `Edited ${when(f.created_at)}`), changes(turn.response, f.text))),
         remarks.map((f) => el("p", {}, el("strong", {}, "Remark: "), f.text)),
