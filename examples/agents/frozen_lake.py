@@ -29,6 +29,9 @@ class LakeAgent(Agent):
     def extract_action(self, response: str) -> int:
         return WAYS.index(response.split()[-1])
 
+    def action_replies(self) -> tuple[str, ...]:
+        return WAYS
+
 
 class IceAgent(LakeAgent):
     env_options = {"is_slippery": True}

@@ -110,6 +110,11 @@ if TYPE_CHECKING:
     metavar="N",
     help="Play N episodes to look at, learn nothing.",
 )
+@click.option(
+    "--learn-form/--no-learn-form",
+    default=True,
+    help="Where most replies name no action, learn first what an action looks like.  [default: on]",
+)
 @click.option("--seed", type=int, help="The same seed plays and learns the same.")
 @click.option("--live", is_flag=True, help="Put the version live if held-out tasks accept it.")
 @click.option("--resume", type=int, metavar="RUN", help="Continue a run that was stopped or died.")

@@ -145,6 +145,24 @@ class Learner:
         figures["ppo/loss/total"] = figures.get("loss", 0.0)
         return figures
 
+    def hold_to(self, replies: Sequence[str]) -> bool:
+        """Replies are one of these from now on, in drawing and in learning. False where this model cannot be held to them."""
+        if not self.policy.hold_to(replies):
+            return False
+        self.conversations.refresh()
+        return True
+
+    def imitate(self, episodes: Sequence[Episode], replies: int) -> dict[str, float]:
+        """Learn the form of the replies of these episodes, one of ``replies`` each (``engine/torch/sources/imitation.py``)."""
+        from clawback.engine.torch.sources.imitation import imitate
+
+        figures = imitate(
+            self.policy, episodes, replies, learning_rate=self.recipe.learning_rate, seed=self.seed
+        )
+        self.loop.remember()  # the weights that a guard goes back to
+        self.conversations.refresh()
+        return figures
+
     # --------------------------------------------------------------------------------------------- checkpoints
 
     def save(self, folder: Path, state: dict[str, Any]) -> None:

@@ -218,13 +218,14 @@ class Rollouts:
             self._check()
         return done
 
-    def close(self) -> None:
-        """Close every environment. Unfinished episodes are lost; finished ones have been returned."""
+    def close(self, shared: bool = True) -> None:
+        """Close every environment. Unfinished episodes are lost; finished ones have been returned. ``shared``: what the set's episodes
+        share is closed, too."""
         for live in self._live:
             live.answer.cancel()
             self._let_go(live)
         self._live, self._waiting = [], deque()
-        if callable(
+        if shared and callable(
             end := getattr(self.worlds, "aclose", None)
         ):  # what its episodes shared, such as a browser
             self._loops.submit(partial(_quietly, end))

@@ -60,6 +60,9 @@ class Wish:
     judge_steps: float = 0.0
     """What a judge's vote on a single reply weighs beside the environment's rewards; 0: nobody is asked."""
 
+    learn_form: bool = True
+    """Learn the form of an action first, where most replies name none and the actions are known."""
+
     def worlds(self, seed: int) -> EnvironmentSet:
         found = find(self.task, self.agent, seed=seed, shots=self.shots)
         return StepJudged(found, judges.configured(), self.judge_steps) if self.judge_steps else found

@@ -90,6 +90,15 @@ class GymnasiumSet:
     def make(self) -> Gymnasium:
         return Gymnasium(self)
 
+    def action_replies(self) -> Sequence[str]:
+        """A reply for each discrete action (``action_form.Acting``)."""
+        episode = self.make()
+        episode.inner = self.open_world()
+        try:
+            return [f"Action: {name}" for name in episode.options()]
+        finally:
+            episode.inner.close()
+
     def open_world(self) -> Any:
         import gymnasium
 
