@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from clawback.engine import load, train
     from clawback.environments.agent import Agent
     from clawback.errors import ClawbackError
+    from clawback.harness import rollout
     from clawback.feedback import critique, edit, prefer, rate, samples, score, undo
     from clawback.jobs import maybe_train, train_once
     from clawback.paths import Home, home
@@ -42,6 +43,7 @@ _WHERE = {
     **dict.fromkeys(("critique", "edit", "prefer", "rate", "samples", "score", "undo"), "feedback"),
     **dict.fromkeys(("load", "train"), "engine"),
     "Agent": "environments.agent",
+    "rollout": "harness",
     "gate": "gate.adapters",
     **dict.fromkeys(("promote", "reset", "rollback"), "release"),
     **dict.fromkeys(("maybe_train", "train_once"), "jobs"),
@@ -70,6 +72,7 @@ __all__ = [
     "rate",
     "reset",
     "rollback",
+    "rollout",
     "samples",
     "score",
     "train",
