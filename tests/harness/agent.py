@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import urllib.request
+from pathlib import Path
 
 DIALECTS = {
     "chat": ("/v1/chat/completions", lambda said: said["choices"][0]["message"]["content"]),
@@ -21,7 +22,10 @@ def main(dialect, requests, history, task):
     text = ""
     for number in range(int(requests)):
         body = {"model": "m", "max_tokens": 6, "input" if dialect == "responses" else "messages": messages}
-        headers = {"Authorization": f"Bearer {os.environ['OPENAI_API_KEY']}", "Content-Type": "application/json"}
+        headers = {
+            "Authorization": f"Bearer {os.environ['OPENAI_API_KEY']}",
+            "Content-Type": "application/json",
+        }
         url = os.environ["ANTHROPIC_BASE_URL"] + path
         request = urllib.request.Request(url, json.dumps(body).encode(), headers)
         with urllib.request.urlopen(request) as response:
@@ -29,8 +33,7 @@ def main(dialect, requests, history, task):
         messages += [{"role": "assistant", "content": text}, {"role": "user", "content": f"And {number}?"}]
         if history == "forget":
             messages = messages[-1:]
-    with open("answer.txt", "w") as file:
-        file.write(text)
+    Path("answer.txt").write_text(text)
 
 
 main(*sys.argv[1:])

@@ -40,7 +40,9 @@ def test_each_sampled_token_is_in_one_branch_after_its_own_prompt(rounds):
         assert all(branch.mask[start:end])
         assert set(branch.logprobs[start:end]) == {float(number)}
     for branch in final:
-        assert all(value == 0.0 for value, wrote in zip(branch.logprobs, branch.mask, strict=True) if not wrote)
+        assert all(
+            value == 0.0 for value, wrote in zip(branch.logprobs, branch.mask, strict=True) if not wrote
+        )
         assert len(branch.ids) == len(branch.mask) == len(branch.logprobs)
 
 
@@ -49,9 +51,7 @@ def test_each_sampled_token_is_in_one_branch_after_its_own_prompt(rounds):
 def test_a_prompt_continues_the_longest_branch_that_it_begins_with(rounds):
     branches = Branches()
     for prompt, reply in rounds:
-        lengths = [
-            len(b.ids) for b in branches.branches if list(prompt[: len(b.ids)]) == list(b.ids)
-        ]
+        lengths = [len(b.ids) for b in branches.branches if list(prompt[: len(b.ids)]) == list(b.ids)]
         count = len(branches.branches)
         place = branches.read(prompt)
         assert (place < count) == bool(lengths)

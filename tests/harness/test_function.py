@@ -71,7 +71,11 @@ def test_what_is_no_reward_is_a_failure_of_that_episode(policy, returned):  # no
 
     [episode] = play(policy, odd, 1)
     assert episode.status == "failed"
-    assert "my own" in episode.stop_reason or "no reward" in episode.stop_reason or "return a number" in episode.stop_reason
+    assert (
+        "my own" in episode.stop_reason
+        or "no reward" in episode.stop_reason
+        or "return a number" in episode.stop_reason
+    )
 
 
 def test_a_strange_key_is_refused(policy):  # noqa: F811

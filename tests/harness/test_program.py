@@ -12,8 +12,9 @@ import pytest
 from clawback import engine
 from clawback.engine.torch.sources.episodes import sequences
 from clawback.engine.types import Sampling
-from clawback.environments.core import EnvironmentFailure
+from clawback.environments.core import EnvironmentFailure, Request
 from clawback.environments.find import find
+from clawback.environments.program_dialogue import ProgramDialogue
 from clawback.environments.rollouts import Order, Play, Rollouts
 from clawback.errors import NotFound, SandboxRefused, UsageError
 from clawback.harness import commands, wrap
@@ -69,7 +70,9 @@ def test_what_a_program_asks_is_recorded_as_it_was_drawn(policy, tasks, dialect)
     assert (episode.status, len(episode.steps)) == ("completed", 3)
     said = [m["content"] for m in episode.messages if m["role"] == "assistant"]
     assert episode.total == float(said[-1].startswith("S"))
-    written = [(b, i) for b, branch in enumerate(episode.branches) for i, wrote in enumerate(branch.mask) if wrote]
+    written = [
+        (b, i) for b, branch in enumerate(episode.branches) for i, wrote in enumerate(branch.mask) if wrote
+    ]
     assert written == sorted((s.branch, i) for s in episode.steps for i in range(s.start, s.end))
     for step, text in zip(episode.steps, said, strict=True):
         ids = episode.branches[step.branch].ids[step.start : step.end]
@@ -139,12 +142,11 @@ def test_presets_are_data_and_any_command_takes_the_task():
 
 
 def test_tasks_without_a_box_are_refused_in_a_sentence():
-    with pytest.raises(UsageError, match="clawback.rollout"):
+    with pytest.raises(UsageError, match="@clawback"):
         wrap(find("tools:shop"), f"{sys.executable} x.py", 5)
 
 
 def test_what_does_not_fit_is_a_failure_of_that_episode(policy, tasks):
-    policy.info.__class__  # the embedded model reads 512 tokens or more
     environments = wrap(tasks, agent("chat", "1", "keep"), 10)
 
     async def look():
@@ -157,7 +159,4 @@ def test_what_does_not_fit_is_a_failure_of_that_episode(policy, tasks):
     assert request.max_tokens == 6
     assert policy.tokenizer.decode(request.encode(policy)).count("fox") == 1
     with pytest.raises(EnvironmentFailure, match="0 tokens"):
-        from clawback.environments.core import Request
-        from clawback.environments.program_dialogue import ProgramDialogue
-
         ProgramDialogue(policy).request(Request((), lambda _: ()))

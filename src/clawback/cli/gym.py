@@ -176,7 +176,9 @@ def gym(
             "Single replies are judged here, not on a cluster: leave --ray or --judge-steps out."
         )
     if wish.harness and (ray or wish.shots or wish.judge_steps or agent):
-        raise UsageError("--harness is about one machine's programs: leave --ray, --shots, --judge-steps and --agent out.")
+        raise UsageError(
+            "--harness is about one machine's programs: leave --ray, --shots, --judge-steps and --agent out."
+        )
     if num_samples is not None:
         with progress_bar(quiet=as_json, lines=True) as follow:
             sampled = drawing.samples(here, wish, num_samples, seed=seed, on_progress=follow)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -25,6 +26,13 @@ if TYPE_CHECKING:
 Form = Callable[[], "tuple[Sequence[Episode], int]"]
 FORM = "form"
 """The phase in which the form of actions is learned, its folder in a run's, and its name in the version's record."""
+FORM_MISSED = 1.0
+"""Nats a reply above the loss of the form alone, from which on the form counts as not learned."""
+FORM_NOT_LEARNED = (
+    "{base} does not learn to write these replies ({loss:.1f} nats a reply are left), so their rewards teach it little: their words are hardly "
+    "among those that it writes. Take a larger base (`clawback model list`), other words for the actions, or clawback.Agent in a loop of your "
+    "own, which holds replies to the actions."
+)
 ALGORITHMS = ("grpo", "ppo", "reinforce")
 """Those whose loss takes an advantage for each token, or one for each answer that is the same for all of its tokens."""
 RATE = 3.0
@@ -115,7 +123,7 @@ def train_episodes(
         learning_rate=recipe.learning_rate,
         grad_clip=recipe.grad_clip,
         weight_decay=recipe.weight_decay,
-        max_drift=recipe.max_drift,
+        max_drift=math.inf if learned else recipe.max_drift,  # the form alone may be far from the base
         decay=playing.decay,
         warm_up=WARM_UP,
         seed=seed,
@@ -161,6 +169,8 @@ def _learn_form(
     tell({"phase": FORM})
     episodes, replies = form()
     learned = imitate(policy, episodes, replies, learning_rate=recipe.learning_rate, seed=seed)
+    if learned["loss"] > math.log(replies) + FORM_MISSED:
+        tell({"phase": "alert", "text": FORM_NOT_LEARNED.format(base=policy.info.base, loss=learned["loss"])})
     folder.mkdir(parents=True, exist_ok=True)
     policy.save(folder)
     files.replace(figures, json.dumps(learned).encode())

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clawback.environments import agent_learner
-from clawback.environments.agent_settings import settings_of
 from clawback.environments.action_form import (
     CURE,
     action_replies,
@@ -31,6 +30,7 @@ from clawback.environments.action_form import (
     unread_share,
 )
 from clawback.environments.action_form import EPISODES as FORM_EPISODES
+from clawback.environments.agent_settings import settings_of
 from clawback.environments.agent_worlds import (
     UNREAD,
     AgentWorlds,
@@ -206,9 +206,7 @@ class Agent(ABC):
             action = read_action(self, reply)
             named = action is not UNREAD and self._form.names(reply, action)
             if not named:
-                self._steps[-1] = replace(
-                    self._steps[-1], unparsable=True, penalty=-self.unparsable_penalty
-                )
+                self._steps[-1] = replace(self._steps[-1], unparsable=True, penalty=-self.unparsable_penalty)
             if action is not UNREAD:
                 self._note(action)
                 return action
@@ -333,7 +331,11 @@ class Agent(ABC):
         return True
 
     def _take_form(
-        self, replies: Sequence[str], shown: Callable[[], Sequence[Episode]], batch: Sequence[Episode], notice: str
+        self,
+        replies: Sequence[str],
+        shown: Callable[[], Sequence[Episode]],
+        batch: Sequence[Episode],
+        notice: str,
     ) -> dict[str, Any]:
         """Replies name actions from now on: by grammar, or where this model cannot be held to one, as learned from episodes of these replies
         at random."""
@@ -341,7 +343,9 @@ class Agent(ABC):
         if self._hold_to(replies):
             self._say(f"{notice} From now on each reply is one of {len(replies)}, such as {replies[0]!r}.")
         else:
-            self._say(f"{notice} The form is learned first, from {len(replies)} replies such as {replies[0]!r}.")
+            self._say(
+                f"{notice} The form is learned first, from {len(replies)} replies such as {replies[0]!r}."
+            )
             learned = self.learner.imitate(shown(), len(replies))
         return {f"form_{name}": value for name, value in learned.items()} | {
             "unparsable": unread_share(batch), "return": summary([e.total for e in batch])["mean"],
@@ -403,12 +407,18 @@ class Agent(ABC):
                 left -= len(orders)
                 rollouts.refreshed(self.learner.update)
                 played = rollouts.play(orders)
-                if not self._form_checked and replies and (notice := unread_notice(played, "of the first batch")):
+                if (
+                    not self._form_checked
+                    and replies
+                    and (notice := unread_notice(played, "of the first batch"))
+                ):
                     self._form_checked = True
                     numbered = self._orders(FORM_EPISODES, 0)
                     figures = self._take_form(
                         replies,
-                        lambda asked=numbered: random_episodes(self.policy, rollouts.worlds, rollouts.how, asked),
+                        lambda asked=numbered: random_episodes(
+                            self.policy, rollouts.worlds, rollouts.how, asked
+                        ),
                         played,
                         notice,
                     )

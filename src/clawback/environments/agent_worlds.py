@@ -70,10 +70,17 @@ def reply_form(agent: Speaks, env: Any = None) -> ReplyForm:
     by ``extract_action`` as an action of its own, and together they name all actions that are known."""
     own = _distinct(agent, agent.action_replies())
     space = getattr(env, "action_space", None)
-    known = range(int(space.start), int(space.start) + int(space.n)) if type(space).__name__ == "Discrete" else None
+    known = (
+        range(int(space.start), int(space.start) + int(space.n))
+        if type(space).__name__ == "Discrete"
+        else None
+    )
     replies = own
     if known is not None and len(known) <= MOST_REPLIES and {_plain(a) for a in own.values()} != set(known):
-        forms = [*dict.fromkeys(_DIGITS.sub("{}", text) for text in own if len(_DIGITS.findall(text)) == 1), *FORMS]
+        forms = [
+            *dict.fromkeys(_DIGITS.sub("{}", text) for text in own if len(_DIGITS.findall(text)) == 1),
+            *FORMS,
+        ]
         found = (_distinct(agent, [form.format(n) for n in known]) for form in forms)
         replies = next((one for one in found if [_plain(a) for a in one.values()] == list(known)), {})
     return ReplyForm(tuple(replies), read_action(agent, ""))

@@ -43,7 +43,9 @@ class Branches:
             for place, branch in enumerate(self._branches)
             if len(branch.ids) <= len(prompt) and list(prompt[: len(branch.ids)]) == branch.ids
         ]
-        self.current = max(known, key=lambda place: len(self._branches[place].ids), default=len(self._branches))
+        self.current = max(
+            known, key=lambda place: len(self._branches[place].ids), default=len(self._branches)
+        )
         if self.current == len(self._branches):
             self._branches.append(_Growing())
         branch = self._branches[self.current]

@@ -62,7 +62,9 @@ def command(text: str) -> Command:
     except ValueError as error:
         raise UsageError(f"The harness {text!r} is no command: {error}.") from error
     if not words:
-        raise UsageError(f"Name a harness: {', '.join(presets())}, or a command such as 'python3 agent.py {TASK}'.")
+        raise UsageError(
+            f"Name a harness: {', '.join(presets())}, or a command such as 'python3 agent.py {TASK}'."
+        )
     copied = {word: Path(word) for word in words if not word.startswith("-") and Path(word).exists()}
     copied = {word: path.resolve() for word, path in copied.items() if not system(path.resolve())}
     shown: tuple[Path, ...] = ()

@@ -55,7 +55,9 @@ class FunctionTasks:
         items = rows(_path(tasks)) if isinstance(tasks, str) or hasattr(tasks, "__fspath__") else list(tasks)
         if not items:
             raise UsageError(f"@clawback.rollout of {self.name} has no tasks: give at least one.")
-        self._tasks = split_rows(self.name, [row if isinstance(row, Mapping) else {"task": row} for row in items])
+        self._tasks = split_rows(
+            self.name, [row if isinstance(row, Mapping) else {"task": row} for row in items]
+        )
 
     def tasks(self, split: Split) -> Sequence[Task]:
         return self._tasks[split]
@@ -68,9 +70,7 @@ class FunctionTasks:
         return self.function(*arguments, **named)
 
 
-def rollout(
-    function: Callable[..., Any] | None = None, *, tasks: Any = None, turns: int = TURNS
-) -> Any:
+def rollout(function: Callable[..., Any] | None = None, *, tasks: Any = None, turns: int = TURNS) -> Any:
     """Make a function of (task, model) an environment set that `clawback env train` plays.
 
     Args:

@@ -111,9 +111,13 @@ class _Episode(ProgramEpisode):
             raise EnvironmentFailure(f"The sandbox failed: {error}") from error
         output = (result.stderr.strip() or result.stdout.strip())[-LAST_WORDS:]
         if result.exit_code in (126, 127) or (not self._answered and result.exit_code and not self._stopped):
-            raise EnvironmentFailure(f"{words[0]} ended with {result.exit_code} before it asked the model: {output}")
+            raise EnvironmentFailure(
+                f"{words[0]} ended with {result.exit_code} before it asked the model: {output}"
+            )
         reward, details = self._inner.judged()
-        over = {"truncated": True, "stop_reason": f"the harness ended by {result.ended}"} if result.ended else {}
+        over = (
+            {"truncated": True, "stop_reason": f"the harness ended by {result.ended}"} if result.ended else {}
+        )
         return Outcome(reward, {**details, **over, "exit_code": result.exit_code, "output": output})
 
     def _prepared(self, box: Sandbox, key: str) -> tuple[list[str], dict[str, str]]:

@@ -136,9 +136,13 @@ class Session:
         if method == "HEAD":
             await wire.respond(send, 200, b"")
             return
-        token = headers.get("authorization", "").removeprefix("Bearer ").strip() or headers.get("x-api-key", "")
+        token = headers.get("authorization", "").removeprefix("Bearer ").strip() or headers.get(
+            "x-api-key", ""
+        )
         if not secrets.compare_digest(token.encode(), self.key.encode()):
-            raise wire.Refused(401, "This server answers one episode: use the key that its program was given.")
+            raise wire.Refused(
+                401, "This server answers one episode: use the key that its program was given."
+            )
         if path == "/v1/models" and method == "GET":
             models = {"object": "list", "data": [{"id": MODEL, "object": "model", "owned_by": MODEL}]}
             await wire.respond(send, 200, json.dumps(models).encode())

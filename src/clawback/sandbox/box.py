@@ -91,7 +91,9 @@ class Sandbox:
                 self._folder("tmp", Extra("/tmp", write=True)),  # noqa: S108
             ]
             folders += [self._folder(f"extra-{n}", one) for n, one in enumerate(extra)]
-            self._layout = Layout(tuple(folders), tuple(read), self._accounts(), self._uid, self._disk, network)
+            self._layout = Layout(
+                tuple(folders), tuple(read), self._accounts(), self._uid, self._disk, network
+            )
         except BaseException:
             self.close()
             raise

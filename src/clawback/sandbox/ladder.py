@@ -197,4 +197,6 @@ def open_sandbox(
     limits = limits or Limits()
     chosen = choose(rung) if image is None else choose_for_image(image, rung, limits.cpus).engine
     sized = image is None and next(one.sized for one in probe() if one.name == chosen)
-    return Sandbox(chosen, limits, read=read, work=work, extra=extra, image=image, sized=sized, network=network)
+    return Sandbox(
+        chosen, limits, read=read, work=work, extra=extra, image=image, sized=sized, network=network
+    )

@@ -132,7 +132,11 @@ def plan(
 
         shared = layout.uid is None
         closed = seccomp.Closed(
-            sockets=True, same_user=shared, signals=abi() < 6 and shared, watching=True, passing=disk is None,
+            sockets=True,
+            same_user=shared,
+            signals=abi() < 6 and shared,
+            watching=True,
+            passing=disk is None,
             internet=layout.network,
         )
         it |= {

@@ -32,7 +32,9 @@ class TerminalEnvironment(ShellEnvironment):
         self._folder = folder = self._tasks.folder(task)
         limits = limits_of(folder, self.settings.limits)
         if folder.image and self.settings.guest:
-            raise UsageError(f"The task {folder.id} names an image, in which no agent program of yours is installed.")
+            raise UsageError(
+                f"The task {folder.id} names an image, in which no agent program of yours is installed."
+            )
         if folder.image and not folder.refusal:
             image = choose_for_image(folder.image, self.settings.rung, limits.cpus)
             self._rung, self._folder = image.engine, replace(folder, work=folder.work or image.work)
