@@ -49,6 +49,7 @@ from clawback.records import Episode, EpisodeStep, Message
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
     from clawback.engine.torch.models.dialogue import Dialogue
 
@@ -395,11 +396,13 @@ class Agent(ABC):
         tell: Callable[[dict[str, Any]], None] = lambda _: None,
     ) -> list[dict[str, Any]]:
         """Play ``episodes`` in environments that ``make_env`` makes, many at once, and learn after each ``batch_size`` turns or ``together`` episodes,
-        whichever is more. Figures of each update. What is learned is what your own loop would learn; it is faster."""
+        whichever is more. Figures of each update. What is learned is what your own loop would learn; it is faster. As its end is known,
+        the pull towards the base falls over it, and where the return has fallen by the end, the weights of its best time are taken."""
         told: list[dict[str, Any]] = []
         with self._rollouts(make_env, together, max_turns) as rollouts:
             left = episodes
             replies = action_replies(rollouts.worlds)
+            best = BestWeights(self.learner.weights)
             if self._grammar and not self.held_to:
                 self._hold_to(replies)
             while left > 0:
@@ -429,9 +432,17 @@ class Agent(ABC):
                     self.finished(episode)
                     if episode.steps:
                         self.batch.append(episode)
+                best.see([episode.total for episode in played])
+                self.learner.pace(left / max(1, episodes))
                 if left == 0 or sum(len(e.steps) for e in self.batch) >= self.settings.batch:
                     told.append({"episodes": self.episodes, **self.train_batch()})
                     tell(told[-1])
+        self.learner.pace(None)
+        if best.lost():
+            self.learner.put(best.weights)
+            self._say(
+                f"The return had fallen; the weights are those of its best {best.window} episodes ({best.mean:+.3f})."
+            )
         return told
 
     def evaluate(
@@ -506,6 +517,29 @@ class Agent(ABC):
         if state.get("held_to"):
             self._hold_to(state["held_to"])
         self.batch = [Episode.of(row) for row in state["batch"]]
+
+
+class BestWeights:
+    """The weights that played the best stretch of training episodes. ``see`` each batch before it is learned from."""
+
+    def __init__(self, copy: Callable[[], list[Tensor]], window: int = 256) -> None:
+        """``window``: episodes that a mean is taken over."""
+        self.copy, self.window = copy, window
+        self.returns: list[float] = []
+        self.mean, self.error = -math.inf, 0.0
+        self.weights: list[Tensor] = []
+
+    def see(self, returns: Sequence[float]) -> None:
+        """Episodes of the weights as they are now."""
+        self.returns = [*self.returns, *returns][-self.window :]
+        now = summary(self.returns)
+        if len(self.returns) == self.window and now["mean"] > self.mean:
+            self.mean, self.error, self.weights = now["mean"], now["error"], self.copy()
+
+    def lost(self) -> bool:
+        """Whether the newest stretch is worse than the best, by more than twice the error of their difference."""
+        now = summary(self.returns)
+        return bool(self.weights) and self.mean - now["mean"] > 2 * math.hypot(self.error, now["error"])
 
 
 def summary(values: Sequence[float]) -> dict[str, float]:

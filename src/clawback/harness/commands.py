@@ -29,6 +29,7 @@ VARIABLES: Mapping[str, str] = {
     "ANTHROPIC_API_KEY": "{key}",
     "CLAWBACK_TASK": "{task}",
     "NO_PROXY": "127.0.0.1",
+    "OPENSSL_CONF": "/dev/null",  # the machine's is not shown in a box
 }
 """What every program finds in its environment."""
 

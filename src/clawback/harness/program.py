@@ -105,7 +105,7 @@ class _Episode(ProgramEpisode):
         box: Sandbox = self._world.box
         words, env = self._prepared(box, session.key)
         try:
-            self._process = box.start(words, timeout=self.tasks.seconds, env=env)
+            self._process = box.start(words, timeout=self.tasks.seconds, env=env, interactive=False)
             result = self._process.wait()
         except SandboxError as error:
             raise EnvironmentFailure(f"The sandbox failed: {error}") from error

@@ -141,10 +141,10 @@ class Sandbox:
 
     def start(
         self, argv: Sequence[str], *, timeout: float | None = None, env: Mapping[str, str] | None = None,
-        cwd: str | None = None,
+        cwd: str | None = None, interactive: bool = True,
     ) -> Process:  # fmt: skip
-        """Start an interactive command. It ends with the box, or at its limits."""
-        process = self._start(argv, b"", timeout, env, cwd, keep_open=True)
+        """Start a command. It ends with the box, or at its limits. ``interactive``: its input stays open; else it is empty."""
+        process = self._start(argv, b"", timeout, env, cwd, keep_open=interactive)
         process.attend()
         self._running.append(process)
         return process
