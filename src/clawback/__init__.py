@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from clawback.environments.agent import Agent
     from clawback.errors import ClawbackError
     from clawback.feedback import critique, edit, prefer, rate, samples, score, undo
-    from clawback.harness import rollout
     from clawback.jobs import maybe_train, train_once
     from clawback.paths import Home, home
     from clawback.records import Feedback, Run, Sample, Turn, Version

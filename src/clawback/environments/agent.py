@@ -16,6 +16,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -312,13 +313,13 @@ class Agent(ABC):
             self._say(f"{notice} {CURE}")
             return {}
 
-        def shown() -> list[Episode]:
+        def examples() -> list[Episode]:
             return [
                 answered_at_random(self.policy, turns, replies, mixed(self.seed, i))
                 for i, turns in enumerate(played)
             ]
 
-        return self._take_form(replies, shown, batch, notice)
+        return self._take_form(replies, examples, batch, notice)
 
     def _hold_to(self, replies: Sequence[str]) -> bool:
         """Raises ``UsageError`` where no replies are known."""
@@ -334,7 +335,7 @@ class Agent(ABC):
     def _take_form(
         self,
         replies: Sequence[str],
-        shown: Callable[[], Sequence[Episode]],
+        examples: Callable[[], Sequence[Episode]],
         batch: Sequence[Episode],
         notice: str,
     ) -> dict[str, Any]:
@@ -347,7 +348,7 @@ class Agent(ABC):
             self._say(
                 f"{notice} The form is learned first, from {len(replies)} replies such as {replies[0]!r}."
             )
-            learned = self.learner.imitate(shown(), len(replies))
+            learned = self.learner.imitate(examples(), len(replies))
         return {f"form_{name}": value for name, value in learned.items()} | {
             "unparsable": unread_share(batch), "return": summary([e.total for e in batch])["mean"],
             "loss": learned["loss"], "entropy": 0.0, "episodes_trained": 0, "turns_trained": 0, "objective/kl": 0.0,
@@ -417,14 +418,8 @@ class Agent(ABC):
                 ):
                     self._form_checked = True
                     numbered = self._orders(FORM_EPISODES, 0)
-                    figures = self._take_form(
-                        replies,
-                        lambda asked=numbered: random_episodes(
-                            self.policy, rollouts.worlds, rollouts.how, asked
-                        ),
-                        played,
-                        notice,
-                    )
+                    examples = partial(random_episodes, self.policy, rollouts.worlds, rollouts.how, numbered)
+                    figures = self._take_form(replies, examples, played, notice)
                     told.append({"episodes": self.episodes, **figures})
                     left += len(orders)  # nothing was learned from these
                     continue

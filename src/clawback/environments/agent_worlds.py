@@ -69,7 +69,7 @@ def reply_form(agent: Speaks, env: Any = None) -> ReplyForm:
     """The form of the replies that this agent reads, as far as its words or the actions of ``env`` show it. Each of the replies was read
     by ``extract_action`` as an action of its own, and together they name all actions that are known."""
     own = _distinct(agent, agent.action_replies())
-    space = getattr(env, "action_space", None)
+    space: Any = getattr(env, "action_space", None)
     known = (
         range(int(space.start), int(space.start) + int(space.n))
         if type(space).__name__ == "Discrete"

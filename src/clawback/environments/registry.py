@@ -98,10 +98,10 @@ def find(name: str) -> EnvironmentSet:
     for point in entry_points(group=GROUP):
         if point.name in (bare, head):
             return _built(_load(point), "" if point.name == bare else rest, settings, bare)
-    if rest and _GYMNASIUM_ID.fullmatch(rest):
-        return cast(EnvironmentSet, import_module(KINDS["gymnasium"].module).make(bare, settings))
     if rest:
         try:
+            if _GYMNASIUM_ID.fullmatch(rest):
+                return cast(EnvironmentSet, import_module(KINDS["gymnasium"].module).make(bare, settings))
             found = worlds.loaded(bare)
         except NotFound as error:
             raise (

@@ -294,10 +294,10 @@ class Rollouts:
             raise
         except Exception as error:
             return self._again(live, error)
-        if said.request is not None and not isinstance(said, Step):
-            live.dialogue = ProgramDialogue(self.policy)
-            return self._request(live, said.request)
         if isinstance(said, Observation):
+            if said.request is not None:
+                live.dialogue = ProgramDialogue(self.policy)
+                return self._request(live, said.request)
             room = self.policy.info.context - self.max_tokens
             live.dialogue = Dialogue(
                 self.policy.chat,

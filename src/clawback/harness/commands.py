@@ -54,7 +54,7 @@ def presets() -> dict[str, dict[str, Any]]:
 
 def command(text: str) -> Command:
     """A preset's name, or a command line. Raises ``UsageError``, and ``NotFound`` where its program is not installed."""
-    known = presets().get(text.strip())
+    known, shown = presets().get(text.strip()), tuple[Path, ...]()
     if known is not None:
         word, shown = locate(known["command"][0], f"Install it: {known['install']}")
         return Command((word, *known["command"][1:]), known.get("env", {}), known.get("files", {}), {}, shown)
@@ -68,9 +68,9 @@ def command(text: str) -> Command:
         )
     copied = {word: Path(word) for word in words if not word.startswith("-") and Path(word).exists()}
     copied = {word: path.resolve() for word, path in copied.items() if not system(path.resolve())}
-    shown: tuple[Path, ...] = ()
-    if words[0] not in copied:
+    if words[0] not in copied or "/" not in words[0]:
         word, shown = locate(words[0], f"Harnesses that are known by name: {', '.join(presets())}.")
+        copied.pop(words[0], None)
         words = (word, *words[1:])
     return Command(_with_task(words), {}, {}, copied, shown)
 

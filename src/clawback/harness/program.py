@@ -82,7 +82,9 @@ class _Episode(ProgramEpisode):
         return await asyncio.to_thread(self._open, task)
 
     def _open(self, task: Task) -> socket:
-        inner = self._inner = self.tasks.of.make()
+        inner = self.tasks.of.make()
+        assert isinstance(inner, ShellEnvironment)
+        self._inner = inner
         with ExitStack() as stack:
             folder = Path(stack.enter_context(TemporaryDirectory(prefix="clawback-agent-")))
             for index, source in enumerate(self.tasks.program.copied.values()):

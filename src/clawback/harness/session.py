@@ -162,7 +162,8 @@ class Session:
         """Wait for the answer, or for whoever asked to leave."""
         self._questions.put_nowait(question)
         gone = asyncio.create_task(wire.gone(receive))
-        await asyncio.wait([gone, question.answer], return_when=asyncio.FIRST_COMPLETED)
+        waiting: list[asyncio.Future[Any]] = [gone, question.answer]
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         gone.cancel()
         if not question.answer.done():
             question.answer.cancel()

@@ -233,8 +233,8 @@ class Scorer:
         targets = torch.tensor([t for one in encoded for t in one.response], device=self.device)
         if self.choices is not None:
             table = self.choices.table(encoded).to(self.device)
-            values, entropies = choice_logprobs(self.head, self.states(encoded), targets, table)
-            return Scored(values, lengths, entropies if entropy else None)
+            values, free = choice_logprobs(self.head, self.states(encoded), targets, table)
+            return Scored(values, lengths, free if entropy else None)
         if self.fused_head:
             values, entropies = logprobs(self.head, self.states(encoded), targets, entropy=entropy)
             return Scored(values, lengths, entropies)
