@@ -24,3 +24,6 @@ class HandsAgent(Agent):
 
     def extract_action(self, response: str) -> int:
         return ("stand", "hit").index(response.split()[-1])
+
+    def action_replies(self) -> tuple[str, ...]:
+        return ("stand", "hit")

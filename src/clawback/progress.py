@@ -25,9 +25,12 @@ def phase_name(progress: Progress) -> str:
     """What is done now, as a person reads it: ``loading smollm2`` for the phase ``load`` of that model."""
     phase = str(progress.get("phase", "starting"))
     model = f" {progress['model']}" if progress.get("model") else " the model"
-    return {"preparation": "preparing", "load": f"loading{model}", "measure": "measuring the speed"}.get(
-        phase, phase
-    )
+    return {
+        "preparation": "preparing",
+        "load": f"loading{model}",
+        "measure": "measuring the speed",
+        "form": "learning the form of actions",
+    }.get(phase, phase)
 
 
 class Pace:

@@ -16,7 +16,7 @@ from clawback.environments import play, policies, registry, worlds
 from clawback.environments.adapters import toy_text
 from clawback.environments.core import EnvironmentFailure
 from clawback.environments.validate import validate
-from clawback.errors import UsageError
+from clawback.errors import NotFound, UsageError
 from tests.environments.playing import walk
 
 LAKE = "gymnasium:FrozenLake-v1?is_slippery=false"
@@ -195,3 +195,76 @@ def test_pictures_are_refused_in_words() -> None:
 )
 def test_an_action_is_read_where_one_is_named(reply: str, means: int | None) -> None:
     assert worlds.choose(reply, {"left": 0, "down": 1, "0": 0, "1": 1}) == means
+
+
+OWN_WORLD = """
+import gymnasium as gym
+from gymnasium import spaces
+
+
+class Guess(gym.Env):
+    observation_space = spaces.Box(0, 1, (2,))
+    action_space = spaces.Discrete(3)
+
+    def __init__(self, right=1):
+        self.right = right
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        return self.observation_space.sample(), float(action == self.right), True, False, {}
+
+    def told(self):
+        return "two lamps"
+
+
+gym.register("OwnGuess-v0", entry_point=Guess)
+"""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "guess_world.py:Guess",
+        "guess_world:OwnGuess-v0",
+        "gymnasium:guess_world:Guess",
+        "gymnasium:guess_world.py:OwnGuess-v0",
+    ],
+)
+def test_a_class_or_an_id_of_any_package_is_an_environment(name, tmp_path, monkeypatch):
+    (tmp_path / "guess_world.py").write_text(OWN_WORLD)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    environments = registry.find(f"{name}?right=2&names=left,right")
+
+    async def play():
+        world = environments.make()
+        opened = await world.reset(environments.tasks("train")[0], 0)
+        step = await world.step({"role": "assistant", "content": "Action: 2"})
+        await world.close()
+        return opened.messages[-1]["content"], step
+
+    text, step = asyncio.run(play())
+    assert [line.partition(":")[0] for line in text.splitlines()] == ["left", "right"]
+    assert (step.reward, step.done) == (1.0, True)
+    assert environments.action_replies() == [f"Action: {n}" for n in range(3)]
+
+
+def test_a_method_may_say_what_is_seen_and_numbers_have_names(tmp_path, monkeypatch):
+    (tmp_path / "guess_text.py").write_text(OWN_WORLD.replace("OwnGuess-v0", "OwnText-v0"))
+    monkeypatch.chdir(tmp_path)
+
+    def opening(name):
+        environments = registry.find(name)
+        return asyncio.run(environments.make().reset(environments.tasks("train")[0], 0)).messages[-1][
+            "content"
+        ]
+
+    assert opening("guess_text.py:Guess?text=told") == "two lamps"
+    assert "pole angle" in opening("gymnasium:CartPole-v1")
+    with pytest.raises(UsageError, match="no method 'mute'"):
+        registry.find("guess_text.py:Guess?text=mute")
+    with pytest.raises(NotFound, match="gymnasium:PACKAGE:Nowhere-v0"):
+        registry.find("gymnasium:Nowhere-v0")

@@ -77,6 +77,12 @@ if TYPE_CHECKING:
     help="Worked examples before each task: N that the environment solves, or a JSONL file's.",
 )
 @click.option(
+    "--harness",
+    default="",
+    metavar="AGENT|COMMAND",
+    help="Train inside an agent program: claude-code, codex, opencode, or any command (docs/harness.md).",
+)
+@click.option(
     "--judge-steps",
     default=0.0,
     type=click.FloatRange(0),
@@ -109,6 +115,11 @@ if TYPE_CHECKING:
     type=click.IntRange(1, 10_000),
     metavar="N",
     help="Play N episodes to look at, learn nothing.",
+)
+@click.option(
+    "--learn-form/--no-learn-form",
+    default=True,
+    help="Where most replies name no action, learn first what an action looks like.  [default: on]",
 )
 @click.option("--seed", type=int, help="The same seed plays and learns the same.")
 @click.option("--live", is_flag=True, help="Put the version live if held-out tasks accept it.")
@@ -143,6 +154,8 @@ def gym(
     clawback env train tools:shop --ratings
     clawback env train tools:shop --num-samples 10
     clawback env train tools:shop --draw vllm
+    clawback env train repository --harness codex
+    clawback env train terminal --harness "python3 agent.py {task}"
     clawback env train FrozenLake-v1 --agent frozen_lake:LakeAgent --ray auto
     clawback env train --resume 7
     """
@@ -161,6 +174,10 @@ def gym(
     if ray and wish.judge_steps:
         raise UsageError(
             "Single replies are judged here, not on a cluster: leave --ray or --judge-steps out."
+        )
+    if wish.harness and (ray or wish.shots or wish.judge_steps or agent):
+        raise UsageError(
+            "--harness is about one machine's programs: leave --ray, --shots, --judge-steps and --agent out."
         )
     if num_samples is not None:
         with progress_bar(quiet=as_json, lines=True) as follow:

@@ -180,6 +180,8 @@ def details(progress: Mapping[str, Any]) -> str:
 
 def figures(progress: Mapping[str, Any]) -> str:
     """The few numbers of a step that say how it goes."""
+    if "return" in progress and "turns" in progress:
+        return episode_figures(progress)
     shown = {
         "loss": progress.get("loss"),
         "reward": progress.get("reward"),
@@ -190,3 +192,14 @@ def figures(progress: Mapping[str, Any]) -> str:
     return "  ".join(
         f"{name} {value:.3g}" for name, value in shown.items() if isinstance(value, (int, float))
     )
+
+
+def episode_figures(progress: Mapping[str, Any]) -> str:
+    """What a round of episodes came to: ``return +0.31  success 28 %  7.4 replies  2 % unread``. Success is a return above 0."""
+    parts = [
+        f"return {progress['return']:+.3f}",
+        f"success {100 * progress['success']:.0f} %" if "success" in progress else "",
+        f"{progress['turns']:.1f} replies",
+        f"{100 * progress.get('unparsable', 0.0):.0f} % unread",
+    ]
+    return "  ".join(filter(None, parts))

@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from clawback import files
 from clawback.engine.recipe import Recipe, changed, recipe
 from clawback.engine.run import OnProgress, TrainingRun, adapter_hash, ignore
 from clawback.engine.training import CHECKPOINT, finished, fresh, last, write
@@ -21,6 +23,16 @@ if TYPE_CHECKING:
     from clawback.engine.torch.sources.examples import Source
     from clawback.records import Episode, Message, Sample
 
+Form = Callable[[], "tuple[Sequence[Episode], int]"]
+FORM = "form"
+"""The phase in which the form of actions is learned, its folder in a run's, and its name in the version's record."""
+FORM_MISSED = 1.0
+"""Nats a reply above the loss of the form alone, from which on the form counts as not learned."""
+FORM_NOT_LEARNED = (
+    "{base} does not learn to write these replies ({loss:.1f} nats a reply are left), so their rewards teach it little: their words are hardly "
+    "among those that it writes. Take a larger base (`clawback model list`), other words for the actions, or clawback.Agent in a loop of your "
+    "own, which holds replies to the actions."
+)
 ALGORITHMS = ("grpo", "ppo", "reinforce")
 """Those whose loss takes an advantage for each token, or one for each answer that is the same for all of its tokens."""
 RATE = 3.0
@@ -57,6 +69,7 @@ def train_episodes(
     about: Mapping[str, Any],
     ratings: Sequence[Sample] = (),
     prompts: Sequence[Sequence[Message]] = (),
+    form: Form | None = None,
     on_progress: OnProgress | None = None,
 ) -> TrainResult:
     """Train an adapter on episodes that ``collect`` brings round by round.
@@ -69,6 +82,7 @@ def train_episodes(
         about: what is played, by name: part of the run's identity, and of the version's provenance.
         ratings: what was said about answers, to be learned from in the same steps (``sources/beside.py``).
         prompts: the person's own conversations up to their question, to draw fresh answers to beside the rated ones.
+        form: gives episodes whose replies name actions at random, and how many such replies there are: their form is learned first.
 
     Raises:
         TrainingError: nothing was played, what answers is not what learns (``sources/episodes.py``), or the ratings are all the same.
@@ -92,6 +106,7 @@ def train_episodes(
         return done
     from clawback.engine.memory import keep_freed, prepare
 
+    learned = _learn_form(policy, form, recipe, seed, out / FORM, tell) if form else {}
     prepare(policy, recipe)
     if policy.device.type == "cpu":
         keep_freed(ACTIVATIONS)
@@ -108,7 +123,7 @@ def train_episodes(
         learning_rate=recipe.learning_rate,
         grad_clip=recipe.grad_clip,
         weight_decay=recipe.weight_decay,
-        max_drift=recipe.max_drift,
+        max_drift=math.inf if learned else recipe.max_drift,  # the form alone may be far from the base
         decay=playing.decay,
         warm_up=WARM_UP,
         seed=seed,
@@ -133,11 +148,33 @@ def train_episodes(
         baseline=0.0,
         metrics={**last(fitted.history), "seconds": seconds, "tokens": float(fitted.tokens)},
         history=tuple(fitted.history),
-        episodes=dict(about),
+        episodes={**about, **({FORM: learned} if learned else {})},
     )
     tell({"phase": "save"})
     write(policy, out, result, identity)
     return result
+
+
+def _learn_form(
+    policy: Policy, form: Form, recipe: Recipe, seed: int, folder: Path, tell: OnProgress
+) -> dict[str, float]:
+    """The policy with the form of actions learned; a run that is resumed takes it from ``folder``. Figures of the learning."""
+    from clawback.engine.torch.sources.imitation import imitate
+
+    figures = folder / "figures.json"
+    if figures.is_file():
+        policy.put(folder)
+        found: dict[str, float] = json.loads(figures.read_text())
+        return found
+    tell({"phase": FORM})
+    episodes, replies = form()
+    learned = imitate(policy, episodes, replies, learning_rate=recipe.learning_rate, seed=seed)
+    if learned["loss"] > math.log(replies) + FORM_MISSED:
+        tell({"phase": "alert", "text": FORM_NOT_LEARNED.format(base=policy.info.base, loss=learned["loss"])})
+    folder.mkdir(parents=True, exist_ok=True)
+    policy.save(folder)
+    files.replace(figures, json.dumps(learned).encode())
+    return learned
 
 
 def at_once(info: ModelInfo) -> int:

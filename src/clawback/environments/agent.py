@@ -11,16 +11,38 @@ import json
 import math
 import os
 import random
+import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clawback.environments import agent_learner
+from clawback.environments.action_form import (
+    CURE,
+    action_replies,
+    answered_at_random,
+    quoted,
+    random_episodes,
+    unread_notice,
+    unread_share,
+)
+from clawback.environments.action_form import EPISODES as FORM_EPISODES
 from clawback.environments.agent_settings import settings_of
-from clawback.environments.agent_worlds import UNREAD, AgentWorlds, begun, opening, read_action, shown, taken
+from clawback.environments.agent_worlds import (
+    UNREAD,
+    AgentWorlds,
+    ReplyForm,
+    begun,
+    opening,
+    read_action,
+    reply_form,
+    shown,
+    taken,
+)
 from clawback.environments.rollouts import Order, Play, Rollouts
 from clawback.environments.worlds import mixed
 from clawback.errors import UsageError
@@ -28,6 +50,7 @@ from clawback.records import Episode, EpisodeStep, Message
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
     from clawback.engine.torch.models.dialogue import Dialogue
 
@@ -60,6 +83,8 @@ class Agent(ABC):
         seed: int | None = None,
         unparsable_penalty: float = 0.5,
         log: str | Path | None = None,
+        quiet: bool = False,
+        grammar: bool | None = None,
     ) -> None:
         """
         Args:
@@ -73,6 +98,9 @@ class Agent(ABC):
             seed: everything that is drawn follows from it.
             unparsable_penalty: what a reply costs that ``extract_action`` cannot read.
             log: a file that every finished episode is appended to, as JSON lines.
+            quiet: no line on stderr after each batch.
+            grammar: whether replies are held to those that name an action (``action_replies``), from the first on or never. By default they are where
+                most replies of the first batch name none.
         """
         self.settings, named = settings_of(generate_config_dict, ppo_config_dict)
         self.seed = seed if seed is not None else named if named is not None else 0
@@ -89,6 +117,16 @@ class Agent(ABC):
         self._dialogue: Dialogue | None = None
         self._steps: list[EpisodeStep] = []
         self._rewards: list[float] = []
+        self.quiet = quiet
+        self._form: ReplyForm | None = None
+        self._turns: list[list[Message]] = []
+        """What the policy read at each ``act`` of the episode."""
+        self._played: list[list[list[Message]]] = []
+        """The same of episodes that wait to be learned from, until the first batch."""
+        self._form_checked = grammar is False
+        self.held_to: tuple[str, ...] = ()
+        """Replies that it is held to; none: it writes what it likes."""
+        self._grammar = grammar
 
     @classmethod
     def speaker(cls, seed: int = 0) -> Agent:
@@ -115,6 +153,11 @@ class Agent(ABC):
     def hint(self, response: str) -> str:  # noqa: ARG002
         """What is said to a reply that could not be read."""
         return "I could not read an action in that. Reply with the action alone, in the form you were told."
+
+    def action_replies(self) -> Sequence[str]:
+        """Replies that each name one action, word for word: by default those that ``get_system_prompt`` quotes and ``extract_action``
+        reads. A model that never writes an action is taught this form first."""
+        return quoted(self.get_system_prompt())
 
     def fallback_action(self, observation: Any) -> Any:
         """What is done when replies cannot be read: an action of earlier replies, at random; with none yet, 0, or ``look`` where
@@ -144,10 +187,16 @@ class Agent(ABC):
 
     def act(self, observation: Any) -> Any:
         """What to do. Never None: a reply that cannot be read costs something, is asked for again, and in the end ``fallback_action`` decides."""
+        if self._form is None:
+            self._form = reply_form(self)
+            if self._grammar:
+                self._hold_to(self._form.replies)
         if self._dialogue is None:
-            self._dialogue = self.learner.dialogue(opening(self, observation))
+            self._turns = [opening(self, observation)]
+            self._dialogue = self.learner.dialogue(self._turns[0])
         else:
-            self._dialogue.heard([shown(self, observation)])
+            self._turns.append([shown(self, observation)])
+            self._dialogue.heard(self._turns[-1])
         for attempt in range(self.retries + 1):
             before = len(self._steps)
             reply = self.llm(self._dialogue.messages)
@@ -157,10 +206,12 @@ class Agent(ABC):
                     "Call super().llm(messages) in it."
                 )
             action = read_action(self, reply)
+            named = action is not UNREAD and self._form.names(reply, action)
+            if not named:
+                self._steps[-1] = replace(self._steps[-1], unparsable=True, penalty=-self.unparsable_penalty)
             if action is not UNREAD:
                 self._note(action)
                 return action
-            self._steps[-1] = replace(self._steps[-1], unparsable=True, penalty=-self.unparsable_penalty)
             if attempt < self.retries:
                 self._dialogue.heard([{"role": "user", "content": self.hint(reply)}])
         return self.fallback_action(observation)
@@ -214,6 +265,8 @@ class Agent(ABC):
         if not train:
             return {}
         self.batch.append(episode)
+        if not self._form_checked:
+            self._played.append(self._turns)
         turns = sum(len(e.steps) for e in self.batch)
         return self.train_batch() if turns >= self.settings.batch else {}
 
@@ -240,7 +293,81 @@ class Agent(ABC):
     def train_batch(self) -> dict[str, Any]:
         """Learn from all that waits, now. {} where nothing does."""
         batch, self.batch = self.batch, []
-        return self.learner.learn(batch) if batch else {}
+        if not batch:
+            return {}
+        figures = self._learn_form(batch) or self.learner.learn(batch)
+        self._show(batch, figures)
+        return figures
+
+    def _learn_form(self, batch: Sequence[Episode]) -> dict[str, Any]:
+        """The first batch shows whether replies name actions. Where most do not and the actions are known, the form is learned in place
+        of the batch: figures of that; {} where there is nothing to learn, or nobody knows how."""
+        if self._form_checked:
+            return {}
+        self._form_checked, played, self._played = True, self._played, []
+        notice = unread_notice(batch, "of the first batch")
+        if not notice:
+            return {}
+        replies = self._form.replies if self._form else ()
+        if len(replies) < 2 or not played:
+            self._say(f"{notice} {CURE}")
+            return {}
+
+        def examples() -> list[Episode]:
+            return [
+                answered_at_random(self.policy, turns, replies, mixed(self.seed, i))
+                for i, turns in enumerate(played)
+            ]
+
+        return self._take_form(replies, examples, batch, notice)
+
+    def _hold_to(self, replies: Sequence[str]) -> bool:
+        """Raises ``UsageError`` where no replies are known."""
+        if len(replies) < 2:
+            raise UsageError(
+                f"No replies are known that {type(self).__name__} could be held to: name one for each action in `action_replies`."
+            )
+        if not self.learner.hold_to(replies):
+            return False
+        self._form_checked, self.held_to = True, tuple(replies)
+        return True
+
+    def _take_form(
+        self,
+        replies: Sequence[str],
+        examples: Callable[[], Sequence[Episode]],
+        batch: Sequence[Episode],
+        notice: str,
+    ) -> dict[str, Any]:
+        """Replies name actions from now on: by grammar, or where this model cannot be held to one, as learned from episodes of these replies
+        at random."""
+        learned: dict[str, float] = {"loss": 0.0, "steps": 0.0}
+        if self._hold_to(replies):
+            self._say(f"{notice} From now on each reply is one of {len(replies)}, such as {replies[0]!r}.")
+        else:
+            self._say(
+                f"{notice} The form is learned first, from {len(replies)} replies such as {replies[0]!r}."
+            )
+            learned = self.learner.imitate(examples(), len(replies))
+        return {f"form_{name}": value for name, value in learned.items()} | {
+            "unparsable": unread_share(batch), "return": summary([e.total for e in batch])["mean"],
+            "loss": learned["loss"], "entropy": 0.0, "episodes_trained": 0, "turns_trained": 0, "objective/kl": 0.0,
+            "objective/entropy": 0.0, "ppo/mean_scores": 0.0, "ppo/loss/total": learned["loss"],
+        }  # fmt: skip
+
+    def _show(self, batch: Sequence[Episode], figures: Mapping[str, Any]) -> None:
+        """The line of a batch."""
+        count = len(batch)
+        won, turns = sum(e.total > 0 for e in batch) / count, sum(len(e.steps) for e in batch) / count
+        self._say(
+            f"{self.episodes:5d} episodes  return {sum(e.total for e in batch) / count:+.3f}  success {won:4.0%}  "
+            f"{turns:.1f} replies an episode  {unread_share(batch):.0%} unread"
+            + (f"  form learned in {figures['form_steps']:.0f} steps" if figures.get("form_steps") else "")
+        )
+
+    def _say(self, text: str) -> None:
+        if not self.quiet:
+            print(text, file=sys.stderr, flush=True)
 
     def close(self) -> dict[str, Any]:
         """Learn from what is left."""
@@ -270,21 +397,47 @@ class Agent(ABC):
         tell: Callable[[dict[str, Any]], None] = lambda _: None,
     ) -> list[dict[str, Any]]:
         """Play ``episodes`` in environments that ``make_env`` makes, many at once, and learn after each ``batch_size`` turns or ``together`` episodes,
-        whichever is more. Figures of each update. What is learned is what your own loop would learn; it is faster."""
+        whichever is more. Figures of each update. What is learned is what your own loop would learn; it is faster. As its end is known,
+        the pull towards the base falls over it, and where the return has fallen by the end, the weights of its best time are taken."""
         told: list[dict[str, Any]] = []
         with self._rollouts(make_env, together, max_turns) as rollouts:
             left = episodes
+            replies = action_replies(rollouts.worlds)
+            best = BestWeights(self.learner.weights)
+            if self._grammar and not self.held_to:
+                self._hold_to(replies)
             while left > 0:
                 orders = self._orders(min(together, left), 0)
                 left -= len(orders)
                 rollouts.refreshed(self.learner.update)
-                for episode in rollouts.play(orders):
+                played = rollouts.play(orders)
+                if (
+                    not self._form_checked
+                    and replies
+                    and (notice := unread_notice(played, "of the first batch"))
+                ):
+                    self._form_checked = True
+                    numbered = self._orders(FORM_EPISODES, 0)
+                    examples = partial(random_episodes, self.policy, rollouts.worlds, rollouts.how, numbered)
+                    figures = self._take_form(replies, examples, played, notice)
+                    told.append({"episodes": self.episodes, **figures})
+                    left += len(orders)  # nothing was learned from these
+                    continue
+                for episode in played:
                     self.finished(episode)
                     if episode.steps:
                         self.batch.append(episode)
+                best.see([episode.total for episode in played])
+                self.learner.pace(left / max(1, episodes))
                 if left == 0 or sum(len(e.steps) for e in self.batch) >= self.settings.batch:
                     told.append({"episodes": self.episodes, **self.train_batch()})
                     tell(told[-1])
+        self.learner.pace(None)
+        if best.lost():
+            self.learner.put(best.weights)
+            self._say(
+                f"The return had fallen; the weights are those of its best {best.window} episodes ({best.mean:+.3f})."
+            )
         return told
 
     def evaluate(
@@ -344,6 +497,8 @@ class Agent(ABC):
             raise UsageError("An episode is under way: call terminate_episode before save.")
         state = {
             "episodes": self.episodes,
+            "form_checked": self._form_checked,
+            "held_to": list(self.held_to),
             "seen_actions": [a for a in self.seen_actions if isinstance(a, (int, float, str))],
             "batch": [asdict(e) for e in self.batch],
         }
@@ -353,7 +508,33 @@ class Agent(ABC):
         """Go on from what ``save`` wrote. Raises ``ModelError`` where it is of another base, or not whole."""
         state = self.learner.load(Path(folder))
         self.episodes, self.seen_actions = state["episodes"], list(state["seen_actions"])
+        self._form_checked = bool(state.get("form_checked", self.episodes > 0))
+        if state.get("held_to"):
+            self._hold_to(state["held_to"])
         self.batch = [Episode.of(row) for row in state["batch"]]
+
+
+class BestWeights:
+    """The weights that played the best stretch of training episodes. ``see`` each batch before it is learned from."""
+
+    def __init__(self, copy: Callable[[], list[Tensor]], window: int = 256) -> None:
+        """``window``: episodes that a mean is taken over."""
+        self.copy, self.window = copy, window
+        self.returns: list[float] = []
+        self.mean, self.error = -math.inf, 0.0
+        self.weights: list[Tensor] = []
+
+    def see(self, returns: Sequence[float]) -> None:
+        """Episodes of the weights as they are now."""
+        self.returns = [*self.returns, *returns][-self.window :]
+        now = summary(self.returns)
+        if len(self.returns) == self.window and now["mean"] > self.mean:
+            self.mean, self.error, self.weights = now["mean"], now["error"], self.copy()
+
+    def lost(self) -> bool:
+        """Whether the newest stretch is worse than the best, by more than twice the error of their difference."""
+        now = summary(self.returns)
+        return bool(self.weights) and self.mean - now["mean"] > 2 * math.hypot(self.error, now["error"])
 
 
 def summary(values: Sequence[float]) -> dict[str, float]:

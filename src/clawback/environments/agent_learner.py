@@ -13,6 +13,8 @@ from clawback.errors import ModelError, UsageError
 from clawback.records import Episode, EpisodeStep, Message
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from clawback.engine.recipe import Recipe
     from clawback.engine.torch.models.dialogue import Dialogue
     from clawback.engine.torch.models.policy import Policy
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
 STATE = "agent.pt"
 _ENDLESS = 10**9
+KL_START = 10.0
+"""Weight of the KL to the base in the first update of a planned run, in units of its own."""
 
 
 class Learner:
@@ -87,6 +91,23 @@ class Learner:
         """Batches that were learned from."""
         return int(self.loop.step // self.loop.source.settings.steps_a_round)
 
+    def pace(self, left: float | None) -> None:
+        """Set the weight of the KL to the base for the next update. ``left``: the share of a planned run that is to come, with which the
+        weight falls; None: the end is not known, and it has its own."""
+        weight = 1.0 if left is None else 1.0 + (KL_START - 1.0) * left
+        self.loop.source.settings = dataclasses.replace(self.loop.source.settings, kl_start=weight)
+
+    def weights(self) -> list[Tensor]:
+        """A copy of the adapter's weights."""
+        return [weight.detach().clone() for weight in self.loop.weights]
+
+    def put(self, weights: Sequence[Tensor]) -> None:
+        """Weights of earlier, in place of those that are there."""
+        for kept, weight in zip(self.loop.good, weights, strict=True):
+            kept.copy_(weight)
+        self.loop.put_back()
+        self.conversations.refresh()
+
     # ------------------------------------------------------------------------------------------------- replies
 
     def dialogue(self, messages: Sequence[Message]) -> Dialogue:
@@ -143,6 +164,25 @@ class Learner:
         figures["objective/entropy"] = figures.get("entropy", 0.0)
         figures["ppo/mean_scores"] = figures.get("return", 0.0)
         figures["ppo/loss/total"] = figures.get("loss", 0.0)
+        return figures
+
+    def hold_to(self, replies: Sequence[str]) -> bool:
+        """Replies are one of these from now on, in drawing and in learning. False where this model cannot be held to them."""
+        if not self.policy.hold_to(replies):
+            return False
+        self.conversations.refresh()
+        return True
+
+    def imitate(self, episodes: Sequence[Episode], replies: int) -> dict[str, float]:
+        """Learn the form of the replies of these episodes, one of ``replies`` each (``engine/torch/sources/imitation.py``)."""
+        from clawback.engine.torch.sources.imitation import imitate
+
+        figures = imitate(
+            self.policy, episodes, replies, learning_rate=self.recipe.learning_rate, seed=self.seed
+        )
+        self.loop.remember()  # the weights that a guard goes back to
+        self.loop.settings = dataclasses.replace(self.loop.settings, max_drift=math.inf)
+        self.conversations.refresh()
         return figures
 
     # --------------------------------------------------------------------------------------------- checkpoints

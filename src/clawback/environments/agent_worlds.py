@@ -12,6 +12,8 @@ from clawback.environments.core import Environment, Observation, Split, Step, Ta
 from clawback.records import Message
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+MOST_REPLIES = 64
+"""Discrete actions up to which their replies are written out."""
 UNREAD = object()
 """What ``read_action`` gives for a reply that cannot be read."""
 
@@ -31,6 +33,8 @@ class Speaks(Protocol):
 
     def fallback_action(self, observation: Any) -> Any: ...
 
+    def action_replies(self) -> Sequence[str]: ...
+
 
 def read_action(agent: Speaks, response: str) -> Any:
     """The action of a reply, or ``UNREAD``: whatever the method raises, and None, mean that it could not be read."""
@@ -39,6 +43,61 @@ def read_action(agent: Speaks, response: str) -> Any:
     except Exception:
         return UNREAD
     return UNREAD if action is None else action
+
+
+_DIGITS = re.compile(r"-?\d+")
+FORMS = ("Action: {}", "{}")
+"""How actions are written where the agent's own words show no form that is read."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyForm:
+    """Replies that each name one action, word for word, and whether the agent reads an action in replies that name none."""
+
+    replies: tuple[str, ...] = ()
+    default: Any = UNREAD
+    """The action that is read in an empty reply, as scripts for LlamaGym do."""
+
+    def names(self, reply: str, action: Any) -> bool:
+        """Whether this action was written, and is not what is read where nothing is."""
+        if self.default is UNREAD or not self.replies or _plain(action) != _plain(self.default):
+            return True
+        return any(known.lower() in reply.lower() for known in self.replies)
+
+
+def reply_form(agent: Speaks, env: Any = None) -> ReplyForm:
+    """The form of the replies that this agent reads, as far as its words or the actions of ``env`` show it. Each of the replies was read
+    by ``extract_action`` as an action of its own, and together they name all actions that are known."""
+    own = _distinct(agent, agent.action_replies())
+    space: Any = getattr(env, "action_space", None)
+    known = (
+        range(int(space.start), int(space.start) + int(space.n))
+        if type(space).__name__ == "Discrete"
+        else None
+    )
+    replies = own
+    if known is not None and len(known) <= MOST_REPLIES and {_plain(a) for a in own.values()} != set(known):
+        forms = [
+            *dict.fromkeys(_DIGITS.sub("{}", text) for text in own if len(_DIGITS.findall(text)) == 1),
+            *FORMS,
+        ]
+        found = (_distinct(agent, [form.format(n) for n in known]) for form in forms)
+        replies = next((one for one in found if [_plain(a) for a in one.values()] == list(known)), {})
+    return ReplyForm(tuple(replies), read_action(agent, ""))
+
+
+def _distinct(agent: Speaks, texts: Sequence[str]) -> dict[str, Any]:
+    """Those that are read, the first one of each action."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        action = read_action(agent, text)
+        if action is not UNREAD and all(_plain(action) != _plain(other) for other in found.values()):
+            found[text] = action
+    return found
+
+
+def _plain(action: Any) -> Any:
+    return action.item() if hasattr(action, "item") and getattr(action, "size", 1) == 1 else action
 
 
 def shown(agent: Speaks, observation: Any) -> Message:
@@ -115,19 +174,37 @@ class AgentWorlds:
     ) -> None:
         self.name, self.agent, self.make_env = name, agent, make_env
         self.counts = {"train": train, "test": test}
+        self._form: ReplyForm | None = None
 
     def tasks(self, split: Split) -> Sequence[Task]:
         first = 0 if split == "train" else 1_000_000
         return SeedTasks(self.name, range(first, first + self.counts[split]), split)
 
     def make(self) -> Environment:
+        env = self.make_env()
         # A copy each: what an agent notes down about its episode is that episode's.
-        return _AgentWorld(copy.copy(self.agent), self.make_env())
+        return _AgentWorld(copy.copy(self.agent), env, self.form(env))
+
+    def form(self, env: Any) -> ReplyForm:
+        """The form of replies, found once."""
+        if self._form is None:
+            self._form = reply_form(self.agent, env)
+        return self._form
+
+    def action_replies(self) -> Sequence[str]:
+        """See ``action_form.Acting``."""
+        if self._form is None:
+            env = self.make_env()
+            self.form(env)
+            if (close := getattr(env, "close", None)) is not None:
+                close()
+        assert self._form is not None
+        return self._form.replies
 
 
 class _AgentWorld:
-    def __init__(self, agent: Speaks, env: Any) -> None:
-        self.agent, self.env = agent, env
+    def __init__(self, agent: Speaks, env: Any, form: ReplyForm) -> None:
+        self.agent, self.env, self.form = agent, env, form
         self.observation: Any = None
         self.missed = 0
         """Replies in a row that could not be read."""
@@ -141,8 +218,8 @@ class _AgentWorld:
     async def step(self, message: Message) -> Step:
         reply = str(message.get("content") or "")
         action = read_action(self.agent, reply)
-        unread = action is UNREAD
-        if unread:
+        unread = action is UNREAD or not self.form.names(reply, action)
+        if action is UNREAD:
             self.missed += 1
             if self.missed <= self.agent.retries:
                 return Step(({"role": "user", "content": self.agent.hint(reply)},), info={"unparsable": True})

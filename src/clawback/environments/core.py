@@ -6,12 +6,15 @@ instance for each episode. The instance is async so that many episodes can wait 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from clawback.errors import ClawbackError
 from clawback.records import Message
+
+if TYPE_CHECKING:
+    from clawback.engine.torch.models.policy import Policy
 
 Split = Literal["train", "test"]
 Tool = Mapping[str, Any]
@@ -35,11 +38,23 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
+class Request:
+    """A whole conversation that a program of its own puts to the policy (``clawback.harness``)."""
+
+    messages: tuple[Message, ...]
+    encode: Callable[[Policy], Sequence[int]]
+    """Its tokens, as the server that answers such a program reads them."""
+    max_tokens: int | None = None
+    """Of the reply, as the program allows."""
+
+
+@dataclass(frozen=True, slots=True)
 class Observation:
-    """What an episode opens with: the messages that the policy reads, and the tools that it may call."""
+    """What an episode opens with: the messages that the policy reads, and the tools that it may call; or the ``request`` of a program."""
 
     messages: tuple[Message, ...]
     tools: tuple[Tool, ...] = ()
+    request: Request | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +70,8 @@ class Step:
     reward: float | None = None
     done: bool = False
     info: Mapping[str, Any] = field(default_factory=dict)
+    request: Request | None = None
+    """What a program of its own asks next, in place of ``messages``."""
 
 
 class Environment(Protocol):

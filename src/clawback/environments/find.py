@@ -8,7 +8,7 @@ from clawback import installed
 from clawback.environments import registry
 from clawback.environments.core import EnvironmentSet
 from clawback.environments.shots import FewShot
-from clawback.environments.worlds import loaded
+from clawback.environments.worlds import imported, loaded
 from clawback.errors import MissingExtra, UsageError
 
 
@@ -36,8 +36,11 @@ def _of_agent(task: str, agent: str, seed: int) -> EnvironmentSet:
             raise MissingExtra(
                 f"Gymnasium is not installed. Run: {installed.add('environments')} (or give the agent a static method make_env)."
             ) from error
+        module, _, name = task.rpartition(":")
+        if module:  # a package that registers it
+            imported(module)
         try:
-            spec = gymnasium.spec(task)
+            spec = gymnasium.spec(name)
         except gymnasium.error.Error as error:
             raise UsageError(f"Gymnasium has no environment {task!r}: {error}") from error
         options = dict(getattr(kind, "env_options", {}))

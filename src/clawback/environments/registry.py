@@ -23,7 +23,7 @@ from clawback.environments.core import EnvironmentSet
 from clawback.errors import ClawbackError, NotFound, UsageError
 
 GROUP = "clawback.environments"
-_GYMNASIUM_ID = re.compile(r"[A-Z]\w*-v\d+")
+_GYMNASIUM_ID = re.compile(r"[\w/]*[A-Z][\w/-]*-v\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +100,8 @@ def find(name: str) -> EnvironmentSet:
             return _built(_load(point), "" if point.name == bare else rest, settings, bare)
     if rest:
         try:
+            if _GYMNASIUM_ID.fullmatch(rest):
+                return cast(EnvironmentSet, import_module(KINDS["gymnasium"].module).make(bare, settings))
             found = worlds.loaded(bare)
         except NotFound as error:
             raise (
@@ -132,7 +134,11 @@ def _load(point: Any) -> Any:
 
 
 def _built(found: Any, rest: str, settings: Mapping[str, Any], name: str) -> EnvironmentSet:
-    """A set itself, or a class or function that makes one; what stands after the colon is its first argument."""
+    """A set itself, or a class or function that makes one; what stands after the colon is its first argument. A class of Gymnasium's is one,
+    too."""
+    gymnasium = import_module(KINDS["gymnasium"].module)
+    if gymnasium.is_environment(found):
+        return cast(EnvironmentSet, gymnasium.of_class(found, name, settings))
     if inspect.isclass(found) or not isinstance(found, EnvironmentSet):
         if not callable(found):
             raise UsageError(

@@ -28,9 +28,11 @@ from clawback.environments.core import (
     EnvironmentFailure,
     EnvironmentSet,
     Observation,
+    Request,
     Step,
     Task,
 )
+from clawback.environments.program_dialogue import ProgramDialogue
 from clawback.environments.tools.calls import in_words
 from clawback.environments.world_loops import RESPONDS, Hanging, WorldLoops, answer_seconds, checked
 from clawback.environments.worlds import mixed
@@ -136,7 +138,7 @@ class _Live:
     world: Environment | None = None
     asked: float = 0.0
     """When it was asked."""
-    dialogue: Dialogue | None = None
+    dialogue: Dialogue | ProgramDialogue | None = None
     steps: list[EpisodeStep] = field(default_factory=list)
 
 
@@ -218,13 +220,14 @@ class Rollouts:
             self._check()
         return done
 
-    def close(self) -> None:
-        """Close every environment. Unfinished episodes are lost; finished ones have been returned."""
+    def close(self, shared: bool = True) -> None:
+        """Close every environment. Unfinished episodes are lost; finished ones have been returned. ``shared``: what the set's episodes
+        share is closed, too."""
         for live in self._live:
             live.answer.cancel()
             self._let_go(live)
         self._live, self._waiting = [], deque()
-        if callable(
+        if shared and callable(
             end := getattr(self.worlds, "aclose", None)
         ):  # what its episodes shared, such as a browser
             self._loops.submit(partial(_quietly, end))
@@ -292,6 +295,9 @@ class Rollouts:
         except Exception as error:
             return self._again(live, error)
         if isinstance(said, Observation):
+            if said.request is not None:
+                live.dialogue = ProgramDialogue(self.policy)
+                return self._request(live, said.request)
             room = self.policy.info.context - self.max_tokens
             live.dialogue = Dialogue(
                 self.policy.chat,
@@ -307,8 +313,19 @@ class Rollouts:
             cut = bool(said.info.get("truncated"))
             why = str(said.info.get("stop_reason") or ("the environment's limit" if cut else "done"))
             return self._finish(live, "truncated" if cut else "completed", why)
+        if said.request is not None:  # a program ends at a limit of its own, and is judged then
+            return self._request(live, said.request)
         if len(live.steps) >= self.how.max_turns:
             return self._finish(live, "truncated", f"{self.how.max_turns} turns")
+        return None
+
+    def _request(self, live: _Live, request: Request) -> Episode | None:
+        """What a program asks next; where it cannot be put to the policy, its episode broke."""
+        assert isinstance(live.dialogue, ProgramDialogue)
+        try:
+            live.dialogue.request(request)
+        except Exception as error:
+            return self._again(live, error)
         return None
 
     def _again(self, live: _Live, error: Exception) -> Episode | None:
@@ -359,8 +376,10 @@ class Rollouts:
             assert live.dialogue is not None
             order = live.order
             seed = mixed(order.draws, order.number, len(live.steps))
-            prompt = live.dialogue.prompt()
-            turns.append(Turn(order.number, prompt, seed, self.max_tokens, live.dialogue.pixels))
+            prompt, most = live.dialogue.prompt(), self.max_tokens
+            if isinstance(live.dialogue, ProgramDialogue):
+                most = live.dialogue.most_tokens(most)
+            turns.append(Turn(order.number, prompt, seed, most, live.dialogue.pixels))
         for live, sampled in zip(ready, self.conversations.draw(turns), strict=True):
             assert live.dialogue is not None
             branch = live.dialogue.branch

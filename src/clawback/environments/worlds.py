@@ -97,13 +97,17 @@ def needed(module: str, for_what: str, extra: str = "") -> Any:
         raise MissingExtra(f"{for_what} needs a package that is not installed: {command}") from error
 
 
+def imported(name: str) -> Any:
+    """A module by its name, or a file by its path. Your own code: it runs with your rights. Raises ``NotFound``, ``MissingExtra``."""
+    return _file(Path(name)) if name.endswith(".py") else _module(name)
+
+
 def loaded(place: str) -> Any:
     """What ``module:Name`` or ``path/to/file.py:Name`` names. Your own code: it runs with your rights. Raises ``NotFound``."""
     where, _, name = place.rpartition(":")
     if not where or not name:
         raise UsageError(f"`{place}` names no object: write module:Name, or path/to/file.py:Name.")
-    module = _file(Path(where)) if where.endswith(".py") else _module(where)
-    found = module
+    found = imported(where)
     for part in name.split("."):
         if not hasattr(found, part):
             raise NotFound(f"There is no {name} in {where}.")
@@ -172,14 +176,18 @@ def full_name(kind: str, rest: str, settings: Mapping[str, Any]) -> str:
     return f"{kind}:{rest}" + (f"?{'&'.join(told)}" if told else "")
 
 
-def member(kind: str, name: str, known: list[str]) -> str:
-    """``name``, where it is known. Raises ``NotFound``, with the nearest that is."""
+def member(kind: str, name: str, known: list[str], advice: str = "") -> str:
+    """``name``, where it is known. Raises ``NotFound``, with the nearest that is, and ``advice``."""
     if name in known:
         return name
     near = get_close_matches(name, known, n=1, cutoff=0.6)
     hint = f" Did you mean `{kind}:{near[0]}`?" if near else ""
     wanted = f"There is no `{kind}:{name}`." if name else f"`{kind}:` needs a name after it."
-    raise NotFound(f"{wanted}{hint} `clawback env list {kind}` shows what there is.")
+    raise NotFound(
+        " ".join(
+            filter(None, (f"{wanted}{hint}", f"`clawback env list {kind}` shows what there is.", advice))
+        )
+    )
 
 
 def share_out(labels: Mapping[str, Any], held_out: float = 0.2) -> dict[Split, list[str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from clawback.progress import OnProgress
 
 
+HARNESS = "clawback.harness"
+"""Knows how programs are run and spoken with; it is found by name, as it stands above this package."""
 GYMNASIUM_TOKENS = registry.KINDS["gymnasium"].reply_tokens
 
 
@@ -60,8 +63,16 @@ class Wish:
     judge_steps: float = 0.0
     """What a judge's vote on a single reply weighs beside the environment's rewards; 0: nobody is asked."""
 
+    learn_form: bool = True
+    """Learn the form of an action first, where most replies name none and the actions are known."""
+
+    harness: str = ""
+    """The agent program that works on the tasks in their boxes: a preset's name, or a command; "": the policy itself replies."""
+
     def worlds(self, seed: int) -> EnvironmentSet:
         found = find(self.task, self.agent, seed=seed, shots=self.shots)
+        if self.harness:
+            found = import_module(HARNESS).wrap(found, self.harness, self.max_turns)
         return StepJudged(found, judges.configured(), self.judge_steps) if self.judge_steps else found
 
     @property

@@ -15,6 +15,14 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from clawback import feedback, release, store
+from clawback.environments.action_form import (
+    CURE,
+    MOST_UNREAD,
+    action_replies,
+    random_episodes,
+    unread_notice,
+)
+from clawback.environments.action_form import EPISODES as FORM_EPISODES
 from clawback.environments.collecting import Collector, Dealing
 from clawback.environments.core import EnvironmentSet
 from clawback.environments.evaluating import Verdict, compare, evaluate, orders
@@ -30,11 +38,14 @@ from clawback.records import Episode, Message, Run, Sample, Version
 from clawback.release.registry import LOCK_SECONDS
 
 if TYPE_CHECKING:
+    from clawback.engine.episodes import Form
     from clawback.engine.torch.models.policy import Policy
     from clawback.environments.rollouts import EpisodeSource
 
 BEFORE, AFTER = 1_000_000_000, 2_000_000_000
 """Where the numbers of a run's held-out episodes begin."""
+FORM_NUMBERS = 3_000_000_000
+"""Where those of the episodes begin that show the form of actions; they are not stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +118,8 @@ class _Job(RunJob):
     stops_in = frozenset({"before", "train", "after"})
     cluster: Cluster | None = None
     """That plays the episodes in place of this process."""
+    noted = False
+    """Whether the share of replies that name no action was looked at."""
 
     def go(
         self,
@@ -278,7 +291,8 @@ class _Job(RunJob):
                 about=about,
                 ratings=self.rated(run),
                 prompts=self.prompts(run),
-                on_progress=lambda p: self.enter(run, p),
+                form=self.form(policy, worlds, wish, before, run.seed),
+                on_progress=lambda p: self.enter(run, self.noticed(p)),
             )
             rollouts.refreshed(wish.rounds)
             after = self.held_out(run, rollouts, held, wish, AFTER)
@@ -288,6 +302,33 @@ class _Job(RunJob):
             counts=self.db.count_episodes(run.id),
         )
         return release.propose(self.db, self.home, run, result), before, after
+
+    def form(
+        self, policy: Policy, worlds: EnvironmentSet, wish: Wish, before: Sequence[Episode], seed: int
+    ) -> Form | None:
+        """Episodes to learn the form of actions from, where most replies name none; None where that is not needed, or not possible."""
+        notice = unread_notice(before, "of held-out tasks")
+        if not notice:
+            return None
+        self.noted = True
+        replies = action_replies(worlds) if wish.learn_form else ()
+        if not replies:
+            self.tell({"phase": "alert", "text": f"{notice} {CURE}"})
+            return None
+        how = f"The form is learned first, from {len(replies)} replies such as {replies[0]!r}."
+        self.tell({"phase": "alert", "text": f"{notice} {how}"})
+        asked = orders(worlds.tasks("train"), FORM_EPISODES, seed, FORM_NUMBERS)
+        return lambda: (random_episodes(policy, worlds, wish.play, asked), len(replies))
+
+    def noticed(self, progress: Progress) -> Progress:
+        """Progress, after a sentence where most replies of the first batch name no action."""
+        share = progress.get("unparsable")
+        if not self.noted and isinstance(share, float):
+            self.noted = True
+            if share > MOST_UNREAD:
+                text = f"{share:.0%} of the replies of the first batch name no action. {CURE}"
+                self.tell({"phase": "alert", "text": text})
+        return progress
 
     def rated(self, run: Run) -> Sequence[Sample]:
         """What the run learns from beside its episodes: the same however often it is asked."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import socket
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,6 +31,8 @@ from clawback.sandbox.rungs import (
 )
 
 WORK = "/work"
+PORT = 8742
+"""Of the server in a box's own network."""
 _READ_LIMIT = 64 << 20
 _FIRST_USER, _USERS = 1_000_000_000, 1000
 _users: set[int] = set()
@@ -56,9 +59,10 @@ class Sandbox:
 
     def __init__(
         self, rung: RungName, limits: Limits, *, read: Sequence[Path] = (), work: str = WORK, extra: Sequence[Extra] = (),
-        image: str | None = None, sized: bool | None = None,
+        image: str | None = None, sized: bool | None = None, network: bool = False,
     ) -> None:  # fmt: skip
-        """``sized``: whether its writable folders are a file system of a fixed size (None: where that can be made)."""
+        """``sized``: whether its writable folders are a file system of a fixed size (None: where that can be made). ``network``: the box has a
+        loopback device of its own with one server on it, ours (``listener``, ``address``)."""
         if (image is not None) != (rung in ENGINES):
             raise SandboxRefused(f"The rung {rung} runs {'an image' if rung in ENGINES else 'no images'}.")
         self.rung, self.limits, self.work, self.image = rung, limits, work, image
@@ -70,20 +74,40 @@ class Sandbox:
         self._closed = False
         self._running: list[Process] = []
         self._disk: Disk | None = None
+        self.listener: socket.socket | None = None
+        """Listens where programs of the box reach ``address``; nothing else answers them."""
         try:
+            if network and rung != "none" and (rung not in SIZED or sized is False or disk.usable()):
+                why = disk.usable() or f"the rung {rung} has none"
+                raise SandboxRefused(f"A box with a network of its own cannot be made here: {why}.")
             if rung in SIZED and (not disk.usable() if sized is None else sized):
                 at = self._root / "disk"
                 at.mkdir(mode=0o711)
-                self._disk = disk.make(at, limits.disk, limits.files)
+                self._disk = disk.make(at, limits.disk, limits.files, PORT if network else 0)
+            if network:
+                self.listener = self._listen()
             folders = [
                 self._folder("work", Extra(work, write=True)),
                 self._folder("tmp", Extra("/tmp", write=True)),  # noqa: S108
             ]
             folders += [self._folder(f"extra-{n}", one) for n, one in enumerate(extra)]
-            self._layout = Layout(tuple(folders), tuple(read), self._accounts(), self._uid, self._disk)
+            self._layout = Layout(
+                tuple(folders), tuple(read), self._accounts(), self._uid, self._disk, network
+            )
         except BaseException:
             self.close()
             raise
+
+    def _listen(self) -> socket.socket:
+        if self._disk is not None and self._disk.listener is not None:
+            return socket.socket(fileno=self._disk.listener)
+        return socket.create_server(("127.0.0.1", 0))
+
+    @property
+    def address(self) -> str:
+        """What programs of the box reach us by."""
+        assert self.listener is not None
+        return f"http://127.0.0.1:{self.listener.getsockname()[1]}"
 
     def _folder(self, name: str, extra: Extra) -> Folder:
         if extra.source is not None and not extra.copy:
@@ -117,10 +141,10 @@ class Sandbox:
 
     def start(
         self, argv: Sequence[str], *, timeout: float | None = None, env: Mapping[str, str] | None = None,
-        cwd: str | None = None,
+        cwd: str | None = None, interactive: bool = True,
     ) -> Process:  # fmt: skip
-        """Start an interactive command. It ends with the box, or at its limits."""
-        process = self._start(argv, b"", timeout, env, cwd, keep_open=True)
+        """Start a command. It ends with the box, or at its limits. ``interactive``: its input stays open; else it is empty."""
+        process = self._start(argv, b"", timeout, env, cwd, keep_open=interactive)
         process.attend()
         self._running.append(process)
         return process
@@ -233,6 +257,8 @@ class Sandbox:
             return
         self._closed = True
         self.end_all()
+        if self.listener is not None:
+            self.listener.close()
         if self.image is not None:
             container.reap(self.rung, self._root)
         if self._disk is not None:

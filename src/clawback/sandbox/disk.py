@@ -31,6 +31,8 @@ class Disk:
     at: Path
     root: int
     namespaces: tuple[int, ...]
+    listener: int | None = None
+    """A socket of ours that listens on the loopback device of the box's own network, where it has one."""
 
     @property
     def path(self) -> Path:
@@ -39,6 +41,7 @@ class Disk:
 
     @property
     def descriptors(self) -> tuple[int, ...]:
+        """Without the listener, which belongs to who listens."""
         return (self.root, *self.namespaces)
 
     def close(self) -> None:
@@ -47,13 +50,14 @@ class Disk:
             os.close(descriptor)
 
 
-def make(at: Path, size: int, files: int) -> Disk:
-    """A file system of ``size`` bytes and ``files`` files at the empty folder ``at``. Raises ``SandboxError``."""
+def make(at: Path, size: int, files: int, port: int = 0) -> Disk:
+    """A file system of ``size`` bytes and ``files`` files at the empty folder ``at``, and with a ``port`` a network on whose loopback device
+    we listen. Raises ``SandboxError``."""
     near, far = socket.socketpair()
     with near, far:
         try:
             done = subprocess.run(
-                [sys.executable, "-I", "-S", str(_MAKER), str(far.fileno()), str(at), str(size), str(files + _OWN_FILES)],
+                [sys.executable, "-I", "-S", str(_MAKER), str(far.fileno()), str(at), str(size), str(files + _OWN_FILES), str(port)],
                 pass_fds=(far.fileno(),), stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
                 timeout=_SECONDS, check=False, cwd="/",
             )  # fmt: skip
@@ -62,9 +66,12 @@ def make(at: Path, size: int, files: int) -> Disk:
         if done.returncode:
             reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
             raise SandboxError(f"The box's file system cannot be made: {reason}.")
-        _, descriptors, _, _ = socket.recv_fds(near, 1, 3)
+        _, descriptors, _, _ = socket.recv_fds(near, 1, 5)
+    *descriptors, network, listener = descriptors if port else [*descriptors, -1, -1]
     root, mounts, *user = descriptors
-    return Disk(at, root, (*user, mounts))
+    if not port:
+        return Disk(at, root, (*user, mounts))
+    return Disk(at, root, (*user, mounts, network), listener)
 
 
 @cache

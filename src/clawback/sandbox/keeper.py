@@ -105,7 +105,8 @@ def landlock_ruleset(rules: dict[str, Any]) -> int:
     handled = (1 << 13) - 1
     for since, bit in ((2, 13), (3, 14), (5, 15)):
         handled |= (1 << bit) if abi >= since else 0
-    words = struct.pack("QQQ", handled, 3 if abi >= 4 else 0, 3 if abi >= 6 else 0)
+    closed_network = 0 if abi < 4 or rules.get("network") else 3
+    words = struct.pack("QQQ", handled, closed_network, 3 if abi >= 6 else 0)
     words = words[: 8 if abi < 4 else 16 if abi < 6 else 24]
     ruleset: int = _libc.syscall(_CREATE_RULESET, words, ctypes.c_size_t(len(words)), 0)
     _check(ruleset, "make a Landlock ruleset")

@@ -190,10 +190,13 @@ def _prove(image: Image, cpus: int | None) -> None:
 
 def open_sandbox(
     limits: Limits | None = None, rung: str | None = None, *, read: Sequence[Path] = (), work: str = WORK,
-    extra: Sequence[Extra] = (), image: str | None = None,
+    extra: Sequence[Extra] = (), image: str | None = None, network: bool = False,
 ) -> Sandbox:  # fmt: skip
-    """A box on the strongest rung, or on the named one. ``read``: paths outside that it may read. ``image``: a container of it."""
+    """A box on the strongest rung, or on the named one. ``read``: paths outside that it may read. ``image``: a container of it. ``network``: with a
+    network of its own, on which we listen."""
     limits = limits or Limits()
     chosen = choose(rung) if image is None else choose_for_image(image, rung, limits.cpus).engine
     sized = image is None and next(one.sized for one in probe() if one.name == chosen)
-    return Sandbox(chosen, limits, read=read, work=work, extra=extra, image=image, sized=sized)
+    return Sandbox(
+        chosen, limits, read=read, work=work, extra=extra, image=image, sized=sized, network=network
+    )

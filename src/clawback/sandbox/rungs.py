@@ -85,6 +85,8 @@ class Layout:
     """The box's own user, where we are root and can give it one."""
     disk: Disk | None = None
     """The sized file system that holds the writable folders; None: they are ordinary folders, and the keeper counts."""
+    network: bool = False
+    """Commands enter a network of the box's own, with nothing on it but our server."""
 
 
 def python_home(rung: RungName, layout: Layout) -> Path | None:
@@ -130,13 +132,19 @@ def plan(
 
         shared = layout.uid is None
         closed = seccomp.Closed(
-            sockets=True, same_user=shared, signals=abi() < 6 and shared, watching=True, passing=disk is None
+            sockets=True,
+            same_user=shared,
+            signals=abi() < 6 and shared,
+            watching=True,
+            passing=disk is None,
+            internet=layout.network,
         )
         it |= {
             "cwd": cwd, "uid": layout.uid, "filter": _filter(closed),
             "landlock": {
                 "read": [*_shown(rung, layout), *(str(f.source) for f in layout.folders if not f.write)],
                 "write": [*writable, *DEVICES],
+                "network": layout.network,
             },
         }  # fmt: skip
     elif rung == "seatbelt":
@@ -193,7 +201,7 @@ def _bubblewrap(layout: Layout, cwd: str) -> list[str]:
         program,
         "--unshare-ipc",
         "--unshare-pid",
-        "--unshare-net",
+        *([] if layout.network else ["--unshare-net"]),
         "--unshare-uts",
         "--unshare-cgroup-try",
     ]

@@ -167,6 +167,8 @@ class Closed:
     """Files outside could be watched, though not read."""
     passing: bool = False
     """The keeper counts the box's files: descriptors in flight between processes, which it cannot see, are closed."""
+    internet: bool = False
+    """IP sockets in spite of ``sockets``: commands have entered a network of the box's own."""
 
 
 Instruction = tuple[int, int, int, int]
@@ -246,11 +248,11 @@ def program(closed: Closed, machine: str) -> bytes:
     code += _on(number("prctl"), [_word(0), (_EQUAL, 0, 1, _PR_SET_DUMPABLE), _refuse(), _OK])
     pushing = [(_EQUAL, 3 - n, 0, request) for n, request in enumerate((_TIOCSTI, _TIOCLINUX, _TIOCSETD))]
     code += _on(number("ioctl"), [_word(1), *pushing, _OK, _refuse()])
-    if closed.sockets:
-        code += _on(number("socket"), [_refuse(errno.EAFNOSUPPORT)])
-    else:
-        own = [(_EQUAL, 3 - n, 0, family) for n, family in enumerate((_AF_UNIX, _AF_INET, _AF_INET6))]
-        code += _on(number("socket"), [_word(0), *own, _refuse(errno.EAFNOSUPPORT), _OK])
+    families = (() if closed.sockets else (_AF_UNIX,)) + (
+        (_AF_INET, _AF_INET6) if closed.internet or not closed.sockets else ()
+    )
+    own = [(_EQUAL, len(families) - n, 0, family) for n, family in enumerate(families)]
+    code += _on(number("socket"), [_word(0), *own, _refuse(errno.EAFNOSUPPORT), _OK])
     code += _on(number("socketpair"), _pairs(closed.sockets))
     if closed.same_user:
         code += _only_oneself(number)

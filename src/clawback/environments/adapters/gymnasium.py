@@ -8,6 +8,7 @@ pickled or imported from a hub.
 from __future__ import annotations
 
 import asyncio
+import enum
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,7 +20,7 @@ from clawback.errors import NotFound, UsageError
 from clawback.records import Message
 
 PACKAGE = "gymnasium"
-OURS = ("tasks", "held_out", "patience", "goal", "turns")
+OURS = ("tasks", "held_out", "patience", "goal", "turns", "names", "text")
 """Settings that are not the world's own."""
 PATIENCE = 3
 """Replies in a row that name no action, after which the episode is over."""
@@ -36,20 +37,57 @@ def names() -> list[str]:
 
 
 def make(rest: str, settings: Mapping[str, Any]) -> GymnasiumSet:
+    """The environment of an id (``FrozenLake-v1``), of a package that registers one (``package:Id-v0``), or a class of its own
+    (``module:Class``, ``file.py:Class``)."""
+    worlds.needed(PACKAGE, "Gymnasium")
+    if ":" in rest:
+        return of_package(rest, settings)
+    return _set_of(worlds.member("gymnasium", rest, names(), OWN_PACKAGE.format(rest)), settings)
+
+
+OWN_PACKAGE = "An id that another package registers is named with it: gymnasium:PACKAGE:{}."
+
+
+def of_package(name: str, settings: Mapping[str, Any]) -> GymnasiumSet:
+    """What a package or a file of one's own provides: an id that it registers when it is imported, or a class. Raises ``NotFound``."""
     gym = worlds.needed(PACKAGE, "Gymnasium")
-    known = worlds.member("gymnasium", rest, names())
+    module, _, rest = name.rpartition(":")
+    worlds.imported(module)
+    if rest in gym.registry:
+        return _set_of(rest if module.endswith(".py") else name, settings)
+    return of_class(worlds.loaded(name), name, settings)
+
+
+def of_class(kind: Any, name: str, settings: Mapping[str, Any]) -> GymnasiumSet:
+    """A subclass of ``gymnasium.Env``, or a function that makes one. Raises ``UsageError``."""
+    if not callable(kind):
+        raise UsageError(
+            f"`{name}` is a {type(kind).__name__}; name a subclass of gymnasium.Env, or a function that makes one."
+        )
+    return _set_of(name, settings, kind)
+
+
+def is_environment(kind: Any) -> bool:
+    """Whether this is a subclass of ``gymnasium.Env``. Gymnasium is not imported for it."""
+    bases = getattr(kind, "__mro__", ())
+    return any(f"{base.__module__}.{base.__qualname__}" == "gymnasium.core.Env" for base in bases)
+
+
+def _set_of(known: str, settings: Mapping[str, Any], kind: Any = None) -> GymnasiumSet:
+    gym = worlds.needed(PACKAGE, "Gymnasium")
     own = {key: value for key, value in settings.items() if key not in OURS}
-    found = GymnasiumSet(known, own, {key: value for key, value in settings.items() if key in OURS})
+    found = GymnasiumSet(known, own, {key: value for key, value in settings.items() if key in OURS}, kind)
     try:
         inner = found.open_world()
     except (gym.error.Error, TypeError, ImportError) as error:
-        raise UsageError(f"Gymnasium cannot make {rest}: {error}") from error
+        raise UsageError(f"Gymnasium cannot make {known}: {error}") from error
     if not isinstance(inner.unwrapped, gym.Env):
-        raise UsageError(f"{rest} is a {type(inner).__name__}, not one world: name a gymnasium.Env.")
+        raise UsageError(f"{known} is a {type(inner).__name__}, not one world: name a gymnasium.Env.")
+    _check_text(found, inner)
     size = getattr(inner.observation_space, "shape", None) or ()
-    if len(size) > 2 or _count(size) > MOST_NUMBERS:
+    if not found.text_of(inner) and (len(size) > 2 or _count(size) > MOST_NUMBERS):
         raise UsageError(
-            f"{rest} shows {_count(size)} numbers a step (a picture?), which is no text. Wrap it so that it says what it sees."
+            f"{known} shows {_count(size)} numbers a step (a picture?), which is no text. Wrap it so that it says what it sees."
         )
     try:
         has_way = (
@@ -62,9 +100,16 @@ def make(rest: str, settings: Mapping[str, Any]) -> GymnasiumSet:
     # A return of 1 is what counts as solved: only a lake pays that.
     return (
         SolvableGymnasiumSet(found.world, own, found.ours)
-        if has_way and toy_text.world(known) == "FrozenLake"
+        if kind is None and has_way and toy_text.world(known) == "FrozenLake"
         else found
     )
+
+
+def _check_text(found: GymnasiumSet, inner: Any) -> None:
+    """Raises ``UsageError`` where the method that is to say what is seen does not exist."""
+    method = found.ours.get("text")
+    if method and not callable(getattr(inner.unwrapped, str(method), None)):
+        raise UsageError(f"{found.world} has no method {method!r} that could say what is seen.")
 
 
 def _count(shape: Sequence[int]) -> int:
@@ -78,9 +123,14 @@ class GymnasiumSet:
     """Tasks of one Gymnasium id: initial states by seed."""
 
     def __init__(
-        self, world: str, own: Mapping[str, Any] | None = None, ours: Mapping[str, Any] | None = None
+        self,
+        world: str,
+        own: Mapping[str, Any] | None = None,
+        ours: Mapping[str, Any] | None = None,
+        kind: Any = None,
     ) -> None:
-        self.world, self.own, self.ours = world, dict(own or {}), dict(ours or {})
+        """``kind``: makes the environment, in place of Gymnasium's registry."""
+        self.world, self.own, self.ours, self.kind = world, dict(own or {}), dict(ours or {}), kind
         self.name = worlds.full_name("gymnasium", world, self.own)
 
     def tasks(self, split: Split) -> Sequence[Task]:
@@ -90,9 +140,31 @@ class GymnasiumSet:
     def make(self) -> Gymnasium:
         return Gymnasium(self)
 
+    def action_replies(self) -> Sequence[str]:
+        """A reply for each discrete action (``action_form.Acting``)."""
+        episode = self.make()
+        episode.inner = self.open_world()
+        try:
+            return [f"Action: {name}" for name in episode.options()]
+        finally:
+            episode.inner.close()
+
+    def number_names(self) -> Sequence[str]:
+        """What the numbers of an observation are, in order: by the setting ``names``, or as they are known."""
+        if names_ := self.ours.get("names"):
+            return [name.strip() for name in str(names_).split(",")]
+        return toy_text.NUMBERS.get(toy_text.world(self.world), ())
+
+    def text_of(self, inner: Any) -> str:
+        """The environment's own method that says in text what is seen: by the setting ``text``, or one that is known; "" for none."""
+        wanted = [str(self.ours["text"])] if self.ours.get("text") else toy_text.TEXT_METHODS
+        return next((name for name in wanted if callable(getattr(inner.unwrapped, name, None))), "")
+
     def open_world(self) -> Any:
         import gymnasium
 
+        if self.kind is not None:
+            return self.kind(**self.own)
         return gymnasium.make(self.world, **self.own)
 
 
@@ -136,9 +208,9 @@ class Gymnasium:
 
     async def step(self, message: Message) -> Step:
         self.turns += 1
-        late = self.inner.spec.max_episode_steps is None and self.turns >= int(
-            self.of.ours.get("turns", TURNS)
-        )
+        spec = self.inner.spec
+        endless = spec is None or spec.max_episode_steps is None
+        late = endless and self.turns >= int(self.of.ours.get("turns", TURNS))
         action = self.read(worlds.text(message))
         if action is None:
             self.unread += 1
@@ -182,7 +254,7 @@ class Gymnasium:
         if not isinstance(space, gymnasium.spaces.Discrete):
             return {}
         first, count = int(space.start), int(space.n)
-        words = toy_text.ACTIONS.get(self.world, ())
+        words = toy_text.ACTIONS.get(self.world, ()) or enumerated(self.inner.unwrapped)
         return {(words[n] if len(words) == count else str(first + n)): first + n for n in range(count)}
 
     def read(self, reply: str) -> Any:
@@ -206,7 +278,14 @@ class Gymnasium:
         """An observation as text."""
         if describe := toy_text.IN_WORDS.get(self.world):
             return describe(seen, self.inner.unwrapped)
-        return show(seen)
+        if method := self.of.text_of(self.inner):
+            told = (
+                {name: part for name, part in seen.items() if isinstance(part, str)}
+                if isinstance(seen, dict)
+                else {}
+            )
+            return "\n".join([*([show(told)] if told else []), str(getattr(self.inner.unwrapped, method)())])
+        return show(seen, self.of.number_names())
 
     def _reset(self, begin: int, luck: int) -> Any:
         if self.inner is None:
@@ -226,9 +305,24 @@ class Gymnasium:
             return await asyncio.to_thread(function, *arguments)
 
 
-def show(seen: Any) -> str:
-    """Any observation as short text: numbers rounded, parts named."""
+def enumerated(inner: Any) -> tuple[str, ...]:
+    """Names of discrete actions that an environment lists itself, as MiniGrid's ``actions`` do; () where it does not."""
+    actions = getattr(inner, "actions", None)
+    if not (isinstance(actions, type) and issubclass(actions, enum.IntEnum)):
+        return ()
+    members = sorted(actions, key=int)
+    return (
+        tuple(member.name for member in members)
+        if [int(m) for m in members] == list(range(len(members)))
+        else ()
+    )
+
+
+def show(seen: Any, names: Sequence[str] = ()) -> str:
+    """Any observation as short text: numbers rounded, parts named; ``names``: of the numbers, where there are as many."""
     plain = _plain(seen)
+    if names and isinstance(plain, list) and len(plain) == len(names):
+        plain = dict(zip(names, plain, strict=True))
     if isinstance(plain, dict):
         return "\n".join(f"{name}: {show(part)}" for name, part in plain.items())
     return plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)

@@ -18,6 +18,24 @@ ACTIONS: dict[str, tuple[str, ...]] = {
 }
 """World (its id without the version) → its discrete actions in words, in order."""
 
+NUMBERS: dict[str, tuple[str, ...]] = {
+    "CartPole": ("cart position", "cart speed", "pole angle in radians", "pole speed"),
+    "MountainCar": ("position", "speed"),
+    "MountainCarContinuous": ("position", "speed"),
+    "Pendulum": ("cosine of the angle", "sine of the angle", "speed"),
+    "Acrobot": (
+        "cosine of the first angle", "sine of the first angle", "cosine of the second angle", "sine of the second angle",
+        "first speed", "second speed",
+    ),
+    "LunarLander": (
+        "horizontal position", "height", "horizontal speed", "vertical speed", "angle", "turning speed", "left leg on the ground",
+        "right leg on the ground",
+    ),
+}  # fmt: skip
+"""World → what the numbers of its observations are."""
+TEXT_METHODS = ("pprint_grid",)
+"""Methods of environments that say in text what is there (MiniGrid's)."""
+
 GOALS: dict[str, str] = {
     "FrozenLake": "You walk on a frozen lake, from S to G. F is frozen, H is a hole: whoever steps into it has lost.",
     "CliffWalking": "You walk on a grid from the bottom left corner to the bottom right one. The cells between them in the bottom row "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ def make(rest: str = "", settings: Mapping[str, Any] | None = None) -> Repositor
     told = dict(settings or {})
     repositories, packages = told.pop("repositories", None), told.pop("packages", None)
     seconds = float(told.pop("test_seconds", 300.0))
-    known = [field.name for field in fields(Settings) if field.name != "limits"]
+    known = Settings.names()
     for name in told:
         if name not in known:
             raise UsageError(

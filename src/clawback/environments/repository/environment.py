@@ -14,7 +14,7 @@ from typing import Any
 from clawback.environments.core import EnvironmentFailure, Observation, Split, Task
 from clawback.environments.repository import checkout, judging, protected
 from clawback.environments.repository.rows import Row
-from clawback.environments.terminal.episode import HOW, Settings, ShellEnvironment, World, says
+from clawback.environments.terminal.episode import HOW, Guest, Settings, ShellEnvironment, World, says
 from clawback.environments.worlds import share_out
 from clawback.errors import ClawbackError, NotFound
 from clawback.records import Message
@@ -142,7 +142,15 @@ class RepositoryEnvironment(ShellEnvironment):
         self._row = self._tasks.row(task)
         self._rung = choose(self.settings.rung)
         judging.packages()  # said at the beginning, not after the work
-        box = open_sandbox(self.settings.limits, self._rung, work=judging.TREE, read=self._tasks.packages)
+        guest = self.settings.guest or Guest()
+        box = open_sandbox(
+            self.settings.limits,
+            self._rung,
+            work=judging.TREE,
+            read=[*self._tasks.packages, *guest.read],
+            extra=guest.extra,
+            network=self.settings.guest is not None,
+        )
         try:
             box.put(self._tasks.tree(self._row))
         except BaseException:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ def names() -> list[str]:
 def make(rest: str = "", settings: Mapping[str, Any] | None = None) -> TerminalTasks:
     """Our own tasks, or those in a folder: ``terminal``, ``terminal:FOLDER?turns=20&rung=landlock``."""
     told = dict(settings or {})
-    known = [field.name for field in fields(Settings) if field.name != "limits"]
+    known = Settings.names()
     for name in told:
         if name not in known:
             raise UsageError(f"Terminal tasks have no setting `{name}`. There are {', '.join(known)}.")

@@ -31,6 +31,10 @@ class TerminalEnvironment(ShellEnvironment):
     def open(self, task: Task) -> World:
         self._folder = folder = self._tasks.folder(task)
         limits = limits_of(folder, self.settings.limits)
+        if folder.image and self.settings.guest:
+            raise UsageError(
+                f"The task {folder.id} names an image, in which no agent program of yours is installed."
+            )
         if folder.image and not folder.refusal:
             image = choose_for_image(folder.image, self.settings.rung, limits.cpus)
             self._rung, self._folder = image.engine, replace(folder, work=folder.work or image.work)
@@ -39,7 +43,7 @@ class TerminalEnvironment(ShellEnvironment):
         folder = self._folder
         if why := refusal(folder, self._rung):
             raise UsageError(f"The task {folder.id} cannot be run: {why}.")
-        box = opened(folder, limits, self._rung)
+        box = opened(folder, limits, self._rung, guest=self.settings.guest)
         try:
             furnish(box, folder)
         except BaseException:

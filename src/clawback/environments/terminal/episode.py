@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
@@ -16,7 +16,7 @@ from clawback.environments.terminal.tools import TOOLS, Shell, read
 from clawback.environments.tools.calls import Call, Reply
 from clawback.errors import ClawbackError, NotFound, SandboxError, UsageError
 from clawback.records import Message
-from clawback.sandbox import Limits, Sandbox
+from clawback.sandbox import Extra, Limits, Sandbox
 
 UNPARSABLE = -0.05
 """What a reply that cannot be read costs."""
@@ -25,6 +25,14 @@ HOW = (
     "```write PATH\nCONTENT\n```\nto write a file. Files are named from the current folder. "
     "When you are done, answer without a command."
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Guest:
+    """A program that works in a box beside the task's files, and reaches a server of ours (``clawback.harness``)."""
+
+    extra: tuple[Extra, ...] = ()
+    read: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +45,12 @@ class Settings:
     """As many replies in a row that cannot be read end the episode."""
     limits: Limits = field(default_factory=Limits)
     rung: str | None = None
+    guest: Guest | None = None
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """Those that a task's name may set."""
+        return [field.name for field in fields(cls) if field.name not in ("limits", "guest")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +96,7 @@ class ShellEnvironment(ABC):
     # ---- in a thread
 
     def _reset(self, task: Task) -> Observation:
-        self._turns = self._unread = 0
-        self._acted = False
-        with faults():
-            world = self.open(task)
-        self._box = world.box
+        world = self.opened(task)
         self._shell = Shell(world.box, world.command_seconds, world.env)
         return Observation(world.observation.messages, world.observation.tools or TOOLS)
 
@@ -105,15 +115,24 @@ class ShellEnvironment(ABC):
             answers = (*(_answered(call, self._shell.answer(call)) for call in reply.calls), *_refused(reply))
             if acts and not last and not given_up:
                 return Step(answers, reward=UNPARSABLE if unread else None, info={"unparsable": unread})
-            reward, told = self._judged()
+            reward, told = self.judged()
         # An episode that ends before anything was done counts as unreadable: a model that only talks does not look fine.
         idle = not acts and not self._acted
         info = {"unparsable": unread or idle, "truncated": acts and last, "success": reward == 1.0, **told}
         info |= {"idle": True} if idle else {}
         return Step(answers, reward=reward + (UNPARSABLE if unread else 0.0), done=True, info=info)
 
-    def _judged(self) -> tuple[float, Mapping[str, Any]]:
-        """The box ends before its files are looked at, so that nothing of it runs while they are."""
+    def opened(self, task: Task) -> World:
+        """The task's box, which is this episode's from now on, and what the policy reads first. For ``judged`` without steps."""
+        self._turns = self._unread = 0
+        self._acted = False
+        with faults():
+            world = self.open(task)
+        self._box = world.box
+        return world
+
+    def judged(self) -> tuple[float, Mapping[str, Any]]:
+        """The reward, and what else is to be told. The box ends before its files are looked at, so that nothing of it runs while they are."""
         assert self._box is not None
         box, self._box = self._box, None
         with TemporaryDirectory() as folder:

@@ -19,6 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from clawback.environments.core import EnvironmentFailure
+from clawback.environments.terminal.episode import Guest
 from clawback.environments.terminal.folders import Folder
 from clawback.errors import NotFound, SandboxError, UsageError
 from clawback.sandbox import Extra, Limits, Sandbox, open_sandbox
@@ -39,9 +40,20 @@ def limits_of(task: Folder, limits: Limits) -> Limits:
     )
 
 
-def opened(task: Folder, limits: Limits, rung: RungName, extra: Sequence[Extra] = ()) -> Sandbox:
-    """A fresh box for the task, or container of its image."""
-    return open_sandbox(limits, rung, work=task.work, extra=extra, image=task.image or None)
+def opened(
+    task: Folder, limits: Limits, rung: RungName, extra: Sequence[Extra] = (), guest: Guest | None = None
+) -> Sandbox:
+    """A fresh box for the task, or container of its image. ``guest``: a program that works in it beside the task's files."""
+    beside = guest or Guest()
+    return open_sandbox(
+        limits,
+        rung,
+        work=task.work,
+        extra=[*extra, *beside.extra],
+        read=beside.read,
+        image=task.image or None,
+        network=guest is not None,
+    )
 
 
 def furnish(box: Sandbox, task: Folder) -> None:

@@ -45,6 +45,8 @@ class Encoded:
     """Tokens at the end of ``prompt`` that the model itself thought before it answered: what the answer is conditional on."""
     pixels: Pixels | None = None
     """What the model sees beside the prompt's tokens."""
+    starts: tuple[int, ...] = ()
+    """Where replies begin in the response, which are held to ``scoring/choices.py``."""
 
     @property
     def asked(self) -> tuple[int, ...]:

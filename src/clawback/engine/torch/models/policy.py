@@ -16,6 +16,7 @@ from clawback.engine.torch.models import adapter as adapters
 from clawback.engine.torch.models import delta
 from clawback.engine.torch.models.chat import PROMPT_TOKENS, RESPONSE_TOKENS, Chat, Encoded
 from clawback.engine.torch.models.generation import own_max_tokens, own_sampling
+from clawback.engine.torch.scoring.choices import Choices
 from clawback.engine.torch.scoring.logprobs import Scorer
 from clawback.engine.types import Completion, ModelInfo, Sampling
 from clawback.errors import ModelError, UsageError
@@ -48,6 +49,8 @@ class Policy:
         self._sampling = own_sampling(model)
         self._max_tokens: int | None = None
         self.trains_thinking = False
+        self.choices: Choices | None = None
+        """What replies are held to, in drawing turns of conversations and in learning (``scoring/choices.py``)."""
         self._scorer: Scorer | None = None
         self.placement = ""
         """Why it is on its device, where that was measured (``placement.py``)."""
@@ -140,7 +143,20 @@ class Policy:
         """Made on first use, and again when an adapter comes or goes or the temperature changes."""
         if self._scorer is None:
             self._scorer = Scorer(self.model, temperature=self.sampling.scale)
+            self._scorer.choices = self.choices
         return self._scorer
+
+    def hold_to(self, replies: Sequence[str]) -> bool:
+        """Replies in conversations are one of these texts from now on. False where this model cannot be held to them: its own forward
+        draws, or its head is more than a product."""
+        from clawback.engine.torch.sampling.decoder_choice import fits
+
+        if not fits(self.model, 1) or not self.scorer.fused_head:
+            return False
+        encode = self.tokenizer.encode
+        ids = [[*map(int, encode(text, add_special_tokens=False)), self.chat.end_id] for text in replies]
+        self.choices = self.scorer.choices = Choices(ids)
+        return True
 
     @contextmanager
     def base(self) -> Iterator[None]:

@@ -248,6 +248,8 @@ class Conversations:
         device = self.policy.device
         numbers = torch.stack([chance[row.place][:, len(row.ids)] for row in rows]).to(device)  # [rows, 2]
         again = numbers[:, 1] if self.sampling.truncates else None
+        if self.policy.choices is not None:
+            logits = self.policy.choices.masked(logits, [row.ids for row in rows])
         token, logprob = draw(logits, numbers[:, 0], again, self.sampling)
         going: list[int] = []
         for i, (row, t, p) in enumerate(zip(rows, token.tolist(), logprob.tolist(), strict=True)):

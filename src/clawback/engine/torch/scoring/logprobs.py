@@ -29,6 +29,7 @@ from clawback.engine.torch.models.chat import Encoded
 from clawback.engine.torch.models.traits import attends_only, check_causal, forward, takes_padding, window
 from clawback.engine.torch.models.vision import marks, read_as
 from clawback.engine.torch.scoring.attention import Layout, Unsupported, common, configs_of, engaged, grain_of
+from clawback.engine.torch.scoring.choices import Choices, choice_logprobs
 from clawback.engine.torch.scoring.exact_kl import divergence
 from clawback.engine.torch.scoring.lm_head import Head, logprobs
 from clawback.errors import ModelError
@@ -87,6 +88,8 @@ class Scorer:
         self.shares = False
         """Common beginnings go through the model once, where it is packed."""
         self.fused_head = True
+        self.choices: Choices | None = None
+        """What replies are held to."""
         self._probe()
         self.temperature = temperature
 
@@ -228,6 +231,10 @@ class Scorer:
     def _score(self, encoded: Sequence[Encoded], entropy: bool) -> Scored:
         lengths = tuple(len(one.response) for one in encoded)
         targets = torch.tensor([t for one in encoded for t in one.response], device=self.device)
+        if self.choices is not None:
+            table = self.choices.table(encoded).to(self.device)
+            values, free = choice_logprobs(self.head, self.states(encoded), targets, table)
+            return Scored(values, lengths, free if entropy else None)
         if self.fused_head:
             values, entropies = logprobs(self.head, self.states(encoded), targets, entropy=entropy)
             return Scored(values, lengths, entropies)

@@ -102,8 +102,15 @@ class Part:
     """Where each of them is in the response."""
 
 
-def sequences(episodes: Sequence[Episode], seen: Mapping[tuple[int, int], Pixels] = {}) -> list[Part]:
-    """One packed sequence a branch: from its first token to the last that the policy wrote in it. ``seen``: by the places of an episode and a branch."""
+def sequences(
+    episodes: Sequence[Episode], seen: Mapping[tuple[int, int], Pixels] = {}, *, held: bool = False
+) -> list[Part]:
+    """One packed sequence a branch: from its first token to the last that the policy wrote in it.
+
+    Args:
+        seen: by the places of an episode and a branch.
+        held: whether replies are held to choices, so that it matters where each begins.
+    """
     made: list[Part] = []
     first = 0
     for number, episode in enumerate(episodes):
@@ -115,7 +122,12 @@ def sequences(episodes: Sequence[Episode], seen: Mapping[tuple[int, int], Pixels
             made.append(
                 Part(
                     number,
-                    Encoded(branch.ids[:begin], branch.ids[begin:end], pixels=seen.get((number, place))),
+                    Encoded(
+                        branch.ids[:begin],
+                        branch.ids[begin:end],
+                        pixels=seen.get((number, place)),
+                        starts=tuple(s.start - begin for _, s in of) if held else (),
+                    ),
                     torch.tensor(branch.mask[begin:end], dtype=torch.bool),
                     torch.tensor(branch.logprobs[begin:end], dtype=torch.float32),
                     tuple(i for i, _ in of),
@@ -174,7 +186,7 @@ class Episodes:
     @torch.no_grad()
     def _begin(self, number: int) -> list[Example]:
         episodes, seen = look_again(self.policy.chat, self.collect(number))
-        parts = sequences(episodes, seen)
+        parts = sequences(episodes, seen, held=self.policy.choices is not None)
         if not parts:
             raise TrainingError(f"Round {number + 1} has no episode that can be learned from.")
         steps = [step for episode in episodes for step in episode.steps]
@@ -299,7 +311,7 @@ class Episodes:
             "groups": list(self.groups),
             "round": [
                 [list(e.encoded.prompt), list(e.encoded.response), e.advantage, e.reward, e.old, e.mask, e.token_advantages,
-                 e.encoded.pixels.plain() if e.encoded.pixels else []]
+                 e.encoded.pixels.plain() if e.encoded.pixels else [], list(e.encoded.starts)]
                 for e in self.round
             ],
         }  # fmt: skip
@@ -314,7 +326,12 @@ class Episodes:
         self.seen = None if state["seen"] is None else (state["seen"][0], state["seen"][1])
         self.groups = list(state.get("groups", range(len(state["round"]))))
         encoded = [
-            Encoded(tuple(row[0]), tuple(row[1]), pixels=Pixels.of(row[7] if len(row) > 7 else ()))
+            Encoded(
+                tuple(row[0]),
+                tuple(row[1]),
+                pixels=Pixels.of(row[7] if len(row) > 7 else ()),
+                starts=tuple(row[8]) if len(row) > 8 else (),
+            )
             for row in state["round"]
         ]
         with self.policy.base():
@@ -351,6 +368,7 @@ def _figures(episodes: Sequence[Episode], number: int) -> dict[str, float]:
     steps = [s for e in episodes for s in e.steps]
     return {
         "return": sum(e.total for e in episodes) / len(episodes),
+        "success": sum(e.total > 0 for e in episodes) / len(episodes),
         "turns": len(steps) / len(episodes),
         "unparsable": sum(s.unparsable for s in steps) / max(1, len(steps)),
         "stale": float(max(number - s.update for s in steps)),

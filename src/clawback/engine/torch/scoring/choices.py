@@ -1,0 +1,80 @@
+"""Replies that are one of a few texts: at each place only tokens that lead to one of them, in drawing and in learning alike.
+
+The policy that is drawn from and learned is the model's distribution renormalised over these tokens:
+π(v) = exp z_v / Σ_{u allowed} exp z_u. So what is recorded, what is learned and the reference are the same distribution,
+and a token without an alternative has log-prob 0 and no gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from clawback.engine.torch.models.chat import Encoded
+    from clawback.engine.torch.scoring.lm_head import Head
+
+
+class Choices:
+    """The token sequences that a reply may be, as a tree."""
+
+    def __init__(self, replies: Iterable[Sequence[int]]) -> None:
+        self._next: dict[tuple[int, ...], list[int]] = {}
+        for ids in replies:
+            for place, token in enumerate(ids):
+                following = self._next.setdefault(tuple(ids[:place]), [])
+                if token not in following:
+                    following.append(token)
+
+    def allowed(self, written: Sequence[int]) -> list[int]:
+        """What may follow a reply so far; nothing where it is no beginning of any."""
+        return self._next.get(tuple(written), [])
+
+    def masked(self, logits: Tensor, written: Sequence[Sequence[int]]) -> Tensor:
+        """Logits [rows, vocabulary] with minus infinity for tokens that may not follow what each row has written."""
+        kept = torch.full_like(logits, float("-inf"))
+        for row, ids in enumerate(written):
+            places = torch.tensor(self.allowed(ids), device=logits.device)
+            kept[row, places] = logits[row, places]
+        return kept
+
+    def table(self, encoded: Sequence[Encoded]) -> Tensor:
+        """[N, K] int64: for each response token the tokens allowed in its place, filled up with -1; a token that is no part of a
+        reply is its own only choice."""
+        rows: list[list[int]] = []
+        for one in encoded:
+            sets = [[token] for token in one.response]
+            for start in one.starts:
+                for place in range(start, len(one.response)):
+                    allowed = self.allowed(one.response[start:place])
+                    if one.response[place] not in allowed:
+                        break
+                    sets[place] = allowed
+            rows += sets
+        width = max(map(len, rows), default=1)
+        return torch.tensor([[*row, *[-1] * (width - len(row))] for row in rows], dtype=torch.int64)
+
+
+def choice_logprobs(head: Head, hidden: Tensor, targets: Tensor, table: Tensor) -> tuple[Tensor, Tensor]:
+    """Log-probs of the targets among the allowed tokens, with their gradient, and the entropy over these.
+
+    Args:
+        hidden: [N, H].
+        targets: [N] int64, each of them in its row of ``table``.
+        table: [N, K] int64, -1 where a row has fewer.
+
+    Returns:
+        [N] and [N] float32.
+    """
+    rows = head.weight[table.clamp(min=0)].float()  # [N, K, H]
+    logits = torch.einsum("nh,nkh->nk", hidden.float(), rows)
+    if head.bias is not None:
+        logits = logits + head.bias[table.clamp(min=0)].float()
+    logits = head.capped(logits * head.scale).masked_fill(table < 0, float("-inf"))
+    logprobs = logits.log_softmax(-1)
+    chosen = (table == targets[:, None]).float().argmax(1)
+    entropy = -(logprobs.exp() * logprobs.masked_fill(table < 0, 0.0)).sum(-1)
+    return logprobs.gather(1, chosen[:, None])[:, 0], entropy.detach()

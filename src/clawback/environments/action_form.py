@@ -1,0 +1,136 @@
+"""The form of an action in a reply: which replies name an action, how many replies do not, and a warm start on the form.
+
+A model that never writes an action is never rewarded for one, so it never learns to. Where the actions are known (a
+Gymnasium space, or what an agent's own words quote), episodes are played with replies drawn at random from those that
+name one. The policy imitates these (``engine/torch/sources/imitation.py``): it learns the form, and no preference.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from clawback.environments.core import EnvironmentSet
+from clawback.environments.rollouts import Order, Play, Rollouts
+from clawback.environments.worlds import mixed
+from clawback.records import Episode, EpisodeStep, Message, text_of
+
+if TYPE_CHECKING:
+    from clawback.engine.torch.models.policy import Policy
+    from clawback.engine.torch.sampling.conversations import Turn
+    from clawback.engine.torch.sampling.generate import Sampled
+
+MOST_UNREAD = 0.2
+"""Share of replies that name no action from which on the form is worth learning first."""
+EPISODES = 64
+"""Episodes that are played with replies at random."""
+MOST_TURNS = 12
+"""Of each of these."""
+MOST_REPLIES = 64
+"""Actions beyond which nothing is drawn at random: they are rather texts than actions."""
+CURE = (
+    "Show worked examples (--shots N, or a file of them), say in the system prompt what a reply looks like word for word, "
+    "name the replies in `action_replies` of the agent, or take a larger base."
+)
+_QUOTED = re.compile(r"\"([^\"\n]{1,60})\"|'([^'\n]{1,60})'|`([^`\n]{1,60})`|“([^”\n]{1,60})”")
+
+
+@runtime_checkable
+class Acting(Protocol):
+    """An environment set whose actions are known."""
+
+    def action_replies(self) -> Sequence[str]:
+        """A reply for each action, word for word; none where there are too many, or they are not known."""
+        ...
+
+
+def action_replies(environments: EnvironmentSet) -> tuple[str, ...]:
+    """The replies that name an action, of a set or of the one that it wraps (``of``); none where they are not known."""
+    at: Any = environments
+    while at is not None and not isinstance(at, Acting):
+        at = getattr(at, "of", None)
+    replies = tuple(dict.fromkeys(at.action_replies())) if at is not None else ()
+    return replies if 1 < len(replies) <= MOST_REPLIES else ()
+
+
+def quoted(text: str) -> list[str]:
+    """What a text quotes: ``Write "Action: 0" or "Action: 1".`` quotes two replies."""
+    return list(dict.fromkeys(next(filter(None, found.groups())) for found in _QUOTED.finditer(text)))
+
+
+def unread_share(episodes: Sequence[Episode]) -> float:
+    """Share of the replies that name no action."""
+    return sum(e.unparsable for e in episodes) / max(1, sum(len(e.steps) for e in episodes))
+
+
+def unread_notice(episodes: Sequence[Episode], when: str) -> str:
+    """A sentence with the cure where few replies name an action, and one of those that do not; "" elsewhere."""
+    share = unread_share(episodes)
+    if share <= MOST_UNREAD:
+        return ""
+    example = next(
+        (
+            text_of(message.get("content"))
+            for episode in episodes
+            if episode.unparsable
+            for message in episode.messages
+            if message.get("role") == "assistant"
+        ),
+        "",
+    )
+    sample = f" (such as {example.strip()[:60]!r})" if example.strip() else ""
+    return f"{share:.0%} of the replies {when} name no action{sample}."
+
+
+class RandomReplies:
+    """In place of a policy: one of the replies at random, as its own tokens."""
+
+    def __init__(self, policy: Policy, replies: Sequence[str]) -> None:
+        encode, end = policy.tokenizer.encode, policy.chat.end_id
+        self.ids = [(*map(int, encode(text, add_special_tokens=False)), end) for text in replies]
+
+    def draw(self, turns: Sequence[Turn]) -> list[Sampled]:
+        from clawback.engine.torch.sampling.generate import Sampled
+
+        chosen = [random.Random(turn.seed).choice(self.ids) for turn in turns]
+        return [Sampled(ids, (0.0,) * len(ids), True) for ids in chosen]
+
+    def refresh(self) -> None: ...
+
+    def forget(self, key: Hashable) -> None: ...
+
+
+def random_episodes(
+    policy: Policy, environments: EnvironmentSet, how: Play, orders: Sequence[Order]
+) -> list[Episode]:
+    """These episodes, played with replies at random. Raises ``EnvironmentFailure`` where most worlds break."""
+    replies = action_replies(environments)
+    longest = max(len(ids) for ids in RandomReplies(policy, replies).ids)
+    how = replace(how, max_turns=min(how.max_turns, MOST_TURNS), max_tokens=max(how.max_tokens, longest))
+    rollouts = Rollouts(policy, environments, how, drawer=RandomReplies(policy, replies))
+    try:
+        return [e for e in rollouts.play(orders) if e.steps and e.status != "failed"]
+    finally:
+        rollouts.close(shared=False)
+
+
+def answered_at_random(
+    policy: Policy, turns: Sequence[Sequence[Message]], replies: Sequence[str], seed: int
+) -> Episode:
+    """An episode in which each of these turns (what the policy read there) is answered with one of the replies at random."""
+    from clawback.engine.torch.models.dialogue import Dialogue
+    from clawback.engine.torch.sampling.conversations import Turn
+
+    drawer = RandomReplies(policy, replies)
+    dialogue = Dialogue(policy.chat, turns[0], max_prompt=policy.max_prompt)
+    steps: list[EpisodeStep] = []
+    for number, messages in enumerate(turns):
+        if number:
+            dialogue.heard(messages)
+        [drawn] = drawer.draw([Turn(0, dialogue.prompt(), mixed(seed, number), 1)])
+        start, end, _ = dialogue.wrote(drawn.ids, drawn.logprobs, True)
+        steps.append(EpisodeStep(dialogue.branch, start, end))
+    return Episode("", "", seed, tuple(dialogue.messages), dialogue.branches, tuple(steps), "completed")

@@ -1,0 +1,68 @@
+"""The dialogue of an episode that a program of its own leads: each request is a whole conversation, and continues a branch or begins one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from clawback.environments.branches import Branches, unheard
+from clawback.environments.core import EnvironmentFailure, Request
+from clawback.records import Branch, Message
+
+if TYPE_CHECKING:
+    from clawback.engine.torch.models.policy import Policy
+
+
+class ProgramDialogue:
+    """As ``engine.torch.models.dialogue.Dialogue``, for ``rollouts.Rollouts``."""
+
+    pixels = None
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self.messages: list[Message] = []
+        """What is shown to people: what was new in each request, and the replies."""
+        self._branches = Branches()
+        self._request: Request | None = None
+        self._previous: Sequence[Message] = ()
+        self._prompt: list[int] = []
+
+    @property
+    def branches(self) -> tuple[Branch, ...]:
+        return self._branches.branches
+
+    @property
+    def branch(self) -> int:
+        """The branch that the next reply is written in, once ``prompt`` has been asked for."""
+        return self._branches.current
+
+    def request(self, request: Request) -> None:
+        """What the program asks next. Raises ``EnvironmentFailure`` where it does not fit, and whatever its encoding raises."""
+        self._prompt = list(request.encode(self.policy))
+        if not 0 < len(self._prompt) < self.policy.info.context:
+            raise EnvironmentFailure(
+                f"the program's request has {len(self._prompt)} tokens; {self.policy.info.base} reads {self.policy.info.context}"
+            )
+        self.messages += unheard(request.messages, self._previous)
+        self._request, self._previous = request, request.messages
+
+    def heard(self, messages: Sequence[Message]) -> None:
+        """What ends the episode has no answer."""
+
+    def prompt(self) -> list[int]:
+        """The tokens of the newest request, as the server that answers would read it."""
+        self._branches.read(self._prompt)
+        return self._prompt
+
+    def most_tokens(self, wanted: int) -> int:
+        """Of the next reply: as many as the program allows and there is room for."""
+        assert self._request is not None
+        room = self.policy.info.context - len(self._prompt)
+        return max(1, min(wanted, self._request.max_tokens or wanted, room))
+
+    def wrote(self, ids: Sequence[int], logprobs: Sequence[float], ended: bool) -> tuple[int, int, str]:
+        """The reply to ``prompt``. Where it stands in its branch, and its text."""
+        _, text = self.policy.chat.text(self._prompt, ids)
+        start, end = self._branches.write(ids, logprobs)
+        self.messages.append({"role": "assistant", "content": text, **({} if ended else {"cut": True})})
+        return start, end, text

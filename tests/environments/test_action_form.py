@@ -1,0 +1,311 @@
+"""The form of actions: which replies name one, who says that few do, and what teaches a model to write them."""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+
+import pytest
+import torch
+
+from clawback.engine.episodes import episode_recipe
+from clawback.engine.torch.models.chat import Encoded
+from clawback.engine.torch.scoring.choices import Choices, choice_logprobs
+from clawback.engine.torch.scoring.lm_head import Head
+from clawback.engine.torch.sources.episodes import sequences
+from clawback.engine.torch.sources.imitation import imitate
+from clawback.engine.training import fresh
+from clawback.environments.action_form import (
+    action_replies,
+    answered_at_random,
+    quoted,
+    unread_notice,
+    unread_share,
+)
+from clawback.environments.agent import Agent
+from clawback.environments.agent_worlds import UNREAD, AgentWorlds, ReplyForm, reply_form
+from clawback.environments.find import find
+from clawback.errors import UsageError
+from clawback.jobs import playing
+from clawback.records import Episode, EpisodeStep
+
+
+class Discrete:
+    start = 0
+
+    def __init__(self, n):
+        self.n = n
+
+    def seed(self, number):
+        self.random = random.Random(number)
+
+    def sample(self):
+        return self.random.randrange(self.n)
+
+
+class Light:
+    """Two turns; it pays to press what is shown."""
+
+    action_space = Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        self.rng, self.turn = random.Random(seed), 0
+        self.lamp = self.rng.randrange(2)
+        return self.lamp, {}
+
+    def step(self, action):
+        assert action in (0, 1)
+        reward, self.turn = float(action == self.lamp), self.turn + 1
+        self.lamp = self.rng.randrange(2)
+        return self.lamp, reward, self.turn >= 2, False, {}
+
+
+class Presser(Agent):
+    """As LlamaGym's users write one: the prompt quotes the actions, and what is no action counts as 0."""
+
+    default = 0
+
+    def get_system_prompt(self):
+        return 'Write "Action: 0" or "Action: 1".'
+
+    def format_observation(self, observation):
+        return f"Lamp {observation}"
+
+    def extract_action(self, response):
+        found = re.search(r"Action: (\d)", response)
+        if found is None and self.default is None:
+            raise ValueError
+        return int(found[1]) if found else self.default
+
+
+class Strict(Presser):
+    default = None
+
+
+def agent_of(kind=Presser, **options):
+    return kind("embedded", None, None, {"max_new_tokens": 8}, {"batch_size": 16}, seed=1, **options)
+
+
+def test_what_a_prompt_quotes_and_the_agent_reads_are_its_replies():
+    assert quoted('Say "a b", `c` or \'d\'; "a b" again') == ["a b", "c", "d"]
+    form = reply_form(Strict.speaker())
+    assert form == ReplyForm(("Action: 0", "Action: 1"), UNREAD)
+    assert reply_form(Presser.speaker()).default == 0
+    assert action_replies(AgentWorlds("x", Strict.speaker(), Light)) == ("Action: 0", "Action: 1")
+
+
+def test_one_quoted_reply_stands_for_all_actions_of_the_space():
+    class Four(Strict):
+        def get_system_prompt(self):
+            return "A move is written `Action: 2`, and nothing else."
+
+    class Room(Light):
+        action_space = Discrete(4)
+
+    form = reply_form(Four.speaker(), Room())
+    assert form.replies == ("Action: 0", "Action: 1", "Action: 2", "Action: 3")
+
+    class Silent(Strict):
+        def get_system_prompt(self):
+            return ""
+
+        def extract_action(self, response):
+            return ["l", "r"].index(response)
+
+    assert reply_form(Silent.speaker(), Room()).replies == ()
+
+
+def test_a_reply_that_names_nothing_is_seen_even_where_the_agent_takes_a_default():
+    form = reply_form(Presser.speaker(), Light())
+    assert not form.names("I like foxes.", 0)
+    assert form.names("well, action: 0", 0)
+    assert form.names("I take 1", 1)  # not the default: somebody read it
+    assert ReplyForm((), 0).names("anything", 0)
+
+
+def test_gymnasium_actions_are_known_through_wrappers(tmp_path):
+    pytest.importorskip("gymnasium")
+    shots = tmp_path / "shots.jsonl"
+    shots.write_text(
+        '{"messages": [{"role": "user", "content": "?"}, {"role": "assistant", "content": "Action: up"}]}\n'
+    )
+    for environments in (find("gymnasium:FrozenLake-v1"), find("gymnasium:FrozenLake-v1", shots=str(shots))):
+        assert action_replies(environments) == tuple(
+            f"Action: {way}" for way in ("left", "down", "right", "up")
+        )
+    assert action_replies(find("gymnasium:Pendulum-v1")) == ()
+    assert action_replies(find("tools:shop")) == ()
+
+
+def test_who_reads_few_replies_is_told_with_an_example():
+    message = {"role": "assistant", "content": "I like foxes."}
+    steps = tuple(EpisodeStep(0, 0, 1, unparsable=n < 3) for n in range(4))
+    episode = Episode("e", "t", 0, (message,), (), steps, "completed")
+    assert unread_share([episode]) == 0.75
+    assert unread_notice([episode], "of the first batch").startswith(
+        "75% of the replies of the first batch name no action (such as 'I like foxes.')"
+    )
+    assert unread_notice([Episode("e", "t", 0, (message,), (), steps[3:], "completed")], "") == ""
+
+
+# ------------------------------------------------------------------------------------------ actions by grammar
+
+
+def test_choices_lead_to_one_of_the_replies_and_nowhere_else():
+    choices = Choices([(1, 2, 9), (1, 3, 9), (4, 9)])
+    assert choices.allowed(()) == [1, 4]
+    assert choices.allowed((1,)) == [2, 3]
+    assert choices.allowed((4,)) == [9]
+    assert choices.allowed((5,)) == []
+    masked = choices.masked(torch.zeros(2, 10), [(), (1,)])
+    assert [row.isfinite().nonzero()[:, 0].tolist() for row in masked] == [[1, 4], [2, 3]]
+    table = choices.table([Encoded((0,), (1, 3, 9, 7, 4, 9), starts=(0, 4))])
+    assert table.tolist() == [[1, 4], [2, 3], [9, -1], [7, -1], [1, 4], [9, -1]]
+
+
+@pytest.mark.parametrize("cap", [0.0, 5.0])
+def test_choice_logprobs_are_those_of_the_renormalised_softmax_with_its_gradient(cap):
+    generator = torch.Generator().manual_seed(0)
+    hidden = torch.randn(5, 8, generator=generator, requires_grad=True)
+    head = Head(torch.randn(12, 8, generator=generator), torch.randn(12, generator=generator), 0.7, cap)
+    table = torch.tensor([[1, 4, 7], [2, 3, -1], [9, -1, -1], [0, 11, 5], [6, 8, -1]])
+    targets = torch.tensor([4, 2, 9, 5, 8])
+    values, entropy = choice_logprobs(head, hidden, targets, table)
+    logits = (hidden @ head.weight.T + head.bias) * head.scale
+    logits = cap * torch.tanh(logits / cap) if cap else logits
+    for row in range(5):
+        allowed = [int(t) for t in table[row] if t >= 0]
+        expected = logits[row, allowed].log_softmax(0)
+        assert values[row].item() == pytest.approx(
+            expected[allowed.index(int(targets[row]))].item(), abs=1e-5
+        )
+        assert entropy[row].item() == pytest.approx(-(expected.exp() * expected).sum().item(), abs=1e-5)
+    assert values[2] == 0.0
+    [gradient] = torch.autograd.grad(values.sum(), hidden, retain_graph=True)
+    [reference] = torch.autograd.grad(
+        sum(logits[r, [int(t) for t in table[r] if t >= 0]].log_softmax(0)[
+            [int(t) for t in table[r] if t >= 0].index(int(targets[r]))] for r in range(5)),
+        hidden,
+    )  # fmt: skip
+    assert torch.allclose(gradient, reference, atol=1e-5)
+
+
+def test_where_no_reply_is_an_action_the_first_batch_says_so_and_replies_are_held_to_actions(capsys):
+    agent = agent_of()
+    told = agent.learn(Light, episodes=48, together=16)
+    lines = capsys.readouterr().err.splitlines()
+    assert "of the replies of the first batch name no action" in lines[0]
+    assert "each reply is one of 2, such as 'Action: 0'" in lines[0]
+    assert len([line for line in lines if "return" in line and "success" in line]) == 3
+    assert all(line.endswith("0% unread") for line in lines[1:])
+    assert agent.held_to == ("Action: 0", "Action: 1")
+    assert told[0]["unparsable"] > 0.5
+    assert [figures["unparsable"] for figures in told[1:]] == [0.0] * 3
+    assert all(figures["gap"] < 1e-4 for figures in told[1:])  # what is drawn is what is learned
+    assert agent.evaluate(Light, episodes=8)["unparsable"] == 0.0
+
+
+def test_in_a_loop_of_ones_own_the_same_and_saved_with_the_agent(tmp_path, capsys):
+    agent = agent_of(Strict, grammar=True)
+    env = Light()
+    for number in range(2):
+        observation, _ = env.reset(seed=number)
+        done = False
+        while not done:
+            observation, reward, done, *_ = env.step(agent.act(observation))
+            agent.assign_reward(reward)
+        agent.terminate_episode()
+    replies = [m["content"] for e in agent.batch for m in e.messages if m["role"] == "assistant"]
+    assert set(replies) <= {"Action: 0", "Action: 1"}
+    agent.save(tmp_path / "saved")
+    other = agent_of(Strict, quiet=True)
+    other.load(tmp_path / "saved")
+    assert other.held_to == agent.held_to
+    assert agent.train_batch()["gap"] < 1e-4
+    assert "return" in capsys.readouterr().err
+
+
+def test_a_grammar_without_known_actions_is_refused():
+    class Silent(Strict):
+        def get_system_prompt(self):
+            return ""
+
+    with pytest.raises(UsageError, match="action_replies"):
+        agent_of(Silent, grammar=True).act(0)
+
+
+# ----------------------------------------------------------------------------------------------- a warm start
+
+
+def test_imitation_ends_where_the_form_is_learned_and_no_preference(policy):
+    replies = ("Sure", "No")  # words that the model knows
+    fresh(policy, episode_recipe(policy.info), 0)
+    turns = [[{"role": "user", "content": f"What is {name}?"}] for name in ("Paris", "rice", "Rome", "bread")]
+    shown = [answered_at_random(policy, turns[n % 4 :], replies, n) for n in range(16)]
+    assert {m["content"] for e in shown for m in e.messages if m["role"] == "assistant"} == set(replies)
+    figures = imitate(policy, shown, len(replies), learning_rate=0.003, seed=0)
+    assert figures["loss"] < math.log(2) + 0.2
+    assert figures["steps"] < 100
+    with torch.no_grad():
+        [scores] = policy.scorer([sequences(shown[:1])[0].encoded]).split()
+    assert scores[0].exp() == pytest.approx(0.5, abs=0.3)
+
+
+class Choosing:
+    """One turn: "Sure" pays."""
+
+    name = "choosing"
+
+    def tasks(self, split):
+        from clawback.environments.core import Task
+
+        return [Task(f"{split}-{n}", {}, split) for n in range(4)]
+
+    def make(self):
+        return ChoosingOnce()
+
+    def action_replies(self):
+        return ("Sure", "No")
+
+
+class ChoosingOnce:
+    async def reset(self, task, seed):
+        from clawback.environments.core import Observation
+
+        return Observation(({"role": "user", "content": "What is rice?"},))
+
+    async def step(self, message):
+        from clawback.environments.core import Step
+
+        known = message["content"] in ("Sure", "No")
+        return Step((), float(message["content"] == "Sure"), True, {"unparsable": not known})
+
+    async def close(self):
+        pass
+
+
+def test_a_run_learns_the_form_first_and_says_so(home):
+    home.config.write_text("[training]\nbackground = false\n")
+    told = []
+    wish = playing.Wish("choosing", episodes=16, groups=16, held_out=4, max_tokens=3)
+    made = playing.learn(home, wish, seed=1, worlds=Choosing(), on_progress=told.append)
+    alerts = [one["text"] for one in told if one["phase"] == "alert"]
+    assert "of the replies of held-out tasks name no action" in alerts[0]
+    assert "The form is learned first, from 2 replies such as 'Sure'" in alerts[0]
+    assert made.verdict.unparsable_before > 0.5
+    assert made.verdict.unparsable_after <= 0.25
+    assert any(one["phase"] == "form" for one in told)
+
+
+def test_where_the_actions_are_not_known_the_cure_is_said(home):
+    class Unknown(Choosing):
+        def action_replies(self):
+            return ()
+
+    home.config.write_text("[training]\nbackground = false\n")
+    told = []
+    wish = playing.Wish("choosing", episodes=4, groups=4, held_out=4, max_tokens=3)
+    playing.learn(home, wish, seed=1, worlds=Unknown(), on_progress=told.append)
+    [text] = [one["text"] for one in told if one["phase"] == "alert"]
+    assert "Show worked examples (--shots N" in text

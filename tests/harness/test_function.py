@@ -1,0 +1,127 @@
+"""``@clawback.rollout``: a function with a client of its own is played, learned from and resumed as any environment."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import urllib.request
+
+import pytest
+
+import clawback
+from clawback import store
+from clawback.environments.core import EnvironmentSet
+from clawback.environments.rollouts import Order, Play, Rollouts
+from clawback.errors import UsageError
+from clawback.jobs import playing
+from clawback.jobs.drawing import Wish
+from tests.environments.conftest import policy  # noqa: F401
+
+ROWS = [{"id": f"q{n}", "question": f"What is {name}?", "split": "train" if n < 6 else "test"}
+        for n, name in enumerate(["Paris", "a fox", "rice", "Rome", "a cat", "bread", "Oslo", "a dog"])]  # fmt: skip
+
+
+def ask(model, text):
+    body = json.dumps({"model": model.name, "messages": [{"role": "user", "content": text}], "max_tokens": 3})
+    headers = {"Authorization": f"Bearer {model.api_key}", "Content-Type": "application/json"}
+    request = urllib.request.Request(f"{model.base_url}/chat/completions", body.encode(), headers)
+    with urllib.request.urlopen(request) as response:
+        return json.load(response)["choices"][0]["message"]["content"]
+
+
+@clawback.rollout(tasks=ROWS)
+def starts_with_s(task, model):
+    return float(ask(model, task["question"]).startswith("S"))
+
+
+@clawback.rollout(tasks=ROWS)
+async def twice(task, model):
+    replies = await asyncio.gather(*(asyncio.to_thread(ask, model, task["question"]) for _ in range(2)))
+    return sum(map(len, replies)), {"lengths": [len(reply) for reply in replies]}
+
+
+def play(policy, environments, count=2):  # noqa: F811
+    tasks = environments.tasks("train")
+    with Rollouts(policy, environments, Play(max_tokens=8, retries=0)) as rollouts:
+        return rollouts.play([Order(n, tasks[n % len(tasks)], n, 7, n) for n in range(count)])
+
+
+def test_a_function_is_an_environment_set_with_tasks_in_both_splits():
+    assert isinstance(starts_with_s, EnvironmentSet)
+    assert [task.id for task in starts_with_s.tasks("test")] == ["starts_with_s/q6", "starts_with_s/q7"]
+    with pytest.raises(UsageError, match="needs its tasks"):
+        clawback.rollout(lambda task, model: 0.0)
+
+
+def test_its_return_is_the_reward_and_parallel_requests_are_all_recorded(policy):  # noqa: F811
+    for episode in play(policy, twice):
+        assert (episode.status, len(episode.steps), len(episode.branches)) == ("completed", 2, 2)
+        replies = [m["content"] for m in episode.messages if m["role"] == "assistant"]
+        assert episode.total == sum(map(len, replies))
+
+
+@pytest.mark.parametrize("returned", ["yes", None, float("nan"), RuntimeError("my own")])
+def test_what_is_no_reward_is_a_failure_of_that_episode(policy, returned):  # noqa: F811
+    @clawback.rollout(tasks=ROWS)
+    def odd(task, model):
+        ask(model, task["question"])
+        if isinstance(returned, Exception):
+            raise returned
+        return returned
+
+    [episode] = play(policy, odd, 1)
+    assert episode.status == "failed"
+    assert (
+        "my own" in episode.stop_reason
+        or "no reward" in episode.stop_reason
+        or "return a number" in episode.stop_reason
+    )
+
+
+def test_a_strange_key_is_refused(policy):  # noqa: F811
+    @clawback.rollout(tasks=ROWS)
+    def curious(task, model):
+        stranger = type(model)(model.base_url, "guess")
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            ask(stranger, "?")
+        return float(len(ask(model, task["question"])) > 0)
+
+    [episode] = play(policy, curious, 1)
+    assert (episode.status, episode.total) == ("completed", 1.0)
+
+
+class Killed(BaseException):
+    """As kill -9: nothing tidies up after it."""
+
+
+def test_a_run_learns_is_killed_loses_nothing_and_then_answers_otherwise(home, monkeypatch):
+    home.config.write_text("[training]\nbackground = false\n")
+    wish = Wish("starts_with_s", episodes=96, groups=32, held_out=8, max_tokens=3)
+    real, waves = Rollouts.wave, [0]
+
+    def dying(self):
+        waves[0] += 1
+        if waves[0] == 3:
+            raise Killed
+        return real(self)
+
+    monkeypatch.setattr(Rollouts, "wave", dying)
+    with pytest.raises(Killed):
+        playing.learn(home, wish, seed=1, worlds=starts_with_s)
+    with store.connect(home.database) as db:
+        first = {e.number: e.id for e in db.episodes(1000)}
+    assert first
+    monkeypatch.setattr(Rollouts, "wave", real)
+    done = playing.learn(home, wish, seed=1, worlds=starts_with_s)
+    assert done.counts == {"completed": 96 + 2 * 8}
+    with store.connect(home.database) as db:
+        episodes = {e.number: db.episode(e.id) for e in db.episodes(1000)}
+        gaps = [step["gap"] for step in db.steps(done.run.id) if "gap" in step]
+    assert first.items() <= {(number, e.id) for number, e in episodes.items()}
+    assert max(gaps) < 1e-4
+    before, after = (
+        [e.branches for n, e in sorted(episodes.items()) if start <= n < start + 8]
+        for start in (playing.BEFORE, playing.AFTER)
+    )
+    assert before != after
+    assert done.verdict.after >= done.verdict.before

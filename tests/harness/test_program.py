@@ -1,0 +1,162 @@
+"""A program of its own leads episodes: what it asks in any dialect is drawn, recorded and learned token by token."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from clawback import engine
+from clawback.engine.torch.sources.episodes import sequences
+from clawback.engine.types import Sampling
+from clawback.environments.core import EnvironmentFailure, Request
+from clawback.environments.find import find
+from clawback.environments.program_dialogue import ProgramDialogue
+from clawback.environments.rollouts import Order, Play, Rollouts
+from clawback.errors import NotFound, SandboxRefused, UsageError
+from clawback.harness import commands, wrap
+from clawback.sandbox import Limits, open_sandbox
+
+AGENT = Path(__file__).with_name("agent.py")
+CHECK = 'if grep -q "^S" answer.txt; then echo 1; else echo 0; fi > /logs/verifier/reward.txt\n'
+
+
+def boxes():
+    try:
+        open_sandbox(Limits(), network=True).close()
+    except SandboxRefused:
+        return False
+    return True
+
+
+pytestmark = pytest.mark.skipif(not boxes(), reason="no box with a network of its own can be made here")
+
+
+@pytest.fixture
+def policy():
+    made = engine.load("embedded")
+    made.sampling = Sampling(1.0)
+    return made
+
+
+@pytest.fixture
+def tasks(tmp_path):
+    """A folder of tasks: what the model says last is to begin with S."""
+    for name, split in (("one", "train"), ("two", "train"), ("three", "test")):
+        folder = tmp_path / "tasks" / name
+        (folder / "tests").mkdir(parents=True)
+        (folder / "task.toml").write_text(f'version = "1.0"\n[metadata]\nsplit = "{split}"\n')
+        (folder / "instruction.md").write_text(f"What is a fox? ({name})\n")
+        (folder / "tests" / "test.sh").write_text(CHECK)
+    return find(f"terminal:{tmp_path / 'tasks'}")
+
+
+def play(policy, environments, count=1, **how):
+    task = environments.tasks("train")[0]
+    with Rollouts(policy, environments, Play(max_tokens=8, retries=0, **how)) as rollouts:
+        return rollouts.play([Order(n, task, n, 7, n) for n in range(count)])
+
+
+def agent(*words):
+    return " ".join(["python3", str(AGENT), *words])
+
+
+@pytest.mark.parametrize("dialect", ["chat", "responses", "anthropic"])
+def test_what_a_program_asks_is_recorded_as_it_was_drawn(policy, tasks, dialect):
+    [episode] = play(policy, wrap(tasks, agent(dialect, "3", "keep"), 10))
+    assert (episode.status, len(episode.steps)) == ("completed", 3)
+    said = [m["content"] for m in episode.messages if m["role"] == "assistant"]
+    assert episode.total == float(said[-1].startswith("S"))
+    written = [
+        (b, i) for b, branch in enumerate(episode.branches) for i, wrote in enumerate(branch.mask) if wrote
+    ]
+    assert written == sorted((s.branch, i) for s in episode.steps for i in range(s.start, s.end))
+    for step, text in zip(episode.steps, said, strict=True):
+        ids = episode.branches[step.branch].ids[step.start : step.end]
+        assert policy.tokenizer.decode(ids, skip_special_tokens=True) == text
+    for part in sequences([episode]):  # what was recorded is what the learner says
+        [learned] = policy.scorer([part.encoded]).split()
+        assert (learned.cpu() - part.old)[part.mask].abs().max() < 1e-4
+
+
+def test_a_program_that_drops_its_history_begins_branches(policy, tasks):
+    [kept], [dropped] = (play(policy, wrap(tasks, agent("chat", "3", how), 10)) for how in ("keep", "forget"))
+    assert (len(kept.branches), len(dropped.branches)) == (1, 3)
+    assert sum(map(sum, (b.mask for b in dropped.branches))) == sum(s.end - s.start for s in dropped.steps)
+
+
+def test_a_program_is_ended_at_its_limit_and_judged_as_it_stands(policy, tasks):
+    [episode] = play(policy, wrap(tasks, agent("chat", "9", "keep"), 2))
+    assert (episode.status, len(episode.steps), episode.total) == ("truncated", 2, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        (f"python3 {AGENT} nonsense 1 keep", "ended with 1 before it asked the model"),
+        (f"python3 {AGENT} chat 0 keep", "ended before it asked the model anything"),
+    ],
+)
+def test_a_program_that_never_asks_is_a_failure_and_no_reward(policy, tasks, command, why):
+    [episode] = play(policy, wrap(tasks, command, 10))
+    assert (episode.status, episode.steps) == ("failed", ())
+    assert why in episode.stop_reason
+
+
+def test_a_box_reaches_our_server_and_nothing_else():
+    with open_sandbox(Limits(seconds=20), network=True) as box:
+        assert box.listener is not None
+        look = (
+            "import socket\n"
+            f"socket.create_connection(('127.0.0.1', {box.listener.getsockname()[1]}), 2).close()\n"
+            "for address in (('127.0.0.1', 22), ('192.0.2.1', 80)):\n"
+            "    try:\n        socket.create_connection(address, 2); raise SystemExit('out')\n"
+            "    except OSError:\n        pass\n"
+            "try:\n    socket.socket(socket.AF_UNIX); print('unix')\nexcept OSError:\n    print('kept in')\n"
+        )
+        result = box.exec(["python3", "-I", "-S", "-c", look])
+    assert result.ok, result.stderr
+    assert result.stdout.strip() in ("kept in", "unix" if box.rung == "bubblewrap" else "kept in")
+
+
+def test_presets_are_data_and_any_command_takes_the_task():
+    assert {"claude-code", "codex", "opencode"} <= commands.presets().keys()
+    for preset in commands.presets().values():
+        assert any("{task}" in word for word in preset["command"])
+        for text in preset.get("files", {}).values():
+            filled = commands.fill(text, {"url": "http://u", "key": "k", "model": "m"})
+            assert "{url}" not in filled
+    opencode = next(iter(commands.presets()["opencode"]["files"].values()))
+    assert json.loads(commands.fill(opencode, {"url": "u", "key": "k", "model": "m"}))["provider"]
+    made = commands.command(f"python3 {AGENT} chat")
+    assert made.words == ("python3", str(AGENT), "chat", "{task}")
+    assert made.copied == {str(AGENT): AGENT.resolve()}
+    assert commands.fill("{task} {url}", {"task": "a {url} {{b}}"}) == "a {url} {{b}} {url}"
+    with pytest.raises(NotFound, match="not installed"):
+        commands.command("no-such-agent-program {task}")
+    with pytest.raises(UsageError, match="no command"):
+        commands.command("agent 'unclosed")
+
+
+def test_tasks_without_a_box_are_refused_in_a_sentence():
+    with pytest.raises(UsageError, match="@clawback"):
+        wrap(find("tools:shop"), f"{sys.executable} x.py", 5)
+
+
+def test_what_does_not_fit_is_a_failure_of_that_episode(policy, tasks):
+    environments = wrap(tasks, agent("chat", "1", "keep"), 10)
+
+    async def look():
+        world = environments.make()
+        opened = await world.reset(environments.tasks("train")[0], 0)
+        await world.close()
+        return opened.request
+
+    request = asyncio.run(look())
+    assert request.max_tokens == 6
+    assert policy.tokenizer.decode(request.encode(policy)).count("fox") == 1
+    with pytest.raises(EnvironmentFailure, match="0 tokens"):
+        ProgramDialogue(policy).request(Request((), lambda _: ()))
