@@ -113,3 +113,19 @@ def test_relation_is_of_words_and_lengths():
     )
     assert one[0] > other[0]
     assert one[2] > other[2]
+
+
+def test_limits_that_are_also_cut_from_other_answers_divide_these():
+    """Rated answers that are shorter than every fresh one have one length to a reader that looked at fresh ones alone."""
+    long = [f"{'word ' * (60 + i)}." for i in range(20)]
+    short = [f"{'word ' * (10 + i)}." for i in range(20)]
+    fresh, rated = (
+        Answers([[i] for i in range(20)], texts, np.zeros((20, 0)), ["Why?"] * 20) for texts in (long, short)
+    )
+
+    def different(base):
+        views = Views.ground(base)
+        return len({tuple(row) for row in views.signs(rated)[:, views.columns("words")].tolist()})
+
+    assert different(fresh) == 1
+    assert different(fresh.with_others(rated)) > 1

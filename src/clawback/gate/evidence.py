@@ -252,7 +252,10 @@ def read(
     ]
     rewards = np.array([s.reward for s in samples])
     order = [s.newest for s in samples]
-    return learn(base, rated, rewards, remarks, ridge=RIDGE, shares=SHARES, seed=seed, order=order)
+    # As a run does: how answers vary is seen on the rated ones, too.
+    return learn(
+        base.with_others(rated), rated, rewards, remarks, ridge=RIDGE, shares=SHARES, seed=seed, order=order
+    )
 
 
 def compare(

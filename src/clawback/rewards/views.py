@@ -79,6 +79,16 @@ class Answers:
         questions = self.prompts or [""] * len(self.texts)
         return replace(self, verdicts=judged.verdicts(judge, questions, self.texts))
 
+    def with_others(self, others: Answers) -> Answers:
+        """These answers and then others, looked at in the same way. Verdicts are left out: answers are judged as they are looked at."""
+        return Answers(
+            [*self.ids, *others.ids],
+            [*self.texts, *others.texts],
+            np.concatenate([self.hidden, others.hidden]),
+            [*self.prompts, *others.prompts],
+            {name: np.concatenate([values, others.states[name]]) for name, values in self.states.items()},
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Viewed:

@@ -158,9 +158,12 @@ class Grading:
         liked = [len(one.response) for one, reward in zip(rated, rewards, strict=True) if reward > 0]
         usual = [len(one.response) for one in self.base]
         self.shortest = self.settings.shortest * min(float(np.mean(some)) for some in (liked, usual) if some)
+        seen = self.seen(rated, self.hidden(rated))
         self.ensemble = learn(
-            self.seen(self.base, self.base_seen.hidden),
-            self.seen(rated, self.hidden(rated)),
+            # How answers vary is seen on the rated ones, too. They may be shorter than fresh ones, or another model's, and a limit that was
+            # cut from fresh answers alone would not divide them.
+            self.seen(self.base, self.base_seen.hidden).with_others(seen),
+            seen,
             rewards,
             [(one.response, self.texts([one])[0], said) for one, said in remarks],
             ridge=self.settings.ridge,
