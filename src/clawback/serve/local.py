@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from clawback.engine.torch.models.vision import Pixels
     from clawback.engine.torch.sampling.batcher import Batcher
     from clawback.engine.torch.sampling.grammar import Constraint, Grammars
+    from clawback.engine.torch.sampling.request import Request
     from clawback.engine.torch.sampling.shelf import Shelf
     from clawback.engine.types import Sampling
 
@@ -147,8 +148,7 @@ class Local:
 
     def _shelf(self) -> Shelf | None:
         """None where the model's own forward has to answer: then a step is made for each adapter, and four are kept."""
-        from clawback.engine.torch.sampling.decoder_choice import drawing_dtype
-        from clawback.engine.torch.sampling.lanes import lean
+        from clawback.engine.torch.sampling.decoder_choice import drawing_dtype, lean
         from clawback.engine.torch.sampling.shelf import Shelf
 
         assert self.policy
@@ -167,7 +167,7 @@ class Local:
 
         Raises ``UsageError`` for what does not fit into the model, ``ClawbackError`` where answering fails.
         """
-        from clawback.engine.torch.sampling.batcher import Ask
+        from clawback.engine.torch.sampling.request import Request
 
         assert self.policy
         assert self.batcher
@@ -190,7 +190,7 @@ class Local:
         wanted = asked.max_tokens or self.settings.generation.max_tokens or usual
         if asked.field is not None and asked.field.most:
             wanted = min(wanted, asked.field.most)
-        ask = Ask(
+        request = Request(
             prompt=prompt,
             max_tokens=max(1, min(wanted, room)),
             on_token=lambda token, logprob: _put(loop, inbox, (token, logprob)),
@@ -199,19 +199,20 @@ class Local:
             sampling=_sampling(self.policy.sampling, asked),
             top=asked.top,
             constraint=constraint,
+            speaker=self.policy.chat.speaker if asked.raw is None else None,
             pixels=pixels,
             seed=(uuid.uuid4().int if asked.seed is None else abs(asked.seed)) % 2**62,
         )
         answer = Answer(uuid.uuid4().hex[:24], version.number, prompt, asked, int(time.time()), [], [])
-        self.batcher.submit(ask)
+        self.batcher.submit(request)
         try:
-            async for piece in self._pieces(answer, inbox, ask):
+            async for piece in self._pieces(answer, inbox, request):
                 yield answer, piece
         finally:
-            ask.cancelled = True
+            request.cancelled = True
 
     async def _pieces(
-        self, answer: Answer, inbox: asyncio.Queue[tuple[int, float] | str], ask: Any
+        self, answer: Answer, inbox: asyncio.Queue[tuple[int, float] | str], request: Request
     ) -> AsyncIterator[str]:
         """Text as it becomes certain: half a character, a stop string that may be coming and tool calls are held back."""
         assert self.policy
@@ -226,7 +227,7 @@ class Local:
                     raise ClawbackError(f"The answer was cut off ({got}).")
                 answer.ended = answer.ended or got
                 break
-            answer.cached = ask.cached
+            answer.cached = request.cached
             answer.ids.append(got[0])
             answer.logprobs.append(got[1])
             answer.thinking, whole = self._said(answer)
@@ -234,7 +235,7 @@ class Local:
             answer.spoken = not found and speaker is not None and speaker.spoke(answer.ids)
             if found or answer.spoken:
                 cut, answer.stopped = min(found, default=(len(whole), ""))
-                whole, answer.ended, ask.cancelled = whole[:cut], "stop", True
+                whole, answer.ended, request.cancelled = whole[:cut], "stop", True
                 self._drop_tokens(answer, whole)
                 break
             certain = (speaker.certain(whole) if speaker else len(whole)) - held
@@ -249,7 +250,7 @@ class Local:
             answer.told = tuple(zip(names, answer.logprobs, strict=True))
             answer.beside = tuple(
                 tuple((self.policy.tokenizer.decode([token]), value) for token, value in others)
-                for others in ask.beside[: len(answer.ids)]
+                for others in request.likeliest[: len(answer.ids)]
             )
         if answer.asked.field is not None:
             answer.text, answer.ended = answer.asked.field.around(whole), "stop"
