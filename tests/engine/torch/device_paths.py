@@ -18,6 +18,8 @@ from clawback.engine.torch.sampling import prefix_cache, rows
 from clawback.engine.torch.sampling.batcher import Batcher
 from clawback.engine.torch.sampling.generate import stop_ids
 from clawback.engine.torch.sampling.request import Request
+from clawback.engine.torch.sampling.scheduler import Scheduler
+from clawback.engine.torch.sampling.ways import rows_of
 from clawback.engine.types import Sampling
 from clawback.records import Part, Sample
 from tests.engine.test_train import make_samples, recipe
@@ -323,6 +325,10 @@ def pictures(stage):
     assert vision.Pixels.of(pixels.plain()).pictures == pixels.pictures
     Conversations(policy, sampling=Sampling(1.0)).draw([Turn(0, ids, 1, 3, pixels), Turn(1, [5, 6, 7], 2, 3)])
     serve(policy, [None], [tuple(ids), (5, 6, 7)], [pixels, None])
+    scheduler = Scheduler(rows_of(lambda: policy.model, False, expected=2, eyes=True))
+    with torch.no_grad():
+        scheduler.join([Request(ids, 4, pixels=pixels), Request([5, 6, 7], 4)])
+    assert len(scheduler.drop()) == 2
 
 
 # -------------------------------------------------------------------------------------------- episodes
@@ -438,6 +444,7 @@ def served(stage):
         policy.put(None)
     prompts = [tuple(policy.chat.prompt(s.messages)) for s in make_samples(5)]
     asks = serve(policy, [None, *folders], prompts, top=2)
+    serve(policy, [None], prompts, late=True)
     assert any(ask.cached for ask in asks)
     policy.put(None)
     stop = stop_ids(policy.model, policy.chat.end_id)

@@ -61,7 +61,7 @@ class Reading:
         else:
             self.ids = torch.cat([self.ids, tokens], 1)
             logits = self._read(self.ids, {})
-        self.logits = logits if len(self.shown) == len(logits) else logits[self.shown]
+        self.logits = logits if self.shown == list(range(len(logits))) else logits[self.shown]
         return self.logits
 
     def keep(self, indices: Sequence[int]) -> None:
