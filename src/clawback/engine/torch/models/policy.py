@@ -244,9 +244,13 @@ class Policy:
 
         looked = [self.chat.looked(messages, self.max_prompt) for messages in conversations]
         prompts = [ids for ids, _ in looked]
-        seen = {"pixels": [pixels for _, pixels in looked]} if any(pixels for _, pixels in looked) else {}
         answers = self.sample(
-            prompts, samples=samples, sampling=sampling, max_tokens=max_tokens, seed=seed, **seen
+            prompts,
+            samples=samples,
+            sampling=sampling,
+            max_tokens=max_tokens,
+            seed=seed,
+            pixels=[pixels for _, pixels in looked],
         )
         return [
             [completion(self.chat, prompt, one) for one in group]

@@ -223,11 +223,12 @@ class Decoder:
         group = self.heads // self.kv_heads
         for block, held in zip(self.blocks, cache.layers, strict=True):
             q, kv = self.attend(block, h, turns)
-            kv = kv.permute(2, 0, 3, 1, 4)  # [2, prompts, kv heads, T, size]
-            held[:, slots, :, :longest] = kv
+            keys, values = kv.permute(2, 0, 3, 1, 4)  # [prompts, kv heads, T, size] each
+            held[0, slots, :, :longest] = keys
+            held[1, slots, :, :longest] = values
             # Padding is on the right, so that causal attention never sees it.
             mixed = functional.scaled_dot_product_attention(
-                q.transpose(1, 2), *kv, is_causal=True, scale=block.scaling, enable_gqa=group > 1
+                q.transpose(1, 2), keys, values, is_causal=True, scale=block.scaling, enable_gqa=group > 1
             )
             h = self.rest(block, h, mixed.transpose(1, 2).flatten(2))
         ends = torch.tensor([len(p) - 1 for p in prompts], device=self.device)

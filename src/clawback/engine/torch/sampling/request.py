@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,8 +46,8 @@ class Request:
     """The adapter's folder, of a server with many; None is the base model."""
     sampling: Sampling = PLAIN
     seed: int = 0
-    chance: Iterator[tuple[float, float]] = None  # type: ignore[assignment]
-    """The random numbers that decide each token; from ``seed`` if nobody says otherwise."""
+    chance: Iterator[tuple[float, float]] = field(default_factory=lambda: iter(()))
+    """The random numbers that decide each token; from ``seed`` where there are none."""
     speaker: NextSpeaker | None = None
     """Whose label ends it, as a stop token does."""
     pixels: Pixels | None = None
@@ -72,8 +73,7 @@ class Request:
     """Steps in which it had to wait for a slot."""
 
     def __post_init__(self) -> None:
-        if self.chance is None:
-            self.chance = chances(self.seed, self.sampling.truncates)
+        self.chance = chain(self.chance, chances(self.seed, self.sampling.truncates))
 
     def take(self, token: int, logprob: float) -> None:
         """The next token of the answer."""
