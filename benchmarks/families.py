@@ -192,17 +192,20 @@ def serve(bench: Bench, _: Row) -> None:
     """Rows of the server: they are read, go on, leave, and others join."""
     import torch
 
-    from clawback.engine.torch.sampling.lanes import rows_of
+    from clawback.engine.torch.sampling.decoder_choice import lean
+    from clawback.engine.torch.sampling.request import Request
+    from clawback.engine.torch.sampling.ways import rows_of
 
     texts = [list(one.prompt) for one in bench.encoded()]
     with torch.no_grad():
-        rows = rows_of(bench.policy)
-        rows.read(texts[:2])
+        policy = bench.policy
+        rows = rows_of(lambda: policy.model, lean(policy), expected=2, memory=True)
+        rows.read([Request(ids, 1) for ids in texts[:2]])
         rows.step([20, 21])
         rows.keep([1])
         under_way = [[*texts[1], 21]]
         if rows.open:
-            rows.read(texts[2:])
+            rows.read([Request(texts[2], 1)])
             under_way.append(texts[2])
         last = [22, 23][: len(under_way)]
         logits = rows.step(last).float().log_softmax(-1)

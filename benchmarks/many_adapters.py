@@ -23,8 +23,9 @@ import torch
 
 from benchmarks._people_adapters import write_adapters
 from clawback import engine
-from clawback.engine.torch.sampling.batcher import Ask, Batcher
+from clawback.engine.torch.sampling.batcher import Batcher
 from clawback.engine.torch.sampling.decoder_choice import drawing_dtype
+from clawback.engine.torch.sampling.request import Request
 from clawback.engine.torch.sampling.shelf import Shelf
 from clawback.engine.types import Sampling
 
@@ -108,7 +109,7 @@ class Asked:
         prompt, folder = self.wanted[number]
         answer = self.answers[number]
         self.batcher.submit(
-            Ask(prompt, self.tokens, lambda token, _: answer.append(token), self._end, folder, GREEDY)
+            Request(prompt, self.tokens, lambda token, _: answer.append(token), self._end, folder, GREEDY)
         )
 
     def _end(self, why: str) -> None:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from clawback.engine.torch.models.vision import Pixels
     from clawback.engine.torch.sampling.batcher import Batcher
     from clawback.engine.torch.sampling.grammar import Constraint, Grammars
+    from clawback.engine.torch.sampling.request import Request
     from clawback.engine.torch.sampling.shelf import Shelf
     from clawback.engine.types import Sampling
 
@@ -147,8 +148,7 @@ class Local:
 
     def _shelf(self) -> Shelf | None:
         """None where the model's own forward has to answer: then a step is made for each adapter, and four are kept."""
-        from clawback.engine.torch.sampling.decoder_choice import drawing_dtype
-        from clawback.engine.torch.sampling.lanes import lean
+        from clawback.engine.torch.sampling.decoder_choice import drawing_dtype, lean
         from clawback.engine.torch.sampling.shelf import Shelf
 
         assert self.policy
@@ -167,7 +167,7 @@ class Local:
 
         Raises ``UsageError`` for what does not fit into the model, ``ClawbackError`` where answering fails.
         """
-        from clawback.engine.torch.sampling.batcher import Ask
+        from clawback.engine.torch.sampling.request import Request
 
         assert self.policy
         assert self.batcher
@@ -190,7 +190,7 @@ class Local:
         wanted = request.max_tokens or self.settings.generation.max_tokens or usual
         if request.field is not None and request.field.most:
             wanted = min(wanted, request.field.most)
-        ask = Ask(
+        drawing = Request(
             prompt=prompt,
             max_tokens=max(1, min(wanted, room)),
             on_token=lambda token, logprob: _put(loop, inbox, (token, logprob)),
@@ -199,25 +199,26 @@ class Local:
             sampling=_sampling(self.policy.sampling, request),
             top=request.top,
             constraint=constraint,
+            speaker=self.policy.chat.speaker if request.raw is None else None,
             pixels=pixels,
             seed=(uuid.uuid4().int if request.seed is None else abs(request.seed)) % 2**62,
         )
         answer = Answer(uuid.uuid4().hex[:24], version.number, prompt, request, int(time.time()), [], [])
-        self.batcher.submit(ask)
+        self.batcher.submit(drawing)
         try:
-            async for piece in self._pieces(answer, inbox, ask):
+            async for piece in self._pieces(answer, inbox, drawing):
                 yield answer, piece
         finally:
-            ask.cancelled = True
+            drawing.cancelled = True
 
     async def _pieces(
-        self, answer: Answer, inbox: asyncio.Queue[tuple[int, float] | str], ask: Any
+        self, answer: Answer, inbox: asyncio.Queue[tuple[int, float] | str], drawing: Request
     ) -> AsyncIterator[str]:
         """Text as it becomes certain: half a character, a stop string that may be coming and tool calls are held back."""
         assert self.policy
         shown, whole = 0, ""
         stops = answer.asked.stop
-        speaker = self.policy.chat.speaker if answer.asked.raw is None else None
+        speaker = self.policy.chat.speaker if answer.request.raw is None else None
         held = max((len(s) for s in stops), default=1) - 1
         while True:
             got = await inbox.get()
@@ -226,7 +227,7 @@ class Local:
                     raise ClawbackError(f"The answer was cut off ({got}).")
                 answer.ended = answer.ended or got
                 break
-            answer.cached = ask.cached
+            answer.cached = drawing.cached
             answer.ids.append(got[0])
             answer.logprobs.append(got[1])
             answer.thinking, whole = self._texts(answer)
@@ -234,7 +235,7 @@ class Local:
             answer.spoken = not found and speaker is not None and speaker.spoke(answer.ids)
             if found or answer.spoken:
                 cut, answer.stopped = min(found, default=(len(whole), ""))
-                whole, answer.ended, ask.cancelled = whole[:cut], "stop", True
+                whole, answer.ended, request.cancelled = whole[:cut], "stop", True
                 self._drop_tokens(answer, whole)
                 break
             certain = (speaker.certain(whole) if speaker else len(whole)) - held
@@ -249,7 +250,7 @@ class Local:
             answer.told = tuple(zip(names, answer.logprobs, strict=True))
             answer.beside = tuple(
                 tuple((self.policy.tokenizer.decode([token]), value) for token, value in others)
-                for others in ask.beside[: len(answer.ids)]
+                for others in request.likeliest[: len(answer.ids)]
             )
         if answer.asked.field is not None:
             answer.text, answer.ended = answer.asked.field.around(whole), "stop"
@@ -268,7 +269,7 @@ class Local:
     def _texts(self, answer: Answer) -> tuple[str, str]:
         """What was thought so far, and what was answered: while it thinks that is nothing."""
         assert self.policy
-        return self.policy.chat.text(answer.prompt, answer.ids, answer.asked.raw is None)
+        return self.policy.chat.text(answer.prompt, answer.ids, answer.request.raw is None)
 
     async def constraint(self, request: Asked) -> Constraint | None:
         """What the answer is held to, where it must keep to a schema. Raises ``UsageError`` for a schema that cannot be kept to."""

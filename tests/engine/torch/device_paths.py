@@ -14,9 +14,12 @@ import numpy as np
 import torch
 
 from clawback import engine
-from clawback.engine.torch.sampling import lanes, prefix_cache
-from clawback.engine.torch.sampling.batcher import Ask, Batcher
+from clawback.engine.torch.sampling import prefix_cache, rows
+from clawback.engine.torch.sampling.batcher import Batcher
 from clawback.engine.torch.sampling.generate import stop_ids
+from clawback.engine.torch.sampling.request import Request
+from clawback.engine.torch.sampling.scheduler import Scheduler
+from clawback.engine.torch.sampling.ways import rows_of
 from clawback.engine.types import Sampling
 from clawback.records import Part, Sample
 from tests.engine.test_train import make_samples, recipe
@@ -322,6 +325,10 @@ def pictures(stage):
     assert vision.Pixels.of(pixels.plain()).pictures == pixels.pictures
     Conversations(policy, sampling=Sampling(1.0)).draw([Turn(0, ids, 1, 3, pixels), Turn(1, [5, 6, 7], 2, 3)])
     serve(policy, [None], [tuple(ids), (5, 6, 7)], [pixels, None])
+    scheduler = Scheduler(rows_of(lambda: policy.model, False, expected=2, eyes=True))
+    with torch.no_grad():
+        scheduler.join([Request(ids, 4, pixels=pixels), Request([5, 6, 7], 4)])
+    assert len(scheduler.drop()) == 2
 
 
 # -------------------------------------------------------------------------------------------- episodes
@@ -396,7 +403,7 @@ def serve(policy, folders, prompts, pixels=None, shelf=None, late=False, **more)
 
     batcher.run(lambda: None)
     for _ in range(2):
-        coming: list[Ask] = []
+        coming: list[Request] = []
 
         def said(*_, coming=coming):
             """The first token of an answer: the others are asked for now."""
@@ -407,7 +414,7 @@ def serve(policy, folders, prompts, pixels=None, shelf=None, late=False, **more)
             how = Sampling(temperature=(0.0, 1.0, 0.7)[i % 3], top_p=(1.0, 0.9)[i % 2])
             seen = pixels[i] if pixels else None
             folder = folders[i % len(folders)]
-            asks.append(Ask(prompt, 4 + i, said, end, folder, how, pixels=seen, **more))
+            asks.append(Request(prompt, 4 + i, said, end, folder, how, pixels=seen, **more))
         first, *others = asks[-len(prompts) :]
         if late:
             coming += others
@@ -427,7 +434,7 @@ def served(stage):
     from clawback.engine.torch.sampling.shelf import Shelf
 
     stage.monkeypatch.setattr(prefix_cache, "LEAST", 4)
-    stage.monkeypatch.setattr(lanes, "LEAST", 4)
+    stage.monkeypatch.setattr(rows, "LEAST", 4)
     policy = stage.policy()
     folders = []
     for number in range(2):
@@ -437,6 +444,7 @@ def served(stage):
         policy.put(None)
     prompts = [tuple(policy.chat.prompt(s.messages)) for s in make_samples(5)]
     asks = serve(policy, [None, *folders], prompts, top=2)
+    serve(policy, [None], prompts, late=True)
     assert any(ask.cached for ask in asks)
     policy.put(None)
     stop = stop_ids(policy.model, policy.chat.end_id)

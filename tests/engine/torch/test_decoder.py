@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from clawback import engine
-from clawback.engine.torch.sampling import decoder, generate, products, step_attention
+from clawback.engine.torch.sampling import decoder, products, rows
 from clawback.engine.torch.sampling.decoder import Cache, Decoder
 from clawback.engine.torch.sampling.decoder_choice import fits
 from clawback.engine.torch.sampling.generate import sample
@@ -43,7 +43,7 @@ def test_it_says_what_the_module_says(folders, family, adapter):
     assert float((narrow.log_softmax(-1) - expected.log_softmax(-1)).abs().mean()) < 0.05
 
 
-@pytest.mark.parametrize("attend", [step_attention.fused, step_attention.by_products])
+@pytest.mark.parametrize("attend", [decoder.fused, decoder.by_products])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @torch.no_grad()
 def test_one_query_a_row_is_attended_to_as_by_a_slow_loop(dtype, attend):
@@ -75,7 +75,7 @@ def test_other_families_are_left_to_their_module(folders, family):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_same_seed_gives_the_same_bits(folders, monkeypatch, dtype):
-    monkeypatch.setattr(generate, "drawing_dtype", lambda _: dtype)
+    monkeypatch.setattr(rows, "drawing_dtype", lambda _: dtype)
     model = engine.load(str(folders("llama"))).model
     asked = [[5, 6, 7], [8, 9], [10, 11, 12, 13, 14], [15]]
     options = {"samples": 3, "max_tokens": 9, "sampling": Sampling(0.8, 0.9), "stop": (3, 40, 41), "rows": 5}

@@ -19,7 +19,7 @@ from clawback import engine
 from clawback.engine import devices, memory
 from clawback.engine.torch.loop import trainer
 from clawback.engine.torch.models import loading
-from clawback.engine.torch.sampling import generate, prefix_cache, ways
+from clawback.engine.torch.sampling import prefix_cache, ways
 from tests.engine.torch import tensor_code
 from tests.engine.torch.device_paths import SCENARIOS, Stage, rounds_of_fresh_answers
 from tests.engine.torch.pretended import accelerator, move
@@ -32,7 +32,6 @@ ELSEWHERE = {
     "engine/torch/models/gguf_merge.py": "files",
     "engine/torch/models/mlx_adapter.py": "files, before there is a model",
     "engine/torch/models/lora_config.py": "files, before there is a model",
-    "engine/torch/sampling/step_kernels.py": "compiled for CPUs",
     "engine/torch/loop/parallel.py": "other processes, and tensors that travel to them on the CPU",
     "engine/torch/loop/sharding.py": "refuses what is not on the CPU",
     "engine/torch/loop/worker.py": "other processes",
@@ -53,14 +52,15 @@ NEVER = {
     "engine/torch/models/loading.py:names_of": "files, before there is a model",
     "engine/torch/sampling/batcher.py:Batcher.close": "a thread, which does not know the pretended device",
     "engine/torch/sampling/batcher.py:Batcher.start": "a thread, which does not know the pretended device",
-    "engine/torch/sampling/decoder.py:Decoder._compiled": "compiled for CPUs",
-    "engine/torch/sampling/decoder.py:Decoder._read_brief": "with the kernels that are compiled for CPUs",
     "engine/torch/sampling/decoder.py:_spared": "packs for CPUs",
     "engine/torch/sampling/decoder_choice.py:_has_bfloat16": "asks about the CPU",
+    "engine/torch/sampling/generate.py:Chance.at": "random numbers, which are drawn on the CPU",
     "engine/torch/sampling/generate.py:Chance.of": "random numbers, which are drawn on the CPU",
+    "engine/torch/sampling/generate.py:_until": "token ids of answers drawn elsewhere",
+    "engine/torch/sampling/generate.py:until_speaker": "token ids of answers drawn elsewhere",
     "engine/torch/sampling/products.py:Packed.__call__": "oneDNN's, for CPUs",
     "engine/torch/sampling/products.py:can_pack": "oneDNN's, for CPUs",
-    "engine/torch/sampling/step_attention.py:by_products": "in bfloat16 on a CPU",
+    "engine/torch/sampling/decoder.py:by_products": "in bfloat16 on a CPU",
     "engine/torch/scoring/attention.py:_Whole.backward": "in float32 or bfloat16 on a CPU",
     "engine/torch/scoring/attention.py:_Whole.forward": "in float32 or bfloat16 on a CPU",
     "engine/torch/scoring/attention.py:_block": "in float32 or bfloat16 on a CPU",
@@ -84,13 +84,11 @@ NEVER = {
 
 NOT_YET = {
     # By chance or by size: the cache of prompts is never full in runs this small, and large models alone have products apart.
-    "engine/torch/sampling/prefix_cache.py": "PrefixCache.__len__ PrefixCache._forget",
+    "engine/torch/sampling/prefix_cache.py": "PrefixCache.__len__",
     "engine/torch/sampling/products.py": "Several.__call__",
     # Numbers and lists alone, no tensors.
     "engine/torch/sources/distilled.py": "DistilSettings.trials",
     "rl/algorithms/rpo.py": "Rpo.advantages",
-    # Answers to pictures that end early, all of them, in one batch.
-    "engine/torch/sampling/seeing.py": "Seeing.drop",
 }
 """Of each file, functions that a scenario need not reach so far, and why. Nothing may be added; what a scenario reaches fails the test until it is off."""
 
@@ -113,7 +111,7 @@ def stage(folders, llava, monkeypatch, tmp_path):  # noqa: F811
     """``stage("cuda:0", name)`` → a context in which this device is pretended: what scenarios run on."""
     real, load_base = trainer.Settings, loading.load_base
     monkeypatch.setattr(trainer, "Settings", lambda **kw: real(**{**kw, "checkpoint_seconds": 0.0}))
-    for module in (generate, ways, prefix_cache, devices):
+    for module in (ways, prefix_cache, devices):
         monkeypatch.setattr(module, "total_bytes", lambda device: 8 * 10**9)
     monkeypatch.setattr(devices, "free_bytes", lambda device: 8 * 10**9)
     monkeypatch.setattr(devices, "wait", lambda device: None)

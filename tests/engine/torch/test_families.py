@@ -12,9 +12,10 @@ from clawback import engine
 from clawback.engine.torch.models import traits
 from clawback.engine.torch.models.chat import Encoded
 from clawback.engine.torch.sampling import ways
-from clawback.engine.torch.sampling.batcher import Ask, Batcher
+from clawback.engine.torch.sampling.batcher import Batcher
 from clawback.engine.torch.sampling.conversations import Conversations, Turn
 from clawback.engine.torch.sampling.generate import sample
+from clawback.engine.torch.sampling.request import Request
 from clawback.engine.torch.scoring.logprobs import Scorer
 from clawback.engine.types import GREEDY, Sampling
 from clawback.errors import ModelError
@@ -176,7 +177,7 @@ def test_the_server_answers_requests_that_come_and_go(hybrid):
     batcher = Batcher(hybrid, [expected[1].ids[4]])
     tokens, ends = [[] for _ in PROMPTS], {}
     asks = [
-        Ask(
+        Request(
             prompt,
             limit,
             lambda t, p, i=i: tokens[i].append((t, p)),
@@ -191,8 +192,7 @@ def test_the_server_answers_requests_that_come_and_go(hybrid):
         for step in range(12):
             batcher.waiting += asks[2:] if step == 1 else []
             for lane in list(batcher.lanes.values()):
-                if lane.rows:
-                    batcher._step(lane)
+                lane.step()
             batcher._admit()
     assert sorted(ends) == [0, 1, 2, 3]
     for i, answer in enumerate(expected):

@@ -7,7 +7,8 @@ import torch
 
 from clawback import engine
 from clawback.engine.embedded import corpus
-from clawback.engine.torch.sampling.generate import closed_ranks, sample
+from clawback.engine.torch.sampling.generate import sample
+from clawback.engine.torch.sampling.scheduler import closed_ranks
 from clawback.engine.types import GREEDY, Sampling
 
 transformers = pytest.importorskip("transformers")

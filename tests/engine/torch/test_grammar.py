@@ -12,9 +12,10 @@ import torch
 from clawback import engine
 from clawback.engine.torch.models.policy import Policy
 from clawback.engine.torch.sampling import grammar
-from clawback.engine.torch.sampling.batcher import Ask, Batcher
+from clawback.engine.torch.sampling.batcher import Batcher
 from clawback.engine.torch.sampling.generate import stop_ids
 from clawback.engine.torch.sampling.grammar import Grammars
+from clawback.engine.torch.sampling.request import Request
 from clawback.engine.types import Sampling
 from clawback.errors import UsageError
 
@@ -74,7 +75,7 @@ def test_the_rows_of_a_batch_keep_each_to_its_own(embedded: Policy, grammars: Gr
         ends: list[str] = []
         for (ids, logprobs), schema in zip(told, schemas, strict=True):
             batcher.waiting.append(
-                Ask(
+                Request(
                     prompt,
                     60,
                     lambda token, value, ids=ids, logprobs=logprobs: (ids.append(token), logprobs.append(value))[0],  # type: ignore[misc]
@@ -86,9 +87,9 @@ def test_the_rows_of_a_batch_keep_each_to_its_own(embedded: Policy, grammars: Gr
             )  # fmt: skip
         with torch.no_grad():
             batcher._admit()
-            while any(lane.rows for lane in batcher.lanes.values()):
+            while any(lane.running for lane in batcher.lanes.values()):
                 for lane in batcher.lanes.values():
-                    batcher._step(lane)
+                    lane.step()
         assert set(ends) <= {"stop", "length"}
         return told
 

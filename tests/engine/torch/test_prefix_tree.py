@@ -22,7 +22,7 @@ def alone(made, prompts):
     for prompt in prompts:
         cache = Cache(made, 1, len(prompt))
         logits = made.read([prompt], cache, torch.tensor([0]))[0]
-        yield logits, [x[0, :, : len(prompt)] for x in (*cache.keys, *cache.values)]
+        yield logits, [x[:, 0, :, : len(prompt)] for x in cache.layers]
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3"])
@@ -36,11 +36,12 @@ def test_they_are_read_as_each_by_itself(folders, family, piece, columns, monkey
     prompts = [ids[:9], ids[:9], ids[:12], [*ids[:5], *ids[20:30]], ids[15:17], [ids[15]], ids]
     slots = [3, 0, 1, 6, 2, 5, 7]
     cache = Cache(made, 8, 4)  # which has to grow
-    logits = read(made, prompts, cache, torch.tensor(slots))
+    logits, fresh = read(made, prompts, [0] * len(prompts), cache, torch.tensor(slots))
+    assert fresh == [9, 0, 3, 10, 2, 0, 30]
     for got, slot, prompt, (wanted, kept) in zip(logits, slots, prompts, alone(made, prompts), strict=True):
         torch.testing.assert_close(got, wanted, atol=1e-4, rtol=1e-4)
-        for ours, theirs in zip((*cache.keys, *cache.values), kept, strict=True):
-            torch.testing.assert_close(ours[slot, :, : len(prompt)], theirs, atol=1e-4, rtol=1e-4)
+        for ours, theirs in zip(cache.layers, kept, strict=True):
+            torch.testing.assert_close(ours[:, slot, :, : len(prompt)], theirs, atol=1e-4, rtol=1e-4)
 
 
 @torch.no_grad()
@@ -51,19 +52,19 @@ def test_long_prompts_with_little_in_common_are_read_as_wholes(folders, monkeypa
     plain = Decoder.read
     monkeypatch.setattr(Decoder, "read", lambda *given: (whole.append(len(given[1])), plain(*given))[1])
     for prompts in ([[3] * 9, [4] * 9], [[3] * 9, [*[3] * 8, 4]], [[5] * 4, [6] * 4]):
-        read(made, prompts, Cache(made, 2, 9), torch.tensor([0, 1]))
+        read(made, prompts, [0, 0], Cache(made, 2, 9), torch.tensor([0, 1]))
     assert whole == [2]
 
 
 @settings(deadline=None)
 @given(PROMPTS)
 def test_a_tree_has_each_prompt_and_no_token_twice_in_what_neighbours_share(prompts):
-    tree = PrefixTree.of(prompts)
+    tree = PrefixTree.of(prompts, [0] * len(prompts))
     assert [[tree.tokens[i] for i in row] for row in tree.index] == prompts
     assert [[tree.positions[i] for i in row] for row in tree.index] == [[*range(len(p))] for p in prompts]
     shared = sum(common(a, b) for a, b in itertools.pairwise(prompts))
     assert len(tree.tokens) == sum(map(len, prompts)) - shared
-    owners = [divmod(place, prefix_tree.PIECE) for place in tree.places]
+    owners = [divmod(place, tree.size) for place in tree.places]
     stands = [(tree.pieces[piece][0], tree.pieces[piece][1] + i) for piece, i in owners]
     assert len(set(stands)) == len(stands)
     assert all(tree.index[row][column] == i for i, (row, column) in enumerate(stands))

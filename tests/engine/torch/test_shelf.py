@@ -14,9 +14,10 @@ from benchmarks._people_adapters import write_adapters
 from clawback import engine
 from clawback.engine.torch.models import adapter as adapters
 from clawback.engine.torch.sampling import batcher as batcher_module
-from clawback.engine.torch.sampling.batcher import Ask, Batcher
+from clawback.engine.torch.sampling.batcher import Batcher
 from clawback.engine.torch.sampling.grouped import SharedRows
-from clawback.engine.torch.sampling.lanes import Lean
+from clawback.engine.torch.sampling.request import Request
+from clawback.engine.torch.sampling.rows import Lean
 from clawback.engine.torch.sampling.shelf import Shelf, pack, places_of
 from clawback.engine.types import Sampling
 from clawback.errors import ModelError
@@ -50,9 +51,11 @@ def prompts(count: int) -> list[list[int]]:
 def test_each_row_of_a_step_is_its_own_adapters(policy: Any, folders: list[Path]) -> None:
     asked, chosen = prompts(PEOPLE + 2), [None, *folders, folders[3]]
     shelf = shelf_of(policy, slots=PEOPLE)
-    rows = SharedRows(policy, shelf)
-    rows.coming = [shelf.hold(folder) or 0 for folder in chosen]
-    got = [rows.read(asked), rows.step([7] * len(asked))]
+    rows = SharedRows(policy.model, shelf, 16)
+    requests = [
+        Request(prompt, 1, slot=shelf.hold(folder) or 0) for prompt, folder in zip(asked, chosen, strict=True)
+    ]
+    got = [rows.read(requests), rows.step([7] * len(asked))]
     kept = [1, 5, 0, 13]
     rows.keep(kept)
     after = rows.step([9] * len(kept))
@@ -61,8 +64,8 @@ def test_each_row_of_a_step_is_its_own_adapters(policy: Any, folders: list[Path]
         if folder is not None:
             policy.model = adapters.put(bare, policy.info, folder, "one")
         try:
-            alone = Lean(policy)
-            wanted = [alone.read([prompt])[0], alone.step([7])[0], alone.step([9])[0]]
+            alone = Lean(policy.model, 16)
+            wanted = [alone.read([Request(prompt, 1)])[0], alone.step([7])[0], alone.step([9])[0]]
         finally:
             if folder is not None:
                 policy.model = adapters.remove(policy.model, "one")
@@ -84,7 +87,7 @@ class Said:
         self.ids: list[int] = []
         self.logprobs: list[float] = []
         self.ended, self.why = threading.Event(), ""
-        batcher.submit(Ask(prompt, tokens, self._token, self._end, folder, GREEDY))
+        batcher.submit(Request(prompt, tokens, self._token, self._end, folder, GREEDY))
 
     def _token(self, token: int, logprob: float) -> None:
         self.ids.append(token)

@@ -16,6 +16,7 @@ from clawback import engine, store
 from clawback.engine.torch.models.speakers import NextSpeaker
 from clawback.engine.torch.sampling import conversations, generate
 from clawback.engine.torch.sampling.generate import Sampled, until_speaker
+from clawback.engine.torch.sampling.request import Request
 from clawback.paths import Home
 from clawback.records import Sample
 from clawback.serve.dialects import Asked
@@ -47,13 +48,13 @@ def test_an_answer_ends_at_the_next_speaker_and_is_trained_on_without_the_label(
         monkeypatch.setattr(generate, "fits", lambda *_: False)
     policy = engine.load(str(bases(chain)), device="cpu")
     drawn: list[int] = []
-    monkeypatch.setattr(generate, "_finished", _counted(generate._finished, drawn))
+    monkeypatch.setattr(Request, "take", _counted(Request.take, drawn))
     [[one, other]] = policy.generate([ASK], samples=2, max_tokens=40)
     assert (one.text, one.finished, one.ending) == (ANSWER, True, "stop")
     assert one == other
     assert "User" not in policy.tokenizer.decode(one.ids)
     assert policy.tokenizer.decode(one.ids).rstrip() == ANSWER
-    assert max(drawn) <= len(plain_text.CHAINS[chain]) + 1, "nothing is drawn after the label"
+    assert len(drawn) <= 2 * (len(plain_text.CHAINS[chain]) + 1), "nothing is drawn after the label"
     [expected] = policy.logprobs([ASK], [list(one.ids)])
     torch.testing.assert_close(torch.tensor(one.logprobs), expected, atol=1e-4, rtol=0)
     kept = policy.encode(Sample(1, tuple(ASK), one.text, 1.0, response_ids=one.ids, ending=one.ending))
@@ -63,10 +64,10 @@ def test_an_answer_ends_at_the_next_speaker_and_is_trained_on_without_the_label(
     assert policy.chat.end_id not in read.response
 
 
-def _counted(finish: Callable[..., list[Sampled]], drawn: list[int]) -> Callable[..., list[Sampled]]:
-    def counted(tokens: Any, logprobs: Any, lengths: Any, ended: Any) -> list[Sampled]:
-        drawn.extend(lengths)
-        return finish(tokens, logprobs, lengths, ended)
+def _counted(take: Callable[..., None], drawn: list[int]) -> Callable[..., None]:
+    def counted(request: Request, token: int, logprob: float) -> None:
+        drawn.append(token)
+        take(request, token, logprob)
 
     return counted
 

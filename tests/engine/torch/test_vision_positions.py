@@ -11,8 +11,9 @@ pytest.importorskip("PIL")
 
 from clawback import engine
 from clawback.engine.torch.models.vision import Vision
-from clawback.engine.torch.sampling.batcher import Ask, Batcher
+from clawback.engine.torch.sampling.batcher import Batcher
 from clawback.engine.torch.sampling.generate import stop_ids
+from clawback.engine.torch.sampling.request import Request
 from clawback.engine.types import Sampling
 from tests.engine.conftest import tokenizer
 from tests.engine.torch.test_vision import BLUE, RED, asked
@@ -102,7 +103,7 @@ def test_a_server_takes_turns_with_several(policy):
     ends: queue.SimpleQueue[str] = queue.SimpleQueue()
     prompts = [policy.chat.looked(talk) for talk in talks]
     for place, (ids, pixels) in enumerate(prompts):
-        ask = Ask(
+        request = Request(
             ids,
             3 + 3 * place,  # they end one after the other
             lambda token, logprob, place=place: told[place].append((token, logprob)),
@@ -111,7 +112,7 @@ def test_a_server_takes_turns_with_several(policy):
             seed=place,
             pixels=pixels,
         )
-        batcher.submit(ask)
+        batcher.submit(request)
     batcher.start()
     assert {ends.get(timeout=60) for _ in talks} <= {"stop", "length"}
     batcher.close()

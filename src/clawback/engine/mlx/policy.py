@@ -13,6 +13,7 @@ from torch import nn
 from clawback.engine.mlx import scorer as scoring
 from clawback.engine.mlx.body import Body, take
 from clawback.engine.torch.models.policy import DTYPES, Policy
+from clawback.engine.torch.models.vision import Pixels
 from clawback.engine.torch.sampling.generate import Chance, Sampled, stop_ids, until_speaker
 from clawback.engine.torch.scoring.logprobs import Scorer
 from clawback.engine.types import ModelInfo, Sampling
@@ -57,6 +58,7 @@ class MlxPolicy(Policy):
         seed: int | torch.Generator | Chance = 0,
         rows: int | None = None,
         stop: Sequence[int] | None = None,
+        pixels: Sequence[Pixels | None] | None = None,  # noqa: ARG002  nothing is seen there
         merge: bool = False,  # noqa: ARG002  MLX adds the adapter as it goes
     ) -> list[list[Sampled]]:
         from clawback.engine.mlx.sampling import sample

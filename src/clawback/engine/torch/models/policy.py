@@ -23,7 +23,7 @@ from clawback.errors import ModelError, UsageError
 from clawback.records import Message, Sample
 
 if TYPE_CHECKING:
-    from clawback.engine.torch.models.vision import Vision
+    from clawback.engine.torch.models.vision import Pixels, Vision
     from clawback.engine.torch.sampling.generate import Chance, Sampled
 
 Conversation = Sequence[Message]
@@ -260,15 +260,14 @@ class Policy:
 
         looked = [self.chat.looked(messages, self.max_prompt) for messages in conversations]
         prompts = [ids for ids, _ in looked]
-        if any(pixels for _, pixels in looked):
-            from clawback.engine.torch.sampling.seeing import answers_to
-
-            how = sampling or self.sampling
-            answers = answers_to(self, looked, samples, max_tokens or self.max_tokens, how, seed)
-        else:
-            answers = self.sample(
-                prompts, samples=samples, sampling=sampling, max_tokens=max_tokens, seed=seed
-            )
+        answers = self.sample(
+            prompts,
+            samples=samples,
+            sampling=sampling,
+            max_tokens=max_tokens,
+            seed=seed,
+            pixels=[pixels for _, pixels in looked],
+        )
         return [
             [completion(self.chat, prompt, one) for one in group]
             for prompt, group in zip(prompts, answers, strict=True)
@@ -284,6 +283,7 @@ class Policy:
         seed: int | torch.Generator | Chance = 0,
         rows: int | None = None,
         stop: Sequence[int] | None = None,
+        pixels: Sequence[Pixels | None] | None = None,
         merge: bool = False,
     ) -> list[list[Sampled]]:
         """``samples`` answers to each prompt of token ids; see ``generate.sample``. ``stop``: None: what ends an answer of this model; empty: nothing does. ``merge``: add the adapter into the weights meanwhile."""
@@ -300,6 +300,7 @@ class Policy:
                 seed=seed,
                 rows=rows,
                 speaker=self.chat.speaker if stop is None or len(stop) else None,
+                pixels=pixels,
             )
 
     def features(
@@ -319,7 +320,7 @@ class Policy:
     @torch.no_grad()
     def embedding(self, ids: Sequence[int]) -> list[float]:
         """The mean of the base model's last hidden states over a text, as a vector ``[hidden]`` of length one."""
-        from clawback.engine.torch.sampling.lanes import wide
+        from clawback.engine.torch.sampling.rows import wide
 
         inner: Any = self.model
         causal = inner.get_base_model() if hasattr(inner, "get_base_model") else inner

@@ -53,11 +53,9 @@ class Roomy(_Layer):  # type: ignore[misc]
         self._look(len(key), used)
         return self.keys, self.values
 
-    def batch_repeat_interleave(self, repeats: int) -> None:
-        if repeats > 1:
-            self.keys = self.keys.repeat_interleave(repeats, dim=0)
-            self.values = self.values.repeat_interleave(repeats, dim=0)
-            self.room = [self.keys, self.values]  # full: the next token makes room
+    def reorder_cache(self, rows: Tensor) -> None:
+        self.keys, self.values = self.keys[rows], self.values[rows]
+        self.room = [self.keys, self.values]  # full: the next token makes room
 
     def batch_select_indices(self, indices: Tensor) -> None:
         """Each of ``indices`` is its own place or that of a row beyond all that stay: only the latter are moved."""
@@ -69,12 +67,13 @@ class Roomy(_Layer):  # type: ignore[misc]
         self._look(len(indices), used)
 
     def join(self, other: Roomy, width: int) -> None:
-        """Append the rows of ``other``; both are moved to the right so that they end in column ``width``."""
+        """Append the rows of ``other``; both are moved so that they end in column ``width``, and begin there at the earliest."""
         rows, more = len(self.keys), len(other.keys)
         for i, (mine, new) in enumerate(((self.keys, other.keys), (self.values, other.values))):
             _, heads, used, size = mine.shape
+            held = min(used, width)
             room = mine.new_zeros(rows + more, heads, width + _LEAST_ROOM, size)
-            room[:rows, :, width - used : width] = mine
+            room[:rows, :, width - held : width] = mine[:, :, used - held :]
             room[rows:, :, width - new.shape[2] : width] = new
             self.room[i] = room
         self._look(rows + more, width)

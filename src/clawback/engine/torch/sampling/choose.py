@@ -15,7 +15,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from clawback.engine.torch.sampling import step_kernels
 from clawback.engine.torch.threads import alone
 from clawback.engine.types import Sampling
 
@@ -58,8 +57,6 @@ def _draw(logits: Tensor, chance: Tensor, again: Tensor | None, sampling: Sampli
 def _exponentials(logits: Tensor, scale: float) -> tuple[Tensor, Tensor | None]:
     """exp((z − max z) / ``scale``) [rows, vocabulary], and its sums over blocks [rows, blocks]; None where the vocabulary does not divide into any."""
     size = min(_BLOCK, logits.shape[1] & -logits.shape[1])
-    if size >= 16 and (both := step_kernels.exponentials(logits, scale, size)) is not None:
-        return both
     z = logits.float()
     p = (z - z.amax(-1, keepdim=True)).div_(scale).exp_()
     return p, p.unflatten(1, (-1, size)).sum(-1) if size >= 16 else None

@@ -13,7 +13,6 @@ through both. Others are sampled by their own forward (``generate.py``).
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,7 +20,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from clawback.engine.torch.sampling import step_attention, step_kernels
 from clawback.engine.torch.sampling.products import (
     Block,
     Linear,
@@ -34,7 +32,6 @@ from clawback.engine.torch.sampling.products import (
     effective,
     norm,
 )
-from clawback.engine.torch.sampling.step_kernels import Kernels
 from clawback.engine.torch.scoring.linear import onednn
 from clawback.engine.torch.threads import alone
 
@@ -44,10 +41,6 @@ _BRIEF_BYTES, _BRIEF_FLOPS = 8e6, 6e7
 """What one thread reads and multiplies in some 150 µs."""
 _SHARE = 64
 """A copy of the base's weights may take the machine's memory divided by this."""
-_BRIEF_PIECE = 64
-"""Tokens up to which a piece is read token by token: attention of one token over what is in the processor's cache costs no more than padding, masks and copies do."""
-_FEW_SHAPES = 32
-"""Rows of products that are read come in multiples of this: oneDNN compiles code for each new shape."""
 _ROOM = 64
 """Columns that a cache grows by at least."""
 
@@ -55,44 +48,45 @@ _ROOM = 64
 class Cache:
     """Keys and values, a slot for each answer under way. What a slot holds begins in column 0 and is as long as its row's position.
 
-    ``keys``, ``values``: for each layer ``[slots, heads, columns, size]``.
+    ``layers``: of each ``[2, slots, heads, columns, size]``, keys and values.
     """
 
     def __init__(self, decoder: Decoder, slots: int, columns: int) -> None:
-        shape = (slots, decoder.kv_heads, columns, decoder.size)
+        shape = (2, slots, decoder.kv_heads, columns, decoder.size)
         options: Any = {"dtype": decoder.dtype, "device": decoder.device}
-        self.keys = [torch.zeros(shape, **options) for _ in decoder.blocks]
-        self.values = [torch.zeros(shape, **options) for _ in decoder.blocks]
+        self.layers = [torch.zeros(shape, **options) for _ in decoder.blocks]
 
     @property
     def columns(self) -> int:
-        return self.keys[0].shape[2]
+        return self.layers[0].shape[3]
+
+    @property
+    def token_bytes(self) -> int:
+        """Of a token of one slot."""
+        return sum(layer[:, 0, :, 0].numel() * layer.element_size() for layer in self.layers)
 
     def grow(self, columns: int) -> None:
         """Have at least so many columns."""
-        if columns <= self.columns:
-            return
-        more = max(columns, self.columns + self.columns // 2, self.columns + _ROOM)
-        for both in (self.keys, self.values):
-            for i, old in enumerate(both):
-                new = old.new_zeros(*old.shape[:2], more, old.shape[3])
-                new[:, :, : old.shape[2]] = old
-                both[i] = new
+        if columns > self.columns:
+            self._resize(
+                self.layers[0].shape[1], max(columns, self.columns + self.columns // 2, self.columns + _ROOM)
+            )
 
     def widen(self, slots: int) -> None:
         """Have at least so many slots."""
-        for both in (self.keys, self.values):
-            for i, old in enumerate(both):
-                if slots > len(old):
-                    new = old.new_zeros(slots, *old.shape[1:])
-                    new[: len(old)] = old
-                    both[i] = new
+        if slots > self.layers[0].shape[1]:
+            self._resize(slots, self.columns)
+
+    def _resize(self, slots: int, columns: int) -> None:
+        for i, old in enumerate(self.layers):
+            new = old.new_zeros(2, slots, old.shape[2], columns, old.shape[4])
+            new[:, : old.shape[1], :, : old.shape[3]] = old
+            self.layers[i] = new
 
     def move(self, sources: Tensor, targets: Tensor, columns: int) -> None:
         """Copy slots onto others."""
-        for both in (self.keys, self.values):
-            for one in both:
-                one[targets, :, :columns] = one[sources, :, :columns]
+        for layer in self.layers:
+            layer[:, targets, :, :columns] = layer[:, sources, :, :columns]
 
 
 class Decoder:
@@ -114,7 +108,6 @@ class Decoder:
         self.kv_heads = int(config.num_key_value_heads)
         first = body.layers[0].self_attn
         self.size = int(first.head_dim)
-        self.silu = getattr(config, "hidden_act", "") in ("silu", "swish")
         self.largest = 2 * int(config.hidden_size) * int(config.intermediate_size)
         self.embedding: Tensor = body.embed_tokens.weight
         self.rotary = body.rotary_emb
@@ -127,9 +120,6 @@ class Decoder:
         )
         self.head = self._packed(head.weight.to(self.dtype), cast(getattr(head, "bias", None), self.dtype))
         self.blocks = [self._block(layer, joined) for layer in body.layers]
-        self.kernels = (
-            step_kernels.kernels_for(self.dtype, self.heads, self.kv_heads, self.size) if on_cpu else None
-        )
         self.cos, self.sin = self._rope(256)
 
     @property
@@ -194,26 +184,26 @@ class Decoder:
         q, k, v = heads.split([self.heads, self.kv_heads, self.kv_heads], -2)
         return torch.cat([block.q_norm(q).to(v.dtype), block.k_norm(k).to(v.dtype), v], -2).flatten(-2)
 
-    def attend(self, block: Block, h: Tensor, turns: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        """[…, H] → queries […, heads, size], keys and values […, kv heads, size], turned to their positions."""
+    def attend(self, block: Block, h: Tensor, turns: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        """[…, H] → queries […, heads, size], and keys and values […, 2, kv heads, size], turned to their positions."""
         qkv = self.normed(block, block.qkv(block.before(h).to(self.dtype)))
-        qkv = qkv.unflatten(-1, (self.heads + 2 * self.kv_heads, self.size))
-        turned, v = qkv.split([self.heads + self.kv_heads, self.kv_heads], -2)
-        turned = turned.float()
-        one, other = turned.chunk(2, -1)
+        qkv = qkv.unflatten(-1, (-1, self.size))
+        turned = qkv[..., : self.heads + self.kv_heads, :]
+        half = self.size // 2
         cos, sin = turns
-        turned = turned * cos + torch.cat([-other, one], -1) * sin
-        q, k = turned.to(self.dtype).split([self.heads, self.kv_heads], -2)
-        return q, k, v
+        straight = turned.float()
+        across = straight * cos
+        across[..., :half] -= straight[..., half:] * sin[..., :half]
+        across[..., half:] += straight[..., :half] * sin[..., half:]
+        turned.copy_(across)
+        return qkv[..., : self.heads, :], qkv[..., self.heads :, :].unflatten(-2, (2, self.kv_heads))
 
     def rest(self, block: Block, h: Tensor, mixed: Tensor) -> Tensor:
-        """What comes after attention, ``mixed`` […, heads · size]; the new residual stream."""
-        h = h + block.out(mixed).float()
-        return h + block.down(self.gated(block, block.gate_up(block.after(h).to(self.dtype)))).float()
-
-    def gated(self, block: Block, gate_up: Tensor) -> Tensor:
-        gate, up = gate_up.chunk(2, -1)
-        return block.act(gate) * up  # type: ignore[no-any-return]
+        """What comes after attention, ``mixed`` […, heads · size]; the residual stream, changed in place."""
+        h += block.out(mixed)
+        gate, up = block.gate_up(block.after(h).to(self.dtype)).chunk(2, -1)
+        h += block.down(block.act(gate).mul_(up))
+        return h
 
     def logits(self, h: Tensor) -> Tensor:
         return self.head(self.norm(h).to(self.dtype))
@@ -231,79 +221,18 @@ class Decoder:
         turns = self.turns(torch.arange(longest, device=self.device))
         h = functional.embedding(ids, self.embedding).float()
         group = self.heads // self.kv_heads
-        for number, block in enumerate(self.blocks):
-            q, k, v = (x.transpose(1, 2) for x in self.attend(block, h, turns))  # [prompts, heads, T, size]
-            cache.keys[number][slots, :, :longest] = k
-            cache.values[number][slots, :, :longest] = v
+        for block, held in zip(self.blocks, cache.layers, strict=True):
+            q, kv = self.attend(block, h, turns)
+            keys, values = kv.permute(2, 0, 3, 1, 4)  # [prompts, kv heads, T, size] each
+            held[0, slots, :, :longest] = keys
+            held[1, slots, :, :longest] = values
             # Padding is on the right, so that causal attention never sees it.
             mixed = functional.scaled_dot_product_attention(
-                q, k, v, is_causal=True, scale=block.scaling, enable_gqa=group > 1
+                q.transpose(1, 2), keys, values, is_causal=True, scale=block.scaling, enable_gqa=group > 1
             )
             h = self.rest(block, h, mixed.transpose(1, 2).flatten(2))
         ends = torch.tensor([len(p) - 1 for p in prompts], device=self.device)
         return self.logits(h[torch.arange(len(prompts), device=self.device), ends])
-
-    def read_on(
-        self,
-        pieces: Sequence[Sequence[int]],
-        starts: Sequence[int],
-        cache: Cache,
-        slots: Tensor,
-        width: int = 0,
-    ) -> Tensor:
-        """Read more of what ``slots`` [rows] hold already, each from its own column: the logits [rows, vocabulary] of what follows. ``width``: at least so many columns."""
-        longest = max(width, *map(len, pieces))
-        columns = max(start + longest for start in starts)
-        self.ready(columns)
-        cache.grow(columns)
-        device = self.device
-        if self.kernels is not None and longest <= _BRIEF_PIECE:
-            return self._read_brief(self.kernels, pieces, starts, cache, slots)
-        ids = torch.tensor([[*p, *[0] * (longest - len(p))] for p in pieces], device=device)
-        begun = torch.tensor(starts, device=device)
-        position = begun[:, None] + torch.arange(longest, device=device)  # [rows, T]
-        turns = self.turns(position)
-        unseen = torch.arange(columns, device=device) > position[..., None]  # [rows, T, columns]
-        mask = torch.zeros(unseen.shape, dtype=self.dtype, device=device).masked_fill_(unseen, -torch.inf)
-        h = functional.embedding(ids, self.embedding).float()
-        group = self.heads // self.kv_heads
-        row = slots[:, None]
-        for number, block in enumerate(self.blocks):
-            q, k, v = self.attend(block, h, turns)  # [rows, T, heads, size]
-            keys, values = cache.keys[number], cache.values[number]
-            # Padding on the right is written beyond a row's end, where what comes next overwrites it before it is seen.
-            keys[row, :, position] = k
-            values[row, :, position] = v
-            mixed = functional.scaled_dot_product_attention(
-                q.transpose(1, 2),
-                keys[slots, :, :columns],
-                values[slots, :, :columns],
-                attn_mask=mask[:, None],
-                scale=block.scaling,
-                enable_gqa=group > 1,
-            )
-            h = self.rest(block, h, mixed.transpose(1, 2).flatten(2))
-        ends = torch.tensor([len(p) - 1 for p in pieces], device=device)
-        return self.logits(h[torch.arange(len(pieces), device=device), ends])
-
-    def _read_brief(
-        self,
-        kernels: Kernels,
-        pieces: Sequence[Sequence[int]],
-        starts: Sequence[int],
-        cache: Cache,
-        slots: Tensor,
-    ) -> Tensor:
-        """``read_on`` of short pieces: each token by itself over what its slot holds by then, without padding. (Products that ask which row is whose,
-        ``grouped.py``, are not met here: such rows keep nothing to read on from.)"""
-        parts = [0, *itertools.accumulate(map(len, pieces))]
-        lengths, spare = torch.tensor([len(p) for p in pieces]), -parts[-1] % _FEW_SHAPES
-        ids = torch.tensor([token for piece in pieces for token in piece] + [0] * spare)
-        position = torch.tensor(
-            [start + i for piece, start in zip(pieces, starts, strict=True) for i in range(len(piece))]
-            + [0] * spare
-        )
-        return self._compiled(kernels, ids, slots.repeat_interleave(lengths), position, parts, cache)
 
     def step(self, tokens: Tensor, position: Tensor, cache: Cache, columns: int) -> Tensor:
         """One more token in each of the first slots.
@@ -319,38 +248,7 @@ class Decoder:
         self.ready(columns)
         cache.grow(columns)
         with alone(self._brief(len(tokens))):
-            if self.kernels is not None:
-                rows = len(tokens)
-                every = torch.arange(rows), position, range(rows + 1)
-                return self._compiled(self.kernels, tokens, *every, cache)
             return self._step(tokens, position, cache, columns)
-
-    def _compiled(
-        self,
-        kernels: Kernels,
-        tokens: Tensor,
-        slots: Tensor,
-        position: Tensor,
-        parts: Sequence[int],
-        cache: Cache,
-    ) -> Tensor:
-        """Tokens [rows] at their places in the cache (``Kernels.attend``): [parts, vocabulary] logits of what follows the last of each part."""
-        ends = torch.tensor(parts[1:]) - 1
-        turns = self.cos[position], self.sin[position]
-        h = functional.embedding(tokens, self.embedding).float()
-        x = self.blocks[0].before(h).to(self.dtype)
-        norms = [*(block.before for block in self.blocks[1:]), self.norm]
-        for number, (block, following) in enumerate(zip(self.blocks, norms, strict=True)):
-            qkv = self.normed(block, block.qkv(x))
-            held = cache.keys[number], cache.values[number]
-            mixed = kernels.attend(qkv, turns, slots, position, parts, *held, block.scaling)
-            if following is self.norm and len(ends) < len(h):  # nothing after this looks at the others
-                mixed, h = mixed[ends], h[ends]
-            x = kernels.add_norm(h, block.out(mixed), block.after)
-            both = block.gate_up(x)
-            x = kernels.gated(both) if self.silu else self.gated(block, both)
-            x = kernels.add_norm(h, block.down(x), following)
-        return self.head(x)
 
     def _step(self, tokens: Tensor, position: Tensor, cache: Cache, columns: int) -> Tensor:
         rows = torch.arange(len(tokens), device=self.device)
@@ -359,16 +257,14 @@ class Decoder:
             beyond, -torch.inf
         )
         mask = mask[:, None, None]  # [rows, 1, 1, columns]
-        attend = step_attention.by_products if self.quick else step_attention.fused
+        attend = by_products if self.quick else fused
         turns = self.turns(position)
         h = functional.embedding(tokens, self.embedding).float()
-        for number, block in enumerate(self.blocks):
-            q, k, v = self.attend(block, h, turns)
-            keys, values = cache.keys[number], cache.values[number]
-            keys[rows, :, position] = k
-            values[rows, :, position] = v
-            seen = keys[: len(tokens), :, :columns], values[: len(tokens), :, :columns]
-            h = self.rest(block, h, attend(q, *seen, mask, block.scaling))
+        for block, held in zip(self.blocks, cache.layers, strict=True):
+            q, kv = self.attend(block, h, turns)
+            held[:, rows, :, position] = kv
+            keys, values = held[:, : len(tokens), :, :columns]
+            h = self.rest(block, h, attend(q, keys, values, mask, block.scaling))
         return self.logits(h)
 
     def _brief(self, rows: int) -> bool:
@@ -385,3 +281,29 @@ def _spared(size: int) -> bool:
     import psutil
 
     return bool(size * _SHARE <= psutil.virtual_memory().total)
+
+
+def fused(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scale: float) -> Tensor:
+    """Attention of one query a row: ``q [rows, heads, size]``, ``keys`` and ``values [rows, kv heads, columns, size]`` → ``[rows, heads · size]``.
+
+    The heads that share keys stand as queries of one head: told of them by ``enable_gqa``, PyTorch's kernel on a CPU converts bfloat16 keys for each.
+    """
+    together = q.unflatten(1, (keys.shape[1], -1))
+    return functional.scaled_dot_product_attention(
+        together, keys, values, attn_mask=mask, scale=scale
+    ).flatten(1)
+
+
+def by_products(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scale: float) -> Tensor:
+    """``fused`` as two batched products, two thirds of its time in bfloat16.
+
+    Keys times queries and not the other way round: with the few queries on the left, oneDNN first turns all keys.
+    """
+    rows, heads, size = q.shape
+    shared, columns = keys.shape[1:3]
+    together = q.reshape(rows * shared, heads // shared, size)
+    logits = torch.bmm(keys.flatten(0, 1), together.transpose(1, 2)).transpose(1, 2)
+    logits = logits.to(torch.float32, memory_format=torch.contiguous_format)
+    logits = logits.view(rows, shared, -1, columns).mul_(scale).add_(mask)
+    weights = logits.softmax(-1).to(q.dtype).flatten(0, 1)  # [rows · kv heads, repeats, columns]
+    return torch.bmm(weights, values.flatten(0, 1)).view(rows, -1)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import psutil
 import torch
 from torch import Tensor, nn
 
 from clawback.engine.torch.models.traits import agree, window
 from clawback.engine.torch.sampling.decoder import SMALL, Cache, Decoder
+
+if TYPE_CHECKING:
+    from clawback.engine.torch.models.policy import Policy
 
 _ROPE = {"default", "linear", "llama3", "yarn"}
 """Kinds of rotary positions that do not depend on how long the sequence is."""
@@ -23,8 +27,6 @@ def drawing_dtype(model: Any) -> torch.dtype:
     weight: Tensor = next(model.parameters())
     if weight.device.type != "cpu" or weight.dtype != torch.float32:
         return weight.dtype
-    import psutil
-
     count = sum(p.numel() for p in model.parameters())
     fits_twice = 2 * count <= psutil.virtual_memory().total / 4
     return torch.bfloat16 if count >= SMALL and fits_twice and _has_bfloat16() else torch.float32
@@ -47,6 +49,17 @@ def fits(model: nn.Module, tokens: int) -> bool:
     if causal not in _PROVEN:
         _PROVEN[causal] = _proven(causal)
     return _PROVEN[causal]
+
+
+def lean(policy: Policy) -> bool:
+    """Whether a server draws by the decoder: where it knows the model, and its copy of the weights fits into what memory is free now."""
+    model: Any = policy.model
+    if not fits(model, policy.info.context):
+        return False
+    dtype = drawing_dtype(model)
+    copied = dtype != next(model.parameters()).dtype
+    size = policy.info.total_parameters * dtype.itemsize
+    return not copied or 3 * size < psutil.virtual_memory().available
 
 
 @torch.no_grad()

@@ -8,18 +8,19 @@ The base weights are read once for all rows, and reading them is most of the cos
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from clawback.engine.torch.sampling.lanes import Lean
+from clawback.engine.torch.sampling.decoder import Cache
+from clawback.engine.torch.sampling.rows import READ_TOKENS, Lean, wide
 from clawback.engine.torch.sampling.shelf import Shelf
 
 if TYPE_CHECKING:
-    from clawback.engine.torch.models.policy import Policy
+    from clawback.engine.torch.sampling.request import Request
 
 
 class _Chosen:
@@ -70,13 +71,16 @@ class _Adapted:
 
 
 class SharedRows(Lean):
-    """The rows of everybody. ``coming``: the slots of the next prompts, set before ``read``."""
+    """The rows of everybody, each with its request's slot on the shelf.
 
-    def __init__(self, policy: Policy, shelf: Shelf) -> None:
-        super().__init__(policy)
+    Nothing is kept for later prompts: an adapter's slot may be another's when the next turn comes, and how soon an answer begins would tell
+    people what others have asked.
+    """
+
+    def __init__(self, model: Any, shelf: Shelf, expected: int) -> None:
+        super().__init__(model, expected, memory=False)
         self.shelf, self.chosen = shelf, _Chosen(shelf)
         self.slots: list[int] = []
-        self.coming: list[int] = []
         places = iter(range(len(shelf.places)))
 
         def adapted(product: Any) -> Any:
@@ -93,23 +97,34 @@ class SharedRows(Lean):
             for block in self.decoder.blocks
         ]
 
-    def read(self, prompts: Sequence[Sequence[int]]) -> Tensor:
-        coming, self.coming = self.coming, []
-        assert len(coming) == len(prompts)
-        self.slots += coming
+    def read(self, requests: Sequence[Request]) -> Tensor:
         try:
-            return super().read(prompts)
+            logits = super().read(requests)
         except BaseException:
-            for slot in coming:
-                self.shelf.release(slot)
-            del self.slots[len(self.slots) - len(coming) :]
+            for request in requests:
+                self.shelf.release(request.slot)
             raise
+        self.slots += [request.slot for request in requests]
+        return logits
 
-    def _remembers(self, context: int) -> None:
-        """Nothing: an adapter's slot may be another's when the next turn comes, and how soon an answer begins would tell people what others have asked."""
+    def _batches(self, requests: Sequence[Request]) -> Iterator[list[Request]]:
+        """Padded: tokens of different adapters are different tokens."""
+        some: list[Request] = []
+        for request in requests:
+            if some and (len(some) + 1) * max(len(one.prompt) for one in (*some, request)) > READ_TOKENS:
+                yield some
+                some = []
+            some.append(request)
+        yield some
 
-    def _about(self, rows: Sequence[int], padded: int) -> None:
-        self.chosen.choose([*(self.slots[row] for row in rows), *[0] * (padded - len(rows))])
+    def _read(self, cache: Cache, requests: Sequence[Request]) -> Tensor:
+        first, prompts = len(self.ids), [request.prompt for request in requests]
+        self.chosen.choose([request.slot for request in requests])
+        slots = torch.arange(first, first + len(requests), device=self.decoder.device)
+        return self.decoder.read(prompts, cache, slots, wide(max(map(len, prompts))))
+
+    def _adapt(self, spare: int) -> None:
+        self.chosen.choose([*self.slots, *[0] * spare])
 
     def keep(self, places: Sequence[int]) -> None:
         staying = set(places)

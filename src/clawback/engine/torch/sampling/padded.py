@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -11,43 +11,49 @@ from torch import Tensor
 from clawback.engine.torch.models.traits import forward
 from clawback.engine.torch.sampling.cache import new_cache
 
+if TYPE_CHECKING:
+    from clawback.engine.torch.sampling.request import Request
+
 
 class Padded:
-    """``mask [rows, width]``: which columns of the cache each row uses. The rows of a lane (``lanes.Rows``)."""
+    """``mask [rows, width]``: which columns of the cache each row uses. For ``rows.Rows``."""
 
-    def __init__(self, model: Callable[[], Any], device: torch.device) -> None:
-        self.model, self.device = model, device
+    def __init__(self, model: Callable[[], Any]) -> None:
+        self.model, self.device = model, next(model().parameters()).device
         self.mask: Tensor | None = None
         self.cache: Any = None
         self.roomy = False
         """Whether the cache is of our own kind, which rows can join."""
-        self.known: list[int] = []
 
     @property
     def open(self) -> bool:
         return self.roomy
 
-    def read(self, prompts: Sequence[Sequence[int]]) -> Tensor:
-        self.known = [0] * len(prompts)
-        ids, mask = _left_padded(prompts, self.device)
+    def read(self, requests: Sequence[Request]) -> Tensor:
+        return self.read_prompts([request.prompt for request in requests])
+
+    def read_prompts(self, prompts: Sequence[Sequence[int]]) -> Tensor:
+        """Each different one once: logits ``[prompts, vocabulary]``."""
+        different = list(dict.fromkeys(map(tuple, prompts)))
+        place = {prompt: i for i, prompt in enumerate(different)}
+        copies = torch.tensor([place[tuple(prompt)] for prompt in prompts], device=self.device)
+        ids, mask = _left_padded(different, self.device)
         cache, roomy = new_cache(self.model())
-        position = (mask.cumsum(1) - 1).clamp(min=0)
-        logits = _forward(self.model(), ids, mask, position, cache)
+        logits = _forward(self.model(), ids, mask, (mask.cumsum(1) - 1).clamp(min=0), cache)
+        if len(different) < len(prompts):
+            cache.reorder_cache(copies)
+            logits, mask = logits[copies], mask[copies]
         if self.mask is None:
             self.cache, self.roomy, self.mask = cache, roomy, mask
         else:
-            previous, mask = _level(self.mask, mask)
+            # What only rows that have ended have read is left out.
+            before = self.mask[:, self.mask.shape[1] - int(self.mask.sum(1).max()) :]
+            width = max(before.shape[1], mask.shape[1])
             for old, new in zip(self.cache.layers, cache.layers, strict=True):
-                old.join(new, previous.shape[1])
-            self.mask = torch.cat([previous, mask])
+                old.join(new, width)
+            self.mask = torch.cat([_widened(before, width), _widened(mask, width)])
         self.has_padding = bool((self.mask == 0).any())
         return logits
-
-    def repeat(self, count: int) -> None:
-        """Each row ``count`` times."""
-        assert self.mask is not None
-        self.cache.batch_repeat_interleave(count)
-        self.mask = self.mask.repeat_interleave(count, 0)
 
     def step(self, last: Sequence[int]) -> Tensor:
         assert self.mask is not None
@@ -59,11 +65,11 @@ class Padded:
             seen = self.mask[:, None, None, :].bool() if self.has_padding else None
         return _forward(self.model(), ids, seen, position, self.cache)
 
-    def keep(self, indices: Sequence[int]) -> None:
-        if not indices or self.mask is None:
+    def keep(self, places: Sequence[int]) -> None:
+        if not places or self.mask is None:
             self.drop()
             return
-        rows = torch.tensor(list(indices), dtype=torch.long, device=self.mask.device)
+        rows = torch.tensor(list(places), dtype=torch.long, device=self.mask.device)
         self.mask = self.mask[rows]
         self.cache.batch_select_indices(rows)
 
@@ -79,11 +85,9 @@ def _left_padded(prompts: Sequence[Sequence[int]], device: torch.device) -> tupl
     return ids, mask
 
 
-def _level(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """Two masks made equally wide by columns of zeros on the left."""
-    width = max(a.shape[1], b.shape[1])
-    pad = torch.nn.functional.pad
-    return pad(a, (width - a.shape[1], 0)), pad(b, (width - b.shape[1], 0))
+def _widened(mask: Tensor, width: int) -> Tensor:
+    """With columns of zeros on the left."""
+    return torch.nn.functional.pad(mask, (width - mask.shape[1], 0))
 
 
 def _forward(model: Any, ids: Tensor, mask: Tensor | None, position: Tensor, cache: Any) -> Tensor:

@@ -60,7 +60,8 @@ class Norm:
     def __call__(self, x: Tensor) -> Tensor:
         """In float32 whatever comes in."""
         x = x.float()
-        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.epsilon) * self.weight
+        scale = x.square().mean(-1, keepdim=True).add_(self.epsilon).rsqrt_()
+        return (x * scale).mul_(self.weight)
 
 
 Product = Linear | Packed | Several

@@ -46,25 +46,6 @@ class Reading:
         ]
         """How far pictures have put positions off: models like Qwen-VL keep that to themselves, of what they read last."""
 
-    @classmethod
-    def repeated(
-        cls,
-        model: Callable[[], Any],
-        ids: Sequence[Sequence[int]],
-        count: int,
-        *,
-        cached: bool,
-        selects: bool,
-    ) -> Reading:
-        """Each row ``count`` times, read once where the cache allows."""
-        copies = [row for row in range(len(ids)) for _ in range(count)]
-        if not selects:
-            return cls(model, [ids[row] for row in copies], cached=cached, selects=False)
-        reading = cls(model, ids, cached=cached)
-        if count > 1:
-            reading.keep(copies)
-        return reading
-
     def step(self, last: Sequence[int]) -> Tensor:
         """Each row goes on with its last token: logits ``[rows, vocabulary]``."""
         model = self.model()
@@ -80,7 +61,7 @@ class Reading:
         else:
             self.ids = torch.cat([self.ids, tokens], 1)
             logits = self._read(self.ids, {})
-        self.logits = logits if len(self.shown) == len(logits) else logits[self.shown]
+        self.logits = logits if self.shown == list(range(len(logits))) else logits[self.shown]
         return self.logits
 
     def keep(self, indices: Sequence[int]) -> None:

@@ -13,9 +13,7 @@ differ from those of one pass without a cache is not used. A new family is at wo
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import groupby
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -31,28 +29,16 @@ from clawback.engine.torch.models.traits import (
     probe_ids,
     takes,
 )
+from clawback.engine.torch.sampling.apart import Apart, Way
+from clawback.engine.torch.sampling.decoder_choice import drawing_dtype
 from clawback.engine.torch.sampling.padded import Padded
 from clawback.engine.torch.sampling.reading import Reading, cache_bytes
+from clawback.engine.torch.sampling.rows import MOST_ROWS, Lean, Rows
 
-MOST_ROWS = 128
-"""Rows computed at once, where their cache fits into ``CACHE_SHARE`` of the memory."""
 CACHE_SHARE = 1 / 8
+"""Of the memory, for the cache of all rows."""
 MOST_TOKENS = 4096
 """Tokens of a batch whose logits are computed at every position."""
-
-
-@dataclass(frozen=True, slots=True)
-class Way:
-    """How rows go through a model's own forward."""
-
-    padded: bool = False
-    cached: bool = False
-    selects: bool = False
-    """Rows of the cache can be copied and dropped."""
-    row_bytes: int = 0
-    """What the cache holds of a row, however long it is, and"""
-    token_bytes: int = 0
-    """of each of its tokens."""
 
 
 _WAYS: weakref.WeakKeyDictionary[Any, Way] = weakref.WeakKeyDictionary()
@@ -72,59 +58,47 @@ def way_of(model: Any) -> Way:
     return _WAYS[causal]
 
 
-class RowBatch:
-    """The rows of one batch: ``samples`` to each of some prompts, that fit together by ``batches``."""
-
-    def __init__(self, model: Any, prompts: Sequence[Sequence[int]], samples: int) -> None:
-        way = way_of(model)
-        self.rows: Padded | Reading
-        if way.padded:
-            self.rows = Padded(lambda: model, next(model.parameters()).device)
-            self.logits = self.rows.read(prompts)
-            self.rows.repeat(samples)
-            self.logits = self.logits.repeat_interleave(samples, 0)
-        else:
-            self.rows = Reading.repeated(
-                lambda: model, prompts, samples, cached=way.cached, selects=way.selects
-            )
-            self.logits = self.rows.logits
-
-    def go_on(self, indices: Sequence[int] | None, last: Sequence[int]) -> None:
-        """Those rows that have not ended (None: all), each with its last token."""
-        if indices is not None:
-            self.rows.keep(indices)
-        self.logits = self.rows.step(last)
+def rows_of(
+    model: Callable[[], Any],
+    lean: bool,
+    *,
+    expected: int,
+    memory: bool = False,
+    context: int = 0,
+    eyes: bool = False,
+) -> Rows:
+    """For the version that the model speaks for now. ``lean``: by the lean decoder (``Lean``); ``eyes``: some may have pictures."""
+    rows: Rows
+    if lean:
+        rows = Lean(model(), expected, memory, context)
+    else:
+        way = way_of(model())
+        rows = Padded(model) if way.padded else Apart(model, way)
+    return Apart(model, Way(), rows) if eyes and not isinstance(rows, Apart) else rows
 
 
-def batches(
-    model: Any, prompts: Sequence[Sequence[int]], samples: int, max_tokens: int, rows: int | None = None
-) -> Iterator[list[int]]:
-    """Places of prompts that go through the model together: of similar length, or of the same where nothing is padded."""
-    rows = rows or most_rows(model, max(map(len, prompts)) + max_tokens)
-    return by_length(prompts, max(1, rows // samples), alike=not way_of(model).padded)
-
-
-def by_length(prompts: Sequence[Sequence[int]], size: int, *, alike: bool = False) -> Iterator[list[int]]:
-    """Places of at most ``size`` prompts together, of similar length; ``alike``: of the same."""
-    order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
-    for _, group in groupby(order, key=lambda i: len(prompts[i]) if alike else 0):
-        indices = list(group)
-        for start in range(0, len(indices), size):
-            yield indices[start : start + size]
-
-
-def most_rows(model: Any, tokens: int) -> int:
-    """As many rows as may hold this many tokens in the cache.
+def most_rows(model: Any, tokens: int, lean: bool) -> int:
+    """As many rows as may hold this many tokens in the cache, by the lean decoder or by the model's own forward.
 
     By the memory that the machine has in all and not by what is free at the moment: how rows are batched must follow from the
     machine alone, or the same seed would not give the same bits.
     """
-    way = way_of(model)
     room = int(total_bytes(next(model.parameters()).device) * CACHE_SHARE)
+    if lean:
+        return max(1, min(MOST_ROWS, room // max(1, _decoder_bytes(model) * tokens)))
+    way = way_of(model)
     rows = room // max(1, way.row_bytes + way.token_bytes * tokens)
     if not (way.padded or way.cached) or not takes(model, "logits_to_keep"):
         rows = min(rows, MOST_TOKENS // tokens)
     return max(1, min(MOST_ROWS, rows))
+
+
+def _decoder_bytes(model: Any) -> int:
+    """Of a token in the lean decoder's cache."""
+    config = model.config.get_text_config(decoder=True)
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return int(2 * config.num_hidden_layers * heads * size * drawing_dtype(model).itemsize)
 
 
 def _proven(causal: Any) -> Way:
@@ -166,7 +140,8 @@ def _step_bytes(causal: Any, ids: Sequence[int], expected: Tensor) -> tuple[int,
 
 def _selects(causal: Any, ids: Sequence[int], expected: Tensor) -> bool:
     """Whether rows of the cache go on as themselves when they are copied, change places and leave."""
-    reading = Reading.repeated(lambda: causal, [_other(ids)[:6], ids[:6]], 2, cached=True, selects=True)
+    reading = Reading(lambda: causal, [_other(ids)[:6], ids[:6]])
+    reading.keep([0, 0, 1, 1])
     logits = [reading.logits[3]]
     reading.keep([3, 1, 0])
     logits.append(reading.step([ids[6], ids[0], ids[1]])[0])
@@ -177,9 +152,8 @@ def _selects(causal: Any, ids: Sequence[int], expected: Tensor) -> bool:
 
 def _pads(causal: Any, ids: Sequence[int], expected: Tensor) -> bool:
     """Whether a row is the same beside longer ones as by itself, while rows are copied, change places and leave."""
-    rows = Padded(lambda: causal, next(causal.parameters()).device)
-    logits = [rows.read([ids[:3], _other(ids)[:7]])[0]]
-    rows.repeat(2)
+    rows, other = Padded(lambda: causal), _other(ids)[:7]
+    logits = [rows.read_prompts([ids[:3], ids[:3], other, other])[0]]
     rows.keep([0, 1, 2])
     logits.append(rows.step([ids[3], ids[3], ids[0]])[1])
     rows.keep([0, 2])

@@ -6,9 +6,24 @@ import pytest
 import torch
 
 from clawback import engine
-from clawback.engine.torch.sampling import lanes
-from clawback.engine.torch.sampling.continuous import closed_ranks
+from clawback.engine.torch.sampling import decoder_choice, rows, ways
+from clawback.engine.torch.sampling.grouped import SharedRows
+from clawback.engine.torch.sampling.padded import Padded
 from clawback.engine.torch.sampling.prefix_cache import PrefixCache
+from clawback.engine.torch.sampling.request import Request
+from clawback.engine.torch.sampling.rows import Lean, wide
+from clawback.engine.torch.sampling.scheduler import closed_ranks
+from clawback.engine.torch.sampling.shelf import Shelf
+
+
+def requests(prompts):
+    return [Request(prompt, 1) for prompt in prompts]
+
+
+def read(some, prompts):
+    """Their logits, and how much of each was known."""
+    asked = requests(prompts)
+    return some.read(asked), [request.cached for request in asked]
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +35,7 @@ def policy():
 @pytest.mark.parametrize("seed", range(4))
 def test_both_ways_say_the_same_whoever_comes_and_goes(policy, seed):
     rng = random.Random(seed)
-    lean, plain = lanes.Lean(policy), lanes.Padded(lambda: policy.model, policy.device)
+    lean, plain = Lean(policy.model, 16), Padded(lambda: policy.model)
     rows = 0
     for _ in range(14):
         move = rng.choice(["read", "step", "step", "keep"])
@@ -28,7 +43,7 @@ def test_both_ways_say_the_same_whoever_comes_and_goes(policy, seed):
             prompts = [
                 [rng.randrange(300) for _ in range(rng.randint(1, 40))] for _ in range(rng.randint(1, 6))
             ]
-            a, b = lean.read(prompts), plain.read(prompts)
+            a, b = lean.read(requests(prompts)), plain.read(requests(prompts))
             rows += len(prompts)
         elif move == "step":
             last = [rng.randrange(300) for _ in range(rows)]
@@ -46,27 +61,30 @@ def test_both_ways_say_the_same_whoever_comes_and_goes(policy, seed):
 @torch.no_grad()
 def test_many_long_prompts_are_read_a_few_at_a_time(policy, monkeypatch):
     prompts = [[(i * 7 + j) % 300 for j in range(10 + i)] for i in range(9)]
-    whole = lanes.Lean(policy).read(prompts)
-    monkeypatch.setattr(lanes, "READ_TOKENS", 40)
-    assert torch.allclose(lanes.Lean(policy).read(prompts), whole, atol=1e-3)
+    whole = Lean(policy.model, 16).read(requests(prompts))
+    monkeypatch.setattr(rows, "READ_TOKENS", 40)
+    assert torch.allclose(Lean(policy.model, 16).read(requests(prompts)), whole, atol=1e-3)
 
 
 def test_a_model_of_the_kind_is_answered_from_by_the_lean_decoder(policy):
-    assert isinstance(lanes.rows_of(policy), lanes.Lean)
+    assert isinstance(ways.rows_of(lambda: policy.model, decoder_choice.lean(policy), expected=2), Lean)
 
 
 @torch.no_grad()
 def test_prompts_of_every_length_are_read_in_few_widths(policy, monkeypatch):
     """For each new one oneDNN compiles its products, and keeps them: megabytes and a third of a second."""
     for tokens in range(1, 5000):
-        assert tokens <= lanes.wide(tokens) <= max(tokens + 7, 1.25 * tokens + 1)
-    assert len({lanes.wide(tokens) for tokens in range(1, 2049)}) <= 36
-    asked: list[int] = []
-    plain = lanes.Decoder.read
-    monkeypatch.setattr(lanes.Decoder, "read", lambda *given: (asked.append(given[4]), plain(*given))[1])
+        assert tokens <= wide(tokens) <= max(tokens + 7, 1.25 * tokens + 1)
+    assert len({wide(tokens) for tokens in range(1, 2049)}) <= 36
+    widths: list[int] = []
+    plain = rows.Decoder.read
+    monkeypatch.setattr(
+        rows.Decoder, "read", lambda *arguments: (widths.append(arguments[4]), plain(*arguments))[1]
+    )
+    shelf = Shelf(policy.model, policy.info, torch.float32)
     for tokens in (65, 70, 79):
-        lanes.Lean(policy).read([[5] * tokens])
-    assert asked == [80, 80, 80]
+        SharedRows(policy.model, shelf, 16).read(requests([[5] * tokens]))
+    assert widths == [80, 80, 80]
 
 
 @torch.no_grad()
@@ -79,13 +97,12 @@ def test_a_text_of_a_width_that_is_padded_has_the_same_vector(policy):
 
 @torch.no_grad()
 def test_the_next_turn_of_a_conversation_is_read_from_where_it_differs(policy):
-    lean, plain = lanes.Lean(policy), lanes.Padded(lambda: policy.model, policy.device)
+    lean, plain = Lean(policy.model, 16), Padded(lambda: policy.model)
     first = [(7 * i) % 300 for i in range(50)]
-    for rows in (lean, plain):
-        rows.read([first])
-        rows.step([5])
-        rows.keep([])
-    assert lean.known == [0]
+    for some in (lean, plain):
+        assert read(some, [first])[1] == [0]
+        some.step([5])
+        some.keep([])
     said = [*first, 5]
     for turns, known in (
         ([[*said, 8, 9, 10]], [len(said)]),  # goes on
@@ -98,67 +115,67 @@ def test_the_next_turn_of_a_conversation_is_read_from_where_it_differs(policy):
         ),  # beside two that begin alike, unknown so far
         ([[*said, 8, 9]], [len(said) + 1]),
     ):
-        a, b = lean.read(turns), plain.read(turns)
-        assert lean.known == known
+        (a, cached), (b, _) = read(lean, turns), read(plain, turns)
+        assert cached == known
         for token in (17, 18):
             assert torch.allclose(a.log_softmax(-1), b.log_softmax(-1), atol=1e-3)
-            a, b = (rows.step([token] * len(turns)) for rows in (lean, plain))
+            a, b = (some.step([token] * len(turns)) for some in (lean, plain))
         lean.keep([])
         plain.keep([])
 
 
 @torch.no_grad()
 def test_a_row_under_way_gives_others_its_beginning(policy):
-    lean, plain = lanes.Lean(policy), lanes.Padded(lambda: policy.model, policy.device)
+    lean, plain = Lean(policy.model, 16), Padded(lambda: policy.model)
     prompt = [(11 * i) % 300 for i in range(60)]
-    for rows in (lean, plain):
-        rows.read([prompt])
-        rows.step([9])
-    a, b = (rows.read([[*prompt, 9, 4], [*prompt[:50], 2]]) for rows in (lean, plain))
-    assert lean.known == [61, 50]
+    for some in (lean, plain):
+        read(some, [prompt])
+        some.step([9])
+    (a, known), (b, _) = (read(some, [[*prompt, 9, 4], [*prompt[:50], 2]]) for some in (lean, plain))
+    assert known == [61, 50]
     assert torch.allclose(a.log_softmax(-1), b.log_softmax(-1), atol=1e-3)
-    a, b = (rows.step([1, 2, 3]) for rows in (lean, plain))
+    a, b = (some.step([1, 2, 3]) for some in (lean, plain))
     assert torch.allclose(a.log_softmax(-1), b.log_softmax(-1), atol=1e-3)
 
 
 @torch.no_grad()
 def test_what_failed_leaves_nothing_behind(policy, monkeypatch):
-    lean = lanes.Lean(policy)
+    lean = Lean(policy.model, 16)
     prompt = [5] * 40
-    lean.read([prompt])
+    read(lean, [prompt])
     with monkeypatch.context() as broken:
-        broken.setattr(lean.decoder, "read", lambda *_: 1 / 0)
+        broken.setattr(lean.decoder, "logits", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            lean.read([[6] * 40])
+            read(lean, [[6] * 40])
     assert len(lean.step([5])) == 1  # the row that was there goes on
     lean.drop()
-    assert lean.kept is not None
-    assert not len(lean.kept)
+    assert lean.memory is not None
+    assert not len(lean.memory)
 
 
 @torch.no_grad()
 def test_what_was_used_longest_ago_makes_room(policy):
-    lean = lanes.Lean(policy)
+    lean = Lean(policy.model, 16)
     prompts = [[i] * 40 for i in range(3)]
-    lean.read([prompts[0]])
+    read(lean, [prompts[0]])
     lean.keep([])
-    assert lean.kept is not None
-    one = lean.kept.bytes
-    lean.kept = PrefixCache(2 * one)
+    assert lean.memory is not None
+    one = lean.memory.bytes
+    lean.memory = PrefixCache(2 * one)
     for prompt in prompts[:2]:
-        lean.read([prompt])
+        read(lean, [prompt])
         lean.keep([])
-    assert lean.kept.longest([*prompts[0], 7])[0] == 40
-    lean.read([prompts[2]])
+    assert lean.memory.longest([*prompts[0], 7])[0] == 40
+    read(lean, [prompts[2]])
     lean.keep([])
-    assert lean.kept.bytes == 2 * one
-    assert [lean.kept.longest(prompt)[0] for prompt in prompts] == [40, 0, 40]
-    lean.read([[*prompts[0], 7]])
+    assert lean.memory.bytes == 2 * one
+    assert [lean.memory.longest(prompt)[0] for prompt in prompts] == [40, 0, 40]
+    read(lean, [[*prompts[0], 7]])
     lean.keep([])
-    assert len(lean.kept) == 1  # it needs more than a half, and takes the place of its own beginning
-    lean.read([prompts[0]])
+    assert len(lean.memory) == 1  # it needs more than a half, and takes the place of its own beginning
+    read(lean, [prompts[0]])
     lean.keep([])
-    assert len(lean.kept) == 1  # a part of what is there
-    lean.read([[8] * 100])
+    assert len(lean.memory) == 1  # a part of what is there
+    read(lean, [[8] * 100])
     lean.keep([])
-    assert lean.kept.longest([8] * 100)[0] == 0  # too much for all of it
+    assert lean.memory.longest([8] * 100)[0] == 0  # too much for all of it
