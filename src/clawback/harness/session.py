@@ -126,7 +126,7 @@ class Session:
         with suppress(wire.Gone):
             try:
                 await self._respond(scope, receive, send)
-            except wire.Refused as error:
+            except wire.RequestRefused as error:
                 await wire.refuse(send, scope, error.status, str(error))
             except ValueError as error:
                 await wire.refuse(send, scope, 400, str(error))
@@ -140,7 +140,7 @@ class Session:
             "x-api-key", ""
         )
         if not secrets.compare_digest(token.encode(), self.key.encode()):
-            raise wire.Refused(
+            raise wire.RequestRefused(
                 401, "This server answers one episode: use the key that its program was given."
             )
         if path == "/v1/models" and method == "GET":
@@ -153,7 +153,7 @@ class Session:
             return
         dialect = BY_PATH.get(path)
         if dialect is None or method != "POST":
-            raise wire.Refused(404, f"An episode's server has {', '.join(BY_PATH)}, and no {path}.")
+            raise wire.RequestRefused(404, f"An episode's server has {', '.join(BY_PATH)}, and no {path}.")
         body = wire.parsed(raw, headers.get("content-encoding", ""))
         question = Question(dialect.read(body), dialect, asyncio.get_running_loop().create_future())
         await self._answer(question, receive, send)
@@ -169,7 +169,7 @@ class Session:
             question.answer.cancel()
             raise wire.Gone
         if question.answer.cancelled():
-            raise wire.Refused(503, "The episode is over.")
+            raise wire.RequestRefused(503, "The episode is over.")
         reply = question.answer.result()
         if question.conversation.stream:
             await _stream(question, reply, send)

@@ -218,7 +218,7 @@ class Local:
         assert self.policy
         shown, whole = 0, ""
         stops = answer.asked.stop
-        speaker = self.policy.chat.speaker if answer.request.raw is None else None
+        speaker = self.policy.chat.speaker if answer.asked.raw is None else None
         held = max((len(s) for s in stops), default=1) - 1
         while True:
             got = await inbox.get()
@@ -235,7 +235,7 @@ class Local:
             answer.spoken = not found and speaker is not None and speaker.spoke(answer.ids)
             if found or answer.spoken:
                 cut, answer.stopped = min(found, default=(len(whole), ""))
-                whole, answer.ended, request.cancelled = whole[:cut], "stop", True
+                whole, answer.ended, drawing.cancelled = whole[:cut], "stop", True
                 self._drop_tokens(answer, whole)
                 break
             certain = (speaker.certain(whole) if speaker else len(whole)) - held
@@ -250,7 +250,7 @@ class Local:
             answer.told = tuple(zip(names, answer.logprobs, strict=True))
             answer.beside = tuple(
                 tuple((self.policy.tokenizer.decode([token]), value) for token, value in others)
-                for others in request.likeliest[: len(answer.ids)]
+                for others in drawing.likeliest[: len(answer.ids)]
             )
         if answer.asked.field is not None:
             answer.text, answer.ended = answer.asked.field.around(whole), "stop"
@@ -269,7 +269,7 @@ class Local:
     def _texts(self, answer: Answer) -> tuple[str, str]:
         """What was thought so far, and what was answered: while it thinks that is nothing."""
         assert self.policy
-        return self.policy.chat.text(answer.prompt, answer.ids, answer.request.raw is None)
+        return self.policy.chat.text(answer.prompt, answer.ids, answer.asked.raw is None)
 
     async def constraint(self, request: Asked) -> Constraint | None:
         """What the answer is held to, where it must keep to a schema. Raises ``UsageError`` for a schema that cannot be kept to."""
