@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from clawback.capture import conversations
-from clawback.capture.errands import is_retry
+from clawback.capture.errands import is_errand, is_retry
 from clawback.records import Turn
 from clawback.reminders import without_reminders
 
@@ -112,3 +112,11 @@ def test_a_librarys_retry_is_no_turn_of_the_persons(retry: str, role: str) -> No
 def test_a_person_who_speaks_of_errors_is_not_a_library(words: str) -> None:
     assert not is_retry(words)
     assert kind({"role": "user", "content": words}) == "main"
+
+
+def test_open_webuis_own_questions_are_errands_and_a_persons_tasks_are_not() -> None:
+    assert is_errand(
+        "### Task:\nGenerate a concise, 3-5 word title with an emoji summarizing the chat history."
+    )
+    assert is_errand("### Task:\nGenerate 1-3 broad tags categorizing the main themes of the chat history")
+    assert not is_errand("### Task:\nGenerate a concise summary of this report.")

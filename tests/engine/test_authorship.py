@@ -13,7 +13,7 @@ pytest.importorskip("peft")
 
 import clawback
 from clawback import engine, feedback, store
-from clawback.engine.authorship import is_foreign, may_learn
+from clawback.engine.authorship import is_foreign, is_other, may_learn
 from clawback.engine.run import TrainingRun
 from clawback.engine.torch.sources import ratings
 from clawback.engine.torch.sources.ratings import from_ratings
@@ -187,6 +187,20 @@ def test_where_auto_becomes_reinforce_the_same_holds(policy, to_recipe) -> None:
     only = [one for one in every if one.model == OTHER]
     with pytest.raises(TrainingError, match="learn_from"):
         plan_for(TrainingRun(policy, tuple(only), settings, seed=1))
+
+
+@pytest.mark.parametrize(
+    ("model", "base"),
+    [
+        ("llama3.2:1b", "ollama:llama3.2:1b"),
+        ("llama3.2", "ollama:llama3.2:1b"),
+        ("publisher/model-7b", "lmstudio:publisher/model-7b"),
+        ("owner/Mini", "mini"),
+    ],
+)
+def test_a_model_is_known_by_whatever_has_it(model: str, base: str) -> None:
+    assert not is_other(model, base)
+    assert is_other("gpt-4o", base)
 
 
 # ------------------------------------------------------------------------------------------------------- teachers

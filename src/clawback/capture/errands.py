@@ -8,8 +8,15 @@ BEGINNINGS = (
     "generate a concise, single-line task title",
     "generate a title for this conversation",
     "here is the conversation so far:",
+    "### task:\ngenerate a concise, 3-5 word title",
+    "### task:\ngenerate 1-3 broad tags",
+    "### task:\nsuggest 3-5 relevant follow-up questions",
+    "### task:\nanalyze the chat history to determine the necessity of generating search queries",
+    "### task:\ngenerate a detailed prompt for am image generation task",
+    "### task:\nyou are an autocompletion system",
 )
-"""Of Codex's and opencode's titles, and of opencode's compaction. In lower case."""
+"""Of Codex's and opencode's titles, of opencode's compaction, and of Open WebUI's titles, tags, follow-ups, searches,
+pictures and completions. In lower case."""
 
 RETRIES = (
     r"\A\s*correct your json only response\b",

@@ -47,5 +47,6 @@ def is_named(model: str, learn_from: Sequence[str]) -> bool:
 
 
 def _short(name: str) -> str:
-    """A model's name without its owner or folder, and without what Ollama puts after a colon."""
+    """A model's name without the program that has it (``ollama:``), its owner or folder, and without what Ollama puts after a colon."""
+    name = name.removeprefix("ollama:").removeprefix("lmstudio:")
     return name.rstrip("/").rsplit("/", 1)[-1].split(":")[0].lower()
