@@ -114,7 +114,9 @@ def read(key: str, text: str) -> Any:
             raise UsageError(f"`{setting.key}` takes {setting.allowed}, not `{inner} = {text}`.") from None
         return made
     tries = [made, text]
-    if isinstance(_plain(TYPES.type_info(kind)), (TYPES.VarTupleType, TYPES.ListType)) and isinstance(made, str | int):
+    if isinstance(_plain(TYPES.type_info(kind)), (TYPES.VarTupleType, TYPES.ListType)) and isinstance(
+        made, str | int
+    ):
         tries = [
             [_number(part.strip()) for part in text.split(",") if part.strip()],
             *([p.strip()] for p in (text,)),

@@ -34,6 +34,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop.Demo.round, "__defaults__", (8, None, None, None))
 
 
+@pytest.mark.slow
 def test_one_object_of_json_with_what_was_promised(run: Run, small: None, tmp_path: Path) -> None:
     code, out, err = run("demo", *QUICK, "--json", "--home", str(tmp_path / "kept"))
     assert (code, err) == (0, "")

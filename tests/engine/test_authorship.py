@@ -35,7 +35,7 @@ ENCODERS = {
     "engine.torch.sources.plan.plan": "reads ratings; what is learned goes through `evidence` and `from_ratings`",
     "engine.budget.fit": "measures lengths",
     "engine.memory.estimate": "measures lengths",
-    "hosted.loop.Loop._probe": "asks the trainer for log-probs of a prompt",
+    "hosted.loop.HostedLoop._probe": "asks the trainer for log-probs of a prompt",
     "jobs.training._Job.samples": "measures lengths, for a reward of several terms",
     "gate.evidence.measure": "reads ratings",
     "gate.evidence.enjoyed": "reads what liked answers look like",

@@ -229,6 +229,7 @@ def test_openenv(write: Writer, kind: str, call: Call, reward: float) -> None:
     use(kind, scene)
 
 
+@pytest.mark.slow
 def test_a_page() -> None:
     """As the line that the prompt shows, and as a call in every format where the actions are tools."""
     pytest.importorskip("playwright")

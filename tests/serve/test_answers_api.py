@@ -68,7 +68,8 @@ def test_log_probs_are_told_and_are_those_that_are_kept(client: openai.OpenAI, h
     ):
         for choice in event.choices:
             told += [t.logprob for t in (choice.logprobs.content or [])] if choice.logprobs else []
-    assert told == pytest.approx(kept.response_logprobs)
+    # What was read for the first answer is not read again: equal but for rounding.
+    assert told == pytest.approx(kept.response_logprobs, rel=1e-4)
 
 
 def test_the_likeliest_tokens_at_each_place_are_told(client: openai.OpenAI) -> None:

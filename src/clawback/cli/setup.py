@@ -139,7 +139,8 @@ def _ask(
     from clawback.jobs import setup
 
     if not named:
-        click.echo(f"\n  {', '.join(adapter.names())}; several with commas, or none")
+        known = f"{', '.join(adapter.names())}; several with commas, or none"
+        click.echo("\n" + click.wrap_text(known, 78, "  ", "  "))
         question = "Whose turns should be captured"
         default = ",".join(proposed.agents) or "none"
         agents = _until(question, default, lambda said: setup.check_agents(said.split(",")))

@@ -389,6 +389,26 @@ def agent(stage):
     assert made.device == stage.device
 
 
+@scenario
+def held_to_actions(stage):
+    """The form of replies is learned from examples, and replies are held to the actions that there are."""
+    from clawback.engine.torch.sampling.conversations import Conversations, Turn
+    from clawback.engine.torch.sources import imitation
+    from clawback.engine.torch.sources.episodes import sequences
+    from clawback.environments.action_form import answered_at_random
+
+    stage.monkeypatch.setattr(imitation, "MOST_STEPS", 2)
+    stage.monkeypatch.setattr(imitation.Imitation, "steps", 2)
+    policy, replies = stirred(stage.policy()), ("Sure", "No")
+    turns = [[{"role": "user", "content": "What is rice?"}]]
+    episodes = [answered_at_random(policy, turns, replies, seed) for seed in range(4)]
+    assert math.isfinite(imitation.imitate(policy, episodes, 2, learning_rate=0.003, seed=0)["loss"])
+    assert policy.hold_to(replies)
+    [reply] = Conversations(policy, sampling=Sampling(1.0)).draw([Turn(0, [5, 6, 7], 1, 8)])
+    assert reply.finished
+    policy.scorer([one.encoded for one in sequences(episodes, held=True)])
+
+
 # ------------------------------------------------------------------------------- drawing, serving, reading
 
 

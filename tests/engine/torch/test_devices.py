@@ -77,6 +77,7 @@ NEVER = {
     "engine/torch/scoring/linear.py:_Frozen.backward": "layers of models on a CPU",
     "engine/torch/scoring/linear.py:_Frozen.forward": "layers of models on a CPU",
     "engine/tracking.py:TensorBoard.__init__": "numbers alone",
+    "engine/torch/sources/imitation.py:Imitation.state": "nothing of it is kept",
     "engine/torch/sources/ratings.py:_without_hints": "texts alone",
     "environments/agent.py:Agent.format_episode_for_ppo": "makes tensors of ids on the CPU, for others",
 }

@@ -166,6 +166,7 @@ def test_an_answer_that_goes_round_in_circles_is_worth_less(policy, samples):
     assert whole - circling > 0.5 * plan.GradingSettings.cut_off
 
 
+@pytest.mark.slow
 def test_drift_makes_the_hold_grow_and_let_go(policy, samples):
     source = plan.plan(
         TrainingRun(policy, samples, recipe_for(policy, "rollouts", max_kl=-1.0), seed=3)

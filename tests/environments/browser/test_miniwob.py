@@ -52,6 +52,7 @@ def use(scene: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(whole())
 
 
+@pytest.mark.slow
 def test_pages_are_solved_by_what_the_tree_says_many_at_once_and_alike() -> None:
     found = registry.find("miniwob:click-test,click-button,enter-text?held_out=1")
     tasks = found.tasks("test")
