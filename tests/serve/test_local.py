@@ -94,7 +94,8 @@ def test_chat_completions_whole_and_streamed_say_the_same_and_are_kept_token_by_
         usage = event.usage or usage
     assert whole.choices[0].message.content == "".join(pieces)
     assert len([p for p in pieces if p]) > 3, "it came piece by piece"
-    assert usage and whole.usage
+    assert usage
+    assert whole.usage
     assert usage.prompt_tokens == whole.usage.prompt_tokens
     assert usage.completion_tokens == whole.usage.completion_tokens
     assert usage.prompt_tokens_details, "the prompt was known the second time"
