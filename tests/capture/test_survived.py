@@ -72,6 +72,32 @@ def commit(folder: Path, text: str, at: int = START + 2000) -> None:
     git(folder, "commit", "-q", "-m", "m", at=at)
 
 
+def test_no_program_that_a_repository_names_is_run(repository: Path) -> None:
+    """Its settings are an agent's to write: here one that checks the signature of a commit by a program of its own."""
+    commit(repository, NEW)
+    seen, program = repository.parent / "seen", repository.parent / "program"
+    program.write_text(f"#!/bin/sh\necho run >> {seen}\n")
+    program.chmod(0o755)
+    plain = subprocess.run(
+        ["git", "cat-file", "commit", "HEAD"], cwd=repository, check=True, capture_output=True
+    ).stdout
+    head, _, words = plain.partition(b"\n\n")
+    signature = b"\ngpgsig -----BEGIN PGP SIGNATURE-----\n \n x\n -----END PGP SIGNATURE-----\n\n"
+    signed = subprocess.run(["git", "hash-object", "-t", "commit", "-w", "--stdin"], cwd=repository, check=True, capture_output=True, input=head + signature + words)  # fmt: skip
+    git(repository, "update-ref", "HEAD", signed.stdout.decode().strip())
+    for key, value in {
+        "log.showSignature": "true",
+        "gpg.program": str(program),
+        "core.fsmonitor": str(program),
+    }.items():
+        git(repository, "config", key, value)
+    git(repository, "log", "-1")
+    assert seen.exists(), "git runs it where nobody keeps it from that"
+    seen.unlink()
+    assert survived.committed(str(repository), ["sum.py"], START) == {"sum.py": NEW}
+    assert not seen.exists()
+
+
 @pytest.mark.parametrize("agent", CALLS)
 def test_edits_of_every_agent_are_found_again(agent: str, repository: Path, home: Home) -> None:
     name, arguments = CALLS[agent]

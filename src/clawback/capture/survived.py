@@ -29,6 +29,16 @@ LOOKED_AT = 40
 FEWEST = 3
 """Lines under which a change is too small to tell."""
 GIT_SECONDS = 2.0
+_GIT_SETTINGS = ("core.fsmonitor=false", "core.hooksPath=/dev/null", "log.showSignature=false")
+_GIT_VARIABLES = {
+    "LC_ALL": "C",
+    "HOME": "/nonexistent",
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_ALLOW_PROTOCOL": "none",
+}
 _PATHS = ("file_path", "filePath", "path", "filename", "absolute_path")
 _OLD = ("old_string", "oldString", "old_str")
 _NEW = ("new_string", "newString", "new_str", "content", "new_source", "file_text")
@@ -107,10 +117,14 @@ def committed(folder: str, paths: Iterable[str], since: float) -> dict[str, str]
 
 
 def _git(folder: str, *arguments: str) -> str | None:
-    """What git prints; None where it fails. No pager, no hook, no program of the repository's settings."""
-    command = ["git", "--no-pager", "--no-optional-locks", "-c", "core.fsmonitor=false", *arguments]
+    """What git prints; None where it fails. The folder is an agent's: no program that its settings name may run, and nothing is fetched."""
+    settings = [word for setting in _GIT_SETTINGS for word in ("-c", setting)]
+    command = ["git", "--no-pager", "--no-optional-locks", "--literal-pathspecs", *settings, *arguments]
+    variables = {"PATH": os.environ.get("PATH", os.defpath), **_GIT_VARIABLES}
     try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, timeout=GIT_SECONDS, check=False)
+        done = subprocess.run(
+            command, cwd=folder, env=variables, capture_output=True, timeout=GIT_SECONDS, check=False
+        )
     except (OSError, subprocess.TimeoutExpired, ValueError):
         return None
     return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else None

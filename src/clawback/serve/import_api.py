@@ -71,7 +71,9 @@ def begin(server: Server, request: Request, body: NewImport) -> Any:  # noqa: AR
     upload = secrets.token_hex(8)
     folder = uploads / upload
     folder.mkdir(mode=0o700)
-    name = re.sub(r"[\x00-\x1f\x7f]", "", body.name.replace("\\", "/").rpartition("/")[2])[-120:]
+    name = re.sub(r"[\x00-\x1f\x7f]", "", body.name.replace("\\", "/").rpartition("/")[2])[
+        -60:
+    ]  # a name has at most 255 bytes
     (folder / (name.lstrip(".") or "file")).touch(mode=0o600)
     return {"id": upload, "part_bytes": PART_BYTES}
 
