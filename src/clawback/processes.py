@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 BOOT = Path("/proc/sys/kernel/random/boot_id")
@@ -37,10 +36,6 @@ def is_alive(pid: int | None, known: str = "") -> bool:
     """Whether that very process runs. ``known``: its identity as it was noted; "" where none was, then any process of that number counts."""
     found = identity(pid)
     return bool(found) and (not known or found == known)
-
-
-def own_identity() -> str:
-    return identity(os.getpid())
 
 
 def boot_identity() -> str:

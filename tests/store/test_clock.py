@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -157,9 +158,8 @@ def test_prune_by_age_says_so_and_can_be_told_that_the_clock_is_right(
 
 
 def test_a_number_of_a_process_that_is_used_again_is_another_process() -> None:
-    import os
 
-    mine = processes.own_identity()
+    mine = processes.identity(os.getpid())
     assert mine
     assert processes.is_alive(os.getpid(), mine)
     assert processes.is_alive(os.getpid())

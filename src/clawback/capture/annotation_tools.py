@@ -58,7 +58,7 @@ LABEL_CONFIG = """<View>
 MOST_BYTES = 500_000_000
 
 
-class Said(NamedTuple):
+class Opinion(NamedTuple):
     """One answer to one question."""
 
     source: str
@@ -71,9 +71,9 @@ def export(store: Store, path: Path, tool: Tool, *, everything: bool = False, bl
     """Write rated turns (``everything``: all that can be rated) and return how many. ``blind``: without what anybody said of them."""
     made = []
     for turn in oldest_first(store):
-        said = list(_newest(store.feedback(turn_id=turn.id), turn.id))
-        if turn.kind == "main" and turn.response and (said or everything):
-            made.append((_record if tool == "argilla" else _task)(turn, [] if blind else said))
+        opinions = list(_newest(store.feedback(turn_id=turn.id), turn.id))
+        if turn.kind == "main" and turn.response and (opinions or everything):
+            made.append((_record if tool == "argilla" else _task)(turn, [] if blind else opinions))
     write(path, json.dumps(made, ensure_ascii=False, indent=1).encode(), mode=0o600)
     return len(made)
 
@@ -87,14 +87,14 @@ def import_file(store: Store, path: Path, tool: Tool) -> Report:
     known = _sources(store)
     for number, one in enumerate(_read(path), 1):
         try:
-            turn, said = (_from_record if tool == "argilla" else _from_task)(store, one, known)
+            turn, opinions = (_from_record if tool == "argilla" else _from_task)(store, one, known)
             stored, new = (turn, False) if turn.id else add(store, turn)
         except BadLine as error:
             report.problems.append(f"{'record' if tool == 'argilla' else 'task'} {number}: {error}")
             continue
         report.turns += new
         report.known += not new
-        report.feedback += sum(_keep(store, stored, each, tool) for each in said)
+        report.feedback += sum(_keep(store, stored, each, tool) for each in opinions)
     return report
 
 
@@ -113,13 +113,13 @@ def user_id(source: str) -> str:
 # ----------------------------------------------------------------------------------------------------------- out
 
 
-def _newest(opinions: Iterable[Feedback], turn: int) -> Iterator[Said]:
+def _newest(opinions: Iterable[Feedback], turn: int) -> Iterator[Opinion]:
     """Of each person and question what was said last."""
     about = (f for f in opinions if f.kind in QUESTIONS and f.turn_id == turn)
     newest = {(f.author, f.kind): f for f in sorted(about, key=lambda f: f.moment)}
     for (person, kind), f in sorted(newest.items()):
         assert kind in ("rating", "edit", "critique")
-        yield Said(person, kind, _score(f.value) if kind == "rating" else 0, f.text)
+        yield Opinion(person, kind, _score(f.value) if kind == "rating" else 0, f.text)
 
 
 def _score(value: float) -> int:
@@ -132,7 +132,7 @@ def _fields(turn: Turn) -> dict[str, str]:
     return {"prompt": turn.prompt or "(none)", "response": turn.response, "before": "\n\n".join(before) or "(nothing)"}  # fmt: skip
 
 
-def _record(turn: Turn, remarks: Iterable[Said]) -> dict[str, Any]:
+def _record(turn: Turn, remarks: Iterable[Opinion]) -> dict[str, Any]:
     responses: dict[str, list[dict[str, Any]]] = {}
     for one in remarks:
         value: int | str = one.score if one.kind == "rating" else one.text
@@ -148,7 +148,7 @@ def _record(turn: Turn, remarks: Iterable[Said]) -> dict[str, Any]:
     }
 
 
-def _task(turn: Turn, remarks: Iterable[Said]) -> dict[str, Any]:
+def _task(turn: Turn, remarks: Iterable[Opinion]) -> dict[str, Any]:
     by_source: dict[str, list[dict[str, Any]]] = {}
     for one in remarks:
         name = QUESTIONS[one.kind]
@@ -207,23 +207,23 @@ def _turn(store: Store, name: Any, fields: Any) -> Turn:
     return Turn("import", messages, redact(response), agent="import", event_id=f"import:{digest(messages, response, 'import')}")  # fmt: skip
 
 
-def _from_record(store: Store, record: dict[str, Any], known: set[str]) -> tuple[Turn, list[Said]]:
+def _from_record(store: Store, record: dict[str, Any], known: set[str]) -> tuple[Turn, list[Opinion]]:
     turn = _turn(store, record.get("id"), record.get("fields"))
     people = {user_id(source): person_of(source) for source in known}
-    said = []
+    opinions = []
     for question, answers in (record.get("responses") or {}).items():
         for answer in answers if isinstance(answers, list) else []:
             who = str(answer.get("user_id", "")) if isinstance(answer, dict) else ""
             source = people.get(who, f"argilla:{who}")
             if question in KINDS:
-                said.append(_remark(source, question, answer.get("value")))
-    return turn, said
+                opinions.append(_remark(source, question, answer.get("value")))
+    return turn, opinions
 
 
-def _from_task(store: Store, record: dict[str, Any], known: set[str]) -> tuple[Turn, list[Said]]:
+def _from_task(store: Store, record: dict[str, Any], known: set[str]) -> tuple[Turn, list[Opinion]]:
     data = record.get("data")
     turn = _turn(store, data.get("clawback") if isinstance(data, dict) else None, data)
-    said = []
+    opinions = []
     for annotation in record.get("annotations") or []:
         if not isinstance(annotation, dict) or annotation.get("was_cancelled"):
             continue
@@ -231,10 +231,10 @@ def _from_task(store: Store, record: dict[str, Any], known: set[str]) -> tuple[T
             if isinstance(result, dict) and result.get("from_name") in KINDS:
                 found = result.get("value")
                 value: dict[str, Any] = found if isinstance(found, dict) else {}
-                given = value.get("rating") if result["from_name"] == "score" else value.get("text")
-                given = given[0] if isinstance(given, list) and given else given
-                said.append(_remark(_annotator(annotation, result, known), result["from_name"], given))
-    return turn, said
+                content = value.get("rating") if result["from_name"] == "score" else value.get("text")
+                content = content[0] if isinstance(content, list) and content else content
+                opinions.append(_remark(_annotator(annotation, result, known), result["from_name"], content))
+    return turn, opinions
 
 
 def _annotator(annotation: dict[str, Any], result: dict[str, Any], known: set[str]) -> str:
@@ -247,24 +247,24 @@ def _annotator(annotation: dict[str, Any], result: dict[str, Any], known: set[st
     return f"label-studio:{who if who is not None else 'somebody'}"
 
 
-def _remark(source: str, question: str, value: Any) -> Said:
+def _remark(source: str, question: str, value: Any) -> Opinion:
     if question == "score":
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 1 <= value <= 10:
             raise BadLine(f"the score {value!r} is not from 1 to 10")
-        return Said(source[:200], "rating", round(value), "")
+        return Opinion(source[:200], "rating", round(value), "")
     if not isinstance(value, str) or not value.strip():
         raise BadLine(f"`{question}` is no text")
-    return Said(source[:200], "edit" if question == "edit" else "critique", 0, redact(value))
+    return Opinion(source[:200], "edit" if question == "edit" else "critique", 0, redact(value))
 
 
-def _keep(store: Store, turn: Turn, remark: Said, tool: Tool) -> bool:
+def _keep(store: Store, turn: Turn, remark: Opinion, tool: Tool) -> bool:
     """Whether it is new: what stands already is not said a second time."""
     own = [f for f in store.feedback(turn_id=turn.id) if f.author == remark.source and f.kind == remark.kind and f.turn_id == turn.id]  # fmt: skip
-    given = scored(remark.score) if remark.kind == "rating" else Feedback(0, remark.kind)
+    feedback = scored(remark.score) if remark.kind == "rating" else Feedback(0, remark.kind)
     if own and (
         _score(own[-1].value) == remark.score if remark.kind == "rating" else own[-1].text == remark.text
     ):
         return False
-    mark = digest((), f"{remark.source}{remark.kind}{given.value}{remark.text}", f"{turn.id}/{len(own)}")
-    store.add_feedback(replace(given, turn_id=turn.id, text=remark.text, source=tool, person=remark.source, event_id=f"{tool}:{mark}"))  # fmt: skip
+    mark = digest((), f"{remark.source}{remark.kind}{feedback.value}{remark.text}", f"{turn.id}/{len(own)}")
+    store.add_feedback(replace(feedback, turn_id=turn.id, text=remark.text, source=tool, person=remark.source, event_id=f"{tool}:{mark}"))  # fmt: skip
     return True

@@ -158,7 +158,7 @@ def _textless(here: Home, store: Store, agent: str, event: Answer, exchanges: li
     store.end_prompt(agent, event.session, kept.id)
     late.answer_ended(here, store, agent, event, exchanges)
     if store.at_post(of_prompt(agent, event.session, kept.id)) is None:
-        text = taps.overheard(here, store, event.session, kept)
+        text = taps.answer_of_server(here, store, event.session, kept)
         if text is not None:
             record(here, store, agent, event._replace(text=text, prompt_id=kept.id))
             store.end_prompt(agent, event.session, kept.id, ended=False)
@@ -202,9 +202,9 @@ def record(
                 store.put_prompt(
                     agent, event.session, one, clean(here, asked.text), by=asked.by, notice=asked.notice
                 )
-        number = _recorded(store, here, event, asked, exchange, set(places))
+        number = _turn_of_server(store, here, event, asked, exchange, set(places))
         if number is None:
-            number = _stored(store, here, agent, event._replace(ending=ending), asked, exchange)
+            number = _new_turn(store, here, agent, event._replace(ending=ending), asked, exchange)
         else:
             store.name_ending(number, ending)
         if number not in [store.at_post(place) for place in places]:  # else it is told of again
@@ -246,24 +246,24 @@ def _prompt_of(
     return kept
 
 
-def _recorded(
+def _turn_of_server(
     store: Store, here: Home, event: Answer, prompt: Kept, exchange: Exchange | None, places: set[str]
 ) -> int | None:
     """The turn that our own server recorded of this very answer, with the tokens as they were sampled."""
-    said = {plain(clean(here, text)) for text in (event.text, exchange.text if exchange else "") if text}
+    texts = {plain(clean(here, text)) for text in (event.text, exchange.text if exchange else "") if text}
     for turn in store.turns(limit=RECENT, session=event.session):
-        taken = {place for place in store.posts_of(turn.id) if ":prompt:" in place}
-        if taken and not taken & places:
+        prompts = {place for place in store.posts_of(turn.id) if ":prompt:" in place}
+        if prompts and not prompts & places:
             continue  # another prompt's answer, in the same words
-        heard = plain(turn.response)
+        response = plain(turn.response)
         if turn.kind == "main":
             # Of several blocks of text an event brings the last.
-            found = any(heard == text or heard.endswith(f" {text}") for text in said)
+            same = any(response == text or response.endswith(f" {text}") for text in texts)
         else:
             # Cut short: the one side may have heard a little more of it than the other.
-            near = any(heard.startswith(text) or text.startswith(heard) for text in said)
-            found = bool(heard) and near and asks(here, turn, prompt)
-        if found:
+            near = any(response.startswith(text) or text.startswith(response) for text in texts)
+            same = bool(response) and near and asks(here, turn, prompt)
+        if same:
             return turn.id
     return None
 
@@ -274,7 +274,7 @@ def asks(here: Home, turn: Turn, prompt: Kept) -> bool:
     return plain(turn.prompt) in {plain(text) for text in words | {without_reminders(text) for text in words}}
 
 
-def _stored(
+def _new_turn(
     store: Store, here: Home, agent: str, event: Answer, question: Kept, exchange: Exchange | None
 ) -> int:
     from clawback.records import Turn

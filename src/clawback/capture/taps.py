@@ -216,7 +216,7 @@ def _from_record(
             return record(here, store, agent, answer, exchange)
         except Unusable:
             return None  # nobody knows what it answers
-    response = overheard(here, store, event.session, prompt)
+    response = answer_of_server(here, store, event.session, prompt)
     if response is None:
         return None
     try:
@@ -225,7 +225,7 @@ def _from_record(
         return None
 
 
-def overheard(here: Home, store: Store, session: str, prompt: Kept | None) -> str | None:
+def answer_of_server(here: Home, store: Store, session: str, prompt: Kept | None) -> str | None:
     """What our own server heard of the answer to a prompt, before it broke off, if nothing has claimed it."""
     if prompt is None or not prompt.parts:
         return None

@@ -36,13 +36,13 @@ from clawback.environments.agent_worlds import (
     UNREAD,
     AgentWorlds,
     ReplyForm,
-    begun,
+    baseline,
     opening,
     read_action,
     reply_form,
     shown,
-    taken,
 )
+from clawback.environments.best_weights import BestWeights, summary
 from clawback.environments.rollouts import Order, Play, Rollouts
 from clawback.environments.worlds import mixed
 from clawback.errors import UsageError
@@ -50,7 +50,6 @@ from clawback.records import Episode, EpisodeStep, Message
 
 if TYPE_CHECKING:
     import torch
-    from torch import Tensor
 
     from clawback.engine.torch.models.dialogue import Dialogue
 
@@ -453,7 +452,8 @@ class Agent(ABC):
             "unparsable": sum(e.unparsable for e in played) / max(1, sum(len(e.steps) for e in played)),
         }
         for name in ("random", "fallback"):
-            found = summary(self._baseline(make_env, episodes, seed, name, max_turns))
+            seeds = range(seed, seed + episodes)
+            found = summary(baseline(self, make_env, seeds, max_turns, at_random=name == "random"))
             figures |= {name: found["mean"], f"{name}_error": found["error"]}
         return figures
 
@@ -470,24 +470,6 @@ class Agent(ABC):
         numbers = range(base, base + count)
         split = "test" if first else "train"
         return [Order(n, Task(f"seed {n}", {"seed": n}), n, self.seed, n, split) for n in numbers]  # type: ignore[arg-type]
-
-    def _baseline(
-        self, make_env: Callable[[], Any], episodes: int, seed: int, kind: str, most: int
-    ) -> list[float]:
-        env, found = make_env(), []
-        for number in range(seed, seed + episodes):
-            observation, total = begun(env, number), 0.0
-            if hasattr(env, "action_space"):
-                env.action_space.seed(number)
-            for _ in range(most):
-                free = kind == "random" and hasattr(env, "action_space")
-                action = env.action_space.sample() if free else self.fallback_action(observation)
-                observation, reward, terminated, truncated = taken(env, action)
-                total += reward
-                if terminated or truncated:
-                    break
-            found.append(total)
-        return found
 
     # --------------------------------------------------------------------------------------------- checkpoints
 
@@ -512,34 +494,3 @@ class Agent(ABC):
         if state.get("held_to"):
             self._hold_to(state["held_to"])
         self.batch = [Episode.of(row) for row in state["batch"]]
-
-
-class BestWeights:
-    """The weights that played the best stretch of training episodes. ``see`` each batch before it is learned from."""
-
-    def __init__(self, copy: Callable[[], list[Tensor]], window: int = 256) -> None:
-        """``window``: episodes that a mean is taken over."""
-        self.copy, self.window = copy, window
-        self.returns: list[float] = []
-        self.mean, self.error = -math.inf, 0.0
-        self.weights: list[Tensor] = []
-
-    def see(self, returns: Sequence[float]) -> None:
-        """Episodes of the weights as they are now."""
-        self.returns = [*self.returns, *returns][-self.window :]
-        now = summary(self.returns)
-        if len(self.returns) == self.window and now["mean"] > self.mean:
-            self.mean, self.error, self.weights = now["mean"], now["error"], self.copy()
-
-    def lost(self) -> bool:
-        """Whether the newest stretch is worse than the best, by more than twice the error of their difference."""
-        now = summary(self.returns)
-        return bool(self.weights) and self.mean - now["mean"] > 2 * math.hypot(self.error, now["error"])
-
-
-def summary(values: Sequence[float]) -> dict[str, float]:
-    """Mean, and its standard error."""
-    n = len(values)
-    mean = sum(values) / max(1, n)
-    spread = math.sqrt(sum((v - mean) ** 2 for v in values) / (n - 1)) if n > 1 else 0.0
-    return {"mean": mean, "error": spread / math.sqrt(max(1, n)), "episodes": float(n)}

@@ -8,12 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, overload
 
+from clawback.environments.action_form import MOST_REPLIES
 from clawback.environments.core import Environment, Observation, Split, Step, Task
 from clawback.records import Message
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
-MOST_REPLIES = 64
-"""Discrete actions up to which their replies are written out."""
 UNREAD = object()
 """What ``read_action`` gives for a reply that cannot be read."""
 
@@ -130,6 +129,28 @@ def taken(env: Any, action: Any) -> tuple[Any, float, bool, bool]:
         return observation, float(reward), bool(done) and not cut, cut
     observation, reward, terminated, truncated, _ = said
     return observation, float(reward), bool(terminated), bool(truncated)
+
+
+def baseline(
+    agent: Speaks, make_env: Callable[[], Any], seeds: Sequence[int], turns: int, *, at_random: bool
+) -> list[float]:
+    """The return of an episode for each seed, of ``turns`` actions at most: random ones where the space is known, else the agent's
+    ``fallback_action``."""
+    env, returns = make_env(), []
+    for seed in seeds:
+        observation, total = begun(env, seed), 0.0
+        known = hasattr(env, "action_space")
+        if known:
+            env.action_space.seed(seed)
+        for _ in range(turns):
+            free = at_random and known
+            action = env.action_space.sample() if free else agent.fallback_action(observation)
+            observation, reward, terminated, truncated = taken(env, action)
+            total += reward
+            if terminated or truncated:
+                break
+        returns.append(total)
+    return returns
 
 
 @dataclass(frozen=True, slots=True)
