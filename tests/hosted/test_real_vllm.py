@@ -363,7 +363,8 @@ def test_it_and_the_run_may_be_killed(person: Home) -> None:
     ``rollouts`` draws each round with the adapter of the last one.
     """
     training = Training(person, "train", "--anyway", "--algorithm", "rollouts")
-    training.until(lambda: training.phase() not in ("", "start", "prepare"))
+    before = {"", "start", "preparation", "load", "rules", "measure", "starting vLLM", "prepare"}
+    training.until(lambda: training.phase() not in before and training.servers())
     [server] = training.servers()
     server.kill()
     training.until(lambda: training.servers() and training.servers()[0] != server)

@@ -214,6 +214,9 @@ def test_on_a_cpu_it_stays_awake(home: Home, program: Program) -> None:
     server.close()
     [started] = program.notes()
     assert "--enforce-eager" in started["arguments"]
+    assert "--no-enable-chunked-prefill" in started["arguments"], (
+        "a seed and a part of a prompt end it on a CPU"
+    )
     assert "VLLM_SERVER_DEV_MODE" not in started["environment"]
 
 

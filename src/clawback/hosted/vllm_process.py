@@ -127,6 +127,10 @@ def find(command: str) -> Path:
     )
 
 
+CPU_BATCH_TOKENS = 4096
+"""Tokens of a step on a CPU, where prompts are read whole."""
+
+
 def command_line(
     program: Path, serving: Serving, port: int, settings: Vllm, gpu_memory: float = 0.0
 ) -> list[str]:
@@ -149,7 +153,9 @@ def command_line(
         options["gpu-memory-utilization"] = f"{gpu_memory:.3f}"
         flags.append("--enable-sleep-mode")
     else:
-        flags.append("--enforce-eager")
+        # On a CPU vLLM 0.32 ends where it reads a part of a prompt whose request has a seed: a generator of the CPU has no offset.
+        options["max-num-batched-tokens"] = max(serving.longest, CPU_BATCH_TOKENS)
+        flags += ["--enforce-eager", "--no-enable-chunked-prefill"]
     named = [text for name, value in options.items() for text in (f"--{name}", str(value))]
     return [str(program), "serve", str(serving.folder), *named, *flags, *settings.arguments]
 
