@@ -48,6 +48,7 @@ def here(model: Home, monkeypatch: pytest.MonkeyPatch) -> Home:
     return model
 
 
+@pytest.mark.slow
 def test_train_eval_score_on_a_file(
     run: Run, home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

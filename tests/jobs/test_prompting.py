@@ -103,6 +103,7 @@ def test_taps_become_a_prompt_that_is_liked_better(rated: Home) -> None:
     assert live.origin["author"] == "search"
 
 
+@pytest.mark.slow
 def test_a_search_that_is_stopped_goes_on_and_pays_for_nothing_twice(rated: Home, tmp_path: Path) -> None:
     config.save(rated.config, SMALL)
     whole = Home(tmp_path / "whole")

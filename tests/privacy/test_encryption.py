@@ -295,6 +295,7 @@ def test_a_credential_and_a_keyring(home: Home, tmp_path: Path, monkeypatch: pyt
         keyring.set_keyring(old)
 
 
+@pytest.mark.slow
 def test_recovery_backup_and_export_are_files_of_age(
     home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

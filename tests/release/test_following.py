@@ -145,6 +145,7 @@ def test_a_merged_file_of_lm_studio_comes_and_goes_with_the_live_version(
         assert standing.current(db.live())
 
 
+@pytest.mark.slow
 def test_a_folder_of_mlx_is_renewed_and_taken_away(two: Home, tmp_path: Path, run: Run) -> None:
     out = tmp_path / "mlx"
     assert run("publish", "mlx", "--output", str(out), "--always")[0] == 0

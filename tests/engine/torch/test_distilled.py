@@ -106,6 +106,7 @@ def test_what_is_distilled_is_said_without_the_sentence(policy, samples):
     assert {one.advantage for one in examples} == {0.0, 1.0}
 
 
+@pytest.mark.slow
 def test_where_no_sentence_surely_helps_answers_under_several_are_learned(policy, samples):
     class LikesEvenSums(LikesBullets):
         """Nothing that a sentence could ask for."""

@@ -53,6 +53,7 @@ def shown(examples):
     return [(one.encoded, one.advantage) for one in examples]
 
 
+@pytest.mark.slow
 def test_a_round_learns_answers_no_worse_than_those_known_before(policy, samples):
     source, _ = rounds(policy, samples)
     known = {prompt: one.reward for prompt, one in source.known.items()}
@@ -64,6 +65,7 @@ def test_a_round_learns_answers_no_worse_than_those_known_before(policy, samples
     assert source.steps > first
 
 
+@pytest.mark.slow
 def test_a_run_taken_up_again_goes_on_with_the_same_examples(policy, samples):
     source, _ = rounds(policy, samples)
     steps = range(source.dealt.steps + 2)

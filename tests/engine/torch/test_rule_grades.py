@@ -59,6 +59,7 @@ def grading_of(policy, run, count=3):
     return grading, Conversations(asked)
 
 
+@pytest.mark.slow
 def test_ratings_without_a_pattern_are_learned_from_by_the_rules_that_the_person_said(policy):
     samples, recipe = unreadable(), with_rules(policy)
     without = plan.plan(TrainingRun(policy, samples, recipe_for(policy), seed=1))

@@ -84,6 +84,7 @@ def test_what_goes_wrong_is_told_and_costs_only_a_turn() -> None:
     use(scene)
 
 
+@pytest.mark.slow
 def test_a_picture_is_an_image_part_and_places_can_be_clicked() -> None:
     async def scene() -> None:
         found = registry.find("miniwob:click-test?observe=both&as_tools=true")

@@ -25,6 +25,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+@pytest.mark.slow
 def test_replies_to_screenshots_are_scored_as_they_were_drawn(folder: Path) -> None:  # noqa: F811
     policy = engine.load(str(folder))
     policy.sampling = Sampling(1.0)
