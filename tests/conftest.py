@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import fcntl
 import functools
+import gc
 import os
 import pickle
 import random
@@ -36,6 +37,17 @@ settings.load_profile("patient")
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     # What a shell runs in the background ignores Ctrl-C, and so would every process that a test starts and interrupts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_configure() -> None:
+    """Switch the collector of cycles off while modules are imported: it takes a third of the time that tests are collected in."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was imported and collected (a million objects, none of which is ever freed) out of every later pass."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)

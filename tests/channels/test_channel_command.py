@@ -33,8 +33,15 @@ async def start(home: Home, world: Any, token: str, *before: str) -> asyncio.sub
     )
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("before", [signal.default_int_handler, signal.SIG_IGN])
+@pytest.mark.parametrize(
+    ("before", "how"),
+    [
+        (signal.SIG_IGN, signal.SIGINT),
+        (signal.default_int_handler, signal.SIGTERM),
+        pytest.param(signal.SIG_IGN, signal.SIGTERM, marks=pytest.mark.slow),
+        pytest.param(signal.default_int_handler, signal.SIGINT, marks=pytest.mark.slow),
+    ],
+)
 def test_it_runs_until_it_is_told_to_end(
     home: Home, monkeypatch: pytest.MonkeyPatch, how: signal.Signals, before: Any
 ) -> None:

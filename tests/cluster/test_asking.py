@@ -35,7 +35,10 @@ def votes(policy: Policy, draw: SharedDraw | None, threads: int) -> list[list[st
         return list(pool.map(lambda asked: [judge(*asked).text for _ in range(3)], ASKED))
 
 
-@pytest.mark.parametrize("adapter", [False, True], ids=["the base", "an adapter"])
+@pytest.mark.parametrize(
+    "adapter",
+    [pytest.param(False, id="the base", marks=pytest.mark.slow), pytest.param(True, id="an adapter")],
+)
 @pytest.mark.parametrize(
     ("workers", "dies"),
     [

@@ -79,9 +79,16 @@ def same(here: list[Episode], there: list[Episode]) -> None:
             assert a.logprobs == pytest.approx(b.logprobs, abs=1e-4)
 
 
-@pytest.mark.parametrize("adapter", [False, True], ids=["the base", "an adapter"])
 @pytest.mark.parametrize(
-    ("workers", "dies"), [(2, None), (2, 1), (1, 0)], ids=["all live", "one dies", "none left"]
+    ("workers", "dies", "adapter"),
+    [
+        (2, 1, True),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in [(2, 1, False), (1, 0, True), (1, 0, False)]
+        ),
+        *(pytest.param(2, None, adapter, marks=pytest.mark.slow) for adapter in (False, True)),
+    ],
 )
 def test_the_episodes_are_those_of_one_process(adapter: bool, workers: int, dies: int | None) -> None:
     policy = loaded(adapter)
@@ -100,6 +107,7 @@ def test_the_episodes_are_those_of_one_process(adapter: bool, workers: int, dies
     assert bool(rollouts.here) == (workers == 1)
 
 
+@pytest.mark.slow
 def test_episodes_say_which_weights_they_began_with_and_workers_have_those() -> None:
     policy = loaded(True)
     with cluster(policy) as rollouts, Rollouts(policy, scene(policy).worlds(), PLAY) as alone:

@@ -56,7 +56,10 @@ def made(folders, tmp_path_factory):
     return folders("llama"), out / "adapter"
 
 
-@pytest.mark.parametrize("algorithm", ["reinforce", "mis-po", "dpo", "grpo", "ppo"])
+@pytest.mark.parametrize(
+    "algorithm",
+    ["mis-po", "dpo", *(pytest.param(name, marks=pytest.mark.slow) for name in ("reinforce", "grpo", "ppo"))],
+)
 def test_liked_answers_become_likelier_and_the_base_is_what_it_was(folders, tmp_path, algorithm):
     policy = engine.load(str(folders("llama")))
     before = said(policy)
@@ -85,7 +88,10 @@ def test_every_weight_of_the_layers_moves_and_no_other(made):
     assert all(values.any() for values in kept.values())
 
 
-@pytest.mark.parametrize("family", ["qwen3", "gemma2", "mixtral", "gpt2"])
+@pytest.mark.parametrize(
+    "family",
+    ["gemma2", "mixtral", *(pytest.param(name, marks=pytest.mark.slow) for name in ("qwen3", "gpt2"))],
+)
 def test_other_families_learn_too(folders, tmp_path, family):
     policy = engine.load(str(folders(family)))
     before = said(policy)

@@ -44,7 +44,7 @@ def means(policy, samples):
     return torch.stack([v.mean() for v in values])
 
 
-@pytest.mark.parametrize("algorithm", ["mis-po", "reinforce", "grpo"])
+@pytest.mark.parametrize("algorithm", [pytest.param("reinforce", marks=pytest.mark.slow), "mis-po", "grpo"])
 def test_liked_answers_become_more_likely_than_disliked_ones(folders, tmp_path, algorithm):
     policy = engine.load(str(folders("llama")))
     # Two answers to each prompt, so that groups have something to compare.
@@ -78,7 +78,7 @@ def test_every_rating_is_used(folders, tmp_path):
     assert max(map(seen.count, seen)) <= 2
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen3_moe"])
+@pytest.mark.parametrize("family", [pytest.param("llama", marks=pytest.mark.slow), "qwen3_moe"])
 def test_the_same_ratings_and_seed_give_the_same_bytes(folders, tmp_path, family):
     hashes = []
     for attempt in range(2):

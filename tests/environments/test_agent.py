@@ -178,6 +178,7 @@ def test_saved_and_loaded_it_goes_on_with_the_same_numbers(tmp_path):
         second.load(tmp_path / "nothing")
 
 
+@pytest.mark.slow
 def test_many_at_once_are_the_episodes_of_the_loop(tmp_path):
     slow, quick = (agent_of(seed=5, log=tmp_path / name) for name in ("slow", "quick"))
     play(slow, Numbers(), episodes=3)

@@ -187,6 +187,7 @@ def test_a_cap_stops_before_it_is_passed_and_the_run_goes_on_with_a_higher_one(
     assert done.metrics["hosted_money"] == pytest.approx(bill.money(prices))
 
 
+@pytest.mark.slow
 def test_drift_beyond_its_limit_ends_it_with_what_was_saved(
     start: Start, policy: Policy, remote: RemotePolicy, tmp_path: Path
 ) -> None:

@@ -32,7 +32,13 @@ def own(policy: Policy, prompt: tuple[int, ...], ids: tuple[int, ...]) -> list[f
         return list(policy.scorer([Encoded(prompt, ids)]).logprobs.tolist())
 
 
-@pytest.mark.parametrize("sampling", [PLAIN, Sampling(0.7, top_p=0.9)], ids=["plain", "truncated"])
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        pytest.param(PLAIN, id="plain", marks=pytest.mark.slow),
+        pytest.param(Sampling(0.7, top_p=0.9), id="truncated"),
+    ],
+)
 def test_answers_carry_the_log_probs_of_what_learns(
     sampling: Sampling, policy: Policy, serve: Serve, tmp_path: Path
 ) -> None:

@@ -172,7 +172,7 @@ def test_the_same_command_goes_on_with_a_run_that_was_stopped(quiet, monkeypatch
     assert (made.run.id, made.run.recipe["kl"], made.run.seed) == (2, 0.5, 1)
 
 
-@pytest.mark.parametrize("phase", ["before", "after"])
+@pytest.mark.parametrize("phase", [pytest.param("before", marks=pytest.mark.slow), "after"])
 def test_a_wish_to_stop_is_heard_in_held_out_play_too(quiet, phase):
     def asking(told):
         if told["phase"] == phase:

@@ -134,7 +134,9 @@ def test_a_search_that_is_stopped_goes_on_and_pays_for_nothing_twice(rated: Home
     assert first.usage.calls + second.usage.calls == at_once.usage.calls
 
 
-@pytest.mark.parametrize("at", [20, 36], ids=["in the search", "in the gate"])
+@pytest.mark.parametrize(
+    "at", [pytest.param(20, id="in the search", marks=pytest.mark.slow), pytest.param(36, id="in the gate")]
+)
 def test_what_was_spent_before_a_stop_counts(rated: Home, at: int) -> None:
     config.save(rated.config, SMALL)
 
@@ -209,7 +211,7 @@ def test_one_search_at_a_time(rated: Home) -> None:
         prompting.optimize(rated, backend=ScriptedLLM(cloud.answer))
 
 
-@pytest.mark.parametrize("verbatim", [True, False])
+@pytest.mark.parametrize("verbatim", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_strangers_texts_do_not_reach_a_live_prompt_unseen(home: Home, verbatim: bool) -> None:
     """A reflector that obeys whatever it reads: it writes down each sentence that a question tells it to, or the same in other words. And a model that
     does well with any of them."""

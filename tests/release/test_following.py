@@ -218,6 +218,7 @@ def test_a_server_that_is_down_holds_up_nothing_and_is_tried_again(
     assert [one["current"] for one in held] == [False, True]
 
 
+@pytest.mark.slow
 def test_what_failed_is_tried_again_after_a_while(
     two: Home, play: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -242,6 +242,7 @@ def test_lm_studio_gets_a_merged_file_and_keeps_the_newest_alone(
     assert (old.exists(), other.exists()) == (False, True)
 
 
+@pytest.mark.slow
 def test_a_file_alone_is_written_and_says_that_nobody_was_asked(
     improved: Home, run: Run, base_gguf: Path, tmp_path: Path
 ) -> None:
@@ -285,7 +286,7 @@ def test_a_base_of_safetensors_needs_a_file_or_the_converter(
     [
         pytest.param(PlayedVllm, ("vllm",), marks=pytest.mark.slow),
         (PlayedOllama, ("ollama", "--base", "small:1b")),
-        (PlayedLmStudio, ("lm-studio", "--base", "ollama:small:1b")),
+        pytest.param(PlayedLmStudio, ("lm-studio", "--base", "ollama:small:1b"), marks=pytest.mark.slow),
     ],
 )
 def test_a_server_that_says_yes_and_loads_nothing_is_found_out_and_it_is_undone(

@@ -49,6 +49,7 @@ def grading_for(policy, samples):
     return grading, instructed.Conversations(asked)
 
 
+@pytest.mark.slow
 def test_the_sentence_that_helps_wins_and_the_others_are_given_up(policy, samples):
     grading, conversations = grading_for(policy, samples)
     base = {one.prompt: 0.0 for one in grading.base}
@@ -147,6 +148,7 @@ def test_a_sentence_is_taken_as_often_as_it_is_likely_to_be_the_best():
     assert taken.count("whole never") < 400
 
 
+@pytest.mark.slow
 def test_what_helps_now_and_then_is_found_while_answers_are_gathered(policy, samples):
     grading, conversations = grading_for(policy, samples)
     base = {one.asked: grading.typical for one in grading.base}

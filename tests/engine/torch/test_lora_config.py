@@ -220,7 +220,15 @@ def mixed(kind):
 
 
 @pytest.fixture(
-    scope="module", params=["deepseek-v3", "deepseek-v3, no dense layers", "glm4-moe", "qwen2-moe"]
+    scope="module",
+    params=[
+        "deepseek-v3",
+        "qwen2-moe",
+        *(
+            pytest.param(kind, marks=pytest.mark.slow)
+            for kind in ("deepseek-v3, no dense layers", "glm4-moe")
+        ),
+    ],
 )
 def mixed_folder(request, tmp_path_factory, tok):
     from transformers import AutoModelForCausalLM

@@ -155,6 +155,7 @@ def test_an_answer_that_does_not_end_is_worth_less(policy, samples):
     assert ended - cut == pytest.approx(plan.GradingSettings.cut_off)
 
 
+@pytest.mark.slow
 def test_an_answer_that_goes_round_in_circles_is_worth_less(policy, samples):
     source = plan.plan(TrainingRun(policy, samples, recipe_for(policy, "rollouts"), seed=3)).source
     said = "It eats fish. It lives in rivers."
@@ -313,6 +314,7 @@ class LikesBullets:
         return [1.0 if "\n- " in "\n" + response else -1.0 for _, response in pairs]
 
 
+@pytest.mark.slow
 def test_a_reward_model_grades_in_place_of_the_head(policy, samples):
     """Even where all ratings are alike, for it knows more than these; it sees the person's words, not the template's."""
     grader = LikesBullets()

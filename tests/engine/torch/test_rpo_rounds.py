@@ -75,6 +75,7 @@ def test_a_run_taken_up_again_goes_on_with_the_same_examples(policy, samples):
     assert shown(again.examples(steps[-1])) == seen[-1]
 
 
+@pytest.mark.slow
 def test_rounds_ask_what_no_good_answer_is_known_to_and_then_the_rest(policy, samples, monkeypatch):
     source, _ = rounds(policy, samples, known=3)
     learned, asked = set(source.known), []
@@ -90,6 +91,7 @@ def test_rounds_ask_what_no_good_answer_is_known_to_and_then_the_rest(policy, sa
     assert set(source.prompts[-3:]) == learned
 
 
+@pytest.mark.slow
 def test_it_ends_where_its_own_answers_are_as_good(policy, samples):
     source, grader = rounds(policy, samples)
     last = source.dealt.steps

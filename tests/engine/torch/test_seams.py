@@ -72,7 +72,7 @@ def test_liked_answers_become_more_likely_than_disliked_ones(folders, tmp_path, 
     assert moved[good].mean() > moved[~good].mean() + 0.1
 
 
-@pytest.mark.parametrize("top_k", [0, 8])
+@pytest.mark.parametrize("top_k", [pytest.param(0, marks=pytest.mark.slow), 8])
 def test_the_policy_comes_to_say_what_its_teacher_said(folders, tmp_path, top_k):
     policy, samples = engine.load(str(folders("llama"))), make_samples()
     told = [s for s in samples if s.hints]

@@ -103,6 +103,7 @@ class Said:
         return tuple(self.ids)
 
 
+@pytest.mark.slow
 def test_nobody_is_answered_by_anothers_adapter(policy: Any, folders: list[Path]) -> None:
     """With three slots for twelve adapters, so that they are put in and out all the time while others are answered."""
     asked = prompts(4)

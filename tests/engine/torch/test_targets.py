@@ -279,6 +279,7 @@ def test_only_foreign_liked_answers_are_nothing_to_learn_from(policy):
             plan.plan(TrainingRun(policy, samples, recipe_for(policy), seed=1))
 
 
+@pytest.mark.slow
 def test_named_answers_that_are_graded_well_take_the_place_of_drawn_ones(policy, monkeypatch):
     asked = [user(f"Tell me about otter {i}.") for i in range(8)]
     captured = [

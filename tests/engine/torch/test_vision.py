@@ -194,6 +194,7 @@ def test_fresh_answers_to_pictures_are_refused_in_a_sentence(folder, tmp_path):
         )
 
 
+@pytest.mark.slow
 def test_answers_to_pictures_are_read_for_what_is_liked_and_fresh_ones_are_drawn_to_words(folder):
     policy = engine.load(str(folder))
     shown = [asked(RED if i % 2 else BLUE, text=f"Colour {i}?") for i in range(12)]
