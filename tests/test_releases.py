@@ -30,6 +30,13 @@ def test_what_is_installed_into_other_programs_has_the_version_of_the_package(ma
     assert json.loads((ROOT / "integrations" / manifest).read_text("utf-8"))["version"] == __version__
 
 
+def test_the_changelog_begins_with_this_version_and_no_version_takes_more_than_a_screen_or_two() -> None:
+    versions = re.split(r"^## \[", (ROOT / "CHANGELOG.md").read_text("utf-8"), flags=re.MULTILINE)[1:]
+    released = [text for text in versions if not text.startswith("Unreleased")]
+    assert released[0].startswith(f"{__version__}]")
+    assert all(len(text.splitlines()) <= 60 for text in versions)
+
+
 def test_the_plugin_of_hermes_has_it_too() -> None:
     assert f'version: "{__version__}"' in (ROOT / "integrations/hermes/plugin.yaml").read_text("utf-8")
 
