@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import click
 
-from clawback.cli.common import Group
+from clawback.cli.common import Group, extension_commands
 
 CONNECT = {
-    "channel": "channel:channel",
-    "mcp": "channel:mcp",
+    **extension_commands("connect"),
     "service": "service:service",
-    "completion": "channel:completion",
+    "completion": "completion:completion",
 }
 DATA = {
     "backup": "files:backup",
@@ -23,8 +22,7 @@ LAB = {
     "judge": "judge:judge",
     "reward": "reward:reward",
     "baseline": "baseline:baseline",
-    "hosted": "hosted:hosted",
-    "federated": "federated:federated",
+    **extension_commands("lab"),
 }
 
 
