@@ -115,7 +115,7 @@ class LazyGroup(click.Group):
         from clawback import plugins  # an extension's, or another package's
 
         path = plugins.where(plugins.COMMANDS, cmd_name)
-        return load_command(path) if path else None
+        return plugins.load_value(path) if path else None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -75,7 +75,7 @@ class Group(click.Group):
         command = super().get_command(ctx, cmd_name)
         if command is None and self.members:  # of another package
             path = plugins.where(plugins.COMMANDS, f"{self.name}.{cmd_name}")
-            return load_command(path) if path else None
+            return plugins.load_value(path) if path else None
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from clawback.config import Config
     from clawback.engine.recipe import Recipe
     from clawback.engine.torch.models.policy import Policy
-    from clawback.jobs.seams import VllmSampler
+    from clawback.jobs.seams import ServedSampler
     from clawback.paths import Home
     from clawback.progress import OnProgress
 
@@ -31,6 +31,6 @@ def chosen(draw: str, settings: Config) -> str:
 
 def vllm_sampler(
     home: Home, settings: Config, policy: Policy, recipe: Recipe, draw: str, tell: OnProgress
-) -> VllmSampler:
+) -> ServedSampler:
     """What draws the fresh answers of a run on ratings, where ``chosen`` named a vLLM."""
     return seams.vllm().sampler(home, settings, policy, recipe, draw, tell)

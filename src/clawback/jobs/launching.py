@@ -15,7 +15,7 @@ from clawback.jobs import seams
 if TYPE_CHECKING:
     from clawback.engine.recipe import Recipe
     from clawback.engine.torch.sampling.generate import Sampler
-    from clawback.jobs.seams import VllmSampler
+    from clawback.jobs.seams import ServedSampler
 
 INSTEAD = "Start it without `accelerate launch`: `clawback train --processes {}` starts its processes itself."
 
@@ -182,7 +182,7 @@ def launched(environment: Mapping[str, str] = os.environ, parent: list[str] | No
 @contextmanager
 def sampler(
     ray: tuple[str, int] | None,
-    vllm: VllmSampler | None,
+    vllm: ServedSampler | None,
     recipe: Recipe,
     tell: Callable[[Mapping[str, Any]], None],
 ) -> Iterator[Sampler | None]:

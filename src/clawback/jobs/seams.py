@@ -58,7 +58,7 @@ class Trainer(Protocol):
     ) -> TrainResult: ...
 
 
-class VllmSampler(Protocol):
+class ServedSampler(Protocol):
     """Draws the fresh answers of a run on ratings; a ``generate.Sampler`` with a name, and to be closed."""
 
     name: str
@@ -87,7 +87,7 @@ class VllmDrawing(Protocol):
 
     def sampler(
         self, home: Home, settings: Config, policy: Policy, recipe: Recipe, draw: str, tell: OnProgress
-    ) -> VllmSampler: ...
+    ) -> ServedSampler: ...
 
     def drawer(
         self, home: Home, settings: Config, policy: Policy, wish: Any, name: str, tell: OnProgress, rank: int

@@ -35,7 +35,7 @@ from clawback.runs.run_options import DEFAULTS, RunOptions
 if TYPE_CHECKING:
     from clawback.engine.recipe import Recipe
     from clawback.engine.torch.models.policy import Policy
-    from clawback.jobs.seams import VllmSampler
+    from clawback.jobs.seams import ServedSampler
     from clawback.rewards.terms import Terms
     from clawback.store import Store
 
@@ -100,7 +100,7 @@ class _Job(RunJob):
 
     kept = "Your ratings are safe."
     again = "clawback runs resume"
-    vllm: VllmSampler | None = None
+    vllm: ServedSampler | None = None
     preparing: int | None = None
     """The run that is being prepared now."""
 
