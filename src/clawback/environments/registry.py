@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
+from importlib.metadata import entry_points
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast
 
@@ -21,7 +22,7 @@ from clawback.environments import worlds
 from clawback.environments.core import EnvironmentSet
 from clawback.errors import ClawbackError, NotFound, UsageError
 from clawback.plugins import ENVIRONMENTS as GROUP
-from clawback.plugins import built_in, load_value, others
+from clawback.plugins import built_in, load_value
 
 _GYMNASIUM_ID = re.compile(r"[\w/]*[A-Z][\w/-]*-v\d+")
 
@@ -74,7 +75,8 @@ def kind(name: str) -> Kind:
 
 def plugins() -> dict[str, str]:
     """Names that installed packages provide → where they come from."""
-    return others(GROUP)
+    points = entry_points(group=GROUP)
+    return {point.name: point.value for point in points if point.name not in built_in(GROUP)}
 
 
 def names() -> list[str]:
