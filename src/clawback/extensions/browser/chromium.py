@@ -1,7 +1,7 @@
 """One Chromium for all episodes of a set: started when first needed, each episode in a context of its own.
 
 Pages are files, and the browser has no network. On Linux the kernel refuses it every socket that leaves the machine
-(``sandbox/offline.py``): WebSockets, WebRTC and WebTransport are seen by no request handler. On other systems flags
+(``extensions/sandbox/offline.py``): WebSockets, WebRTC and WebTransport are seen by no request handler. On other systems flags
 and handlers close them. Every request but ``file:`` and ``data:`` is refused in the context, everywhere.
 """
 

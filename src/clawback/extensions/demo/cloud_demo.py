@@ -1,6 +1,6 @@
 """The demo for a cloud model, without a network: an agent talks through the proxy, a simulated person rates, a prompt is learned.
 
-Only the model, which is never trained, and the person are simulated (``demo.cloud``): the requests go over
+Only the model, which is never trained, and the person are simulated (``cloud.py``): the requests go over
 HTTP through the server that ``clawback serve`` runs, turns and ratings are rows of a store, the search and
 the gate are those of ``clawback prompts optimize``.
 """

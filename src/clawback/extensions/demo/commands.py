@@ -125,14 +125,14 @@ def demo(
 
 def in_the_cloud(folder: Path | None, taste: str | None, seed: int, console: Console) -> dict[str, Any]:
     """The demo for a model whose weights nobody has."""
-    from clawback.extensions.demo import cloud_display as cloud_demo
+    from clawback.extensions.demo import cloud_display
     from clawback.extensions.demo.cloud_demo import CloudDemo
 
     with ExitStack() as stack:
         if folder is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="clawback-demo-")))
         here = stack.enter_context(CloudDemo(Home(folder.resolve()), taste, seed=seed))
-        return cloud_demo.play(here, console)
+        return cloud_display.play(here, console)
 
 
 def checked(model: str, *, quiet: bool) -> str:
