@@ -17,8 +17,8 @@ from functools import cached_property
 from pathlib import Path
 
 from benchmarks._gym_sights import Shown, make
-from clawback.environments.browser import miniwob
 from clawback.environments.core import Environment, Split, Task
+from clawback.extensions.browser import miniwob
 from clawback.pictures import pictures
 
 PAGE = "click-test"

@@ -16,8 +16,8 @@ from functools import cached_property
 from pathlib import Path
 
 from benchmarks._gym_model import Action, Sight
-from clawback.environments.browser import miniwob
 from clawback.environments.core import Environment, Split, Task
+from clawback.extensions.browser import miniwob
 
 PAGE = "enter-text"
 TURNS = 3

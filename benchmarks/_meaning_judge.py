@@ -19,7 +19,7 @@ from benchmarks._meaning_run import answered, home, kept, measured, own, train, 
 from benchmarks._meaning_world import Room, read, rows, told_apart
 from benchmarks._people import Person
 from benchmarks._wishes import TEST
-from clawback.demo.played_model import PlayedModel
+from clawback.extensions.demo.played_model import PlayedModel
 from clawback.records import Message
 
 MANY, HELD = 64, 8

@@ -61,7 +61,7 @@ def table(made: dict[str, Any]) -> str:
 
 
 def _actors() -> dict[str, Any]:
-    from clawback.prompts.online.actor import PromptActor, RandomActor, ThompsonActor
+    from clawback.extensions.rlprompt.actor import PromptActor, RandomActor, ThompsonActor
 
     kinds: dict[str, Any] = {
         "even choice": RandomActor,
@@ -75,7 +75,7 @@ def _actors() -> dict[str, Any]:
 
 
 def _play(actor: Any, liked: tuple[list[float], list[float]], seed: int) -> tuple[float, float]:
-    from clawback.prompts.online.actor import Transition
+    from clawback.extensions.rlprompt.actor import Transition
 
     rng, regret, batch, best = random.Random(f"play:{seed}"), 0.0, [], []
     ids = tuple(f"prompt {i}" for i in range(len(liked[0])))
@@ -118,7 +118,7 @@ def _answer(rng: random.Random) -> tuple[str, dict[str, bool]]:
 
 
 def _critics(people: range) -> dict[int, list[dict[str, float]]]:
-    from clawback.prompts.online.critic import Critic
+    from clawback.extensions.rlprompt.critic import Critic
     from clawback.rewards.measures import calibration_error, reliability
 
     made: dict[int, list[dict[str, float]]] = {count: [] for count in RATED}

@@ -36,8 +36,8 @@ from typing import Any
 
 import numpy as np
 
-from clawback.federated import privacy
-from clawback.federated.aggregate import Array, Update, aggregate, error, followed, step_for
+from clawback.extensions.federated import privacy
+from clawback.extensions.federated.aggregate import Array, Update, aggregate, error, followed, step_for
 
 RESULTS = Path("bench-results/federated.jsonl")
 SHARED = "bullets, no apology"

@@ -26,9 +26,9 @@ from typing import Any
 
 from benchmarks._choosing import first_is_better
 from clawback import config, engine, feedback, release, store
-from clawback.demo import Demo
-from clawback.demo.loop import Rate
 from clawback.engine.embedded import corpus, tastes
+from clawback.extensions.demo import Demo
+from clawback.extensions.demo.loop import Rate
 from clawback.gate.report import Report, answered
 from clawback.gate.rule import decide
 from clawback.jobs import inputs

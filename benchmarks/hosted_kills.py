@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from clawback import feedback, store
-from clawback.hosted import protobuf
+from clawback.extensions.hosted import protobuf
 from clawback.paths import Home, secret
 from clawback.records import Turn
 

@@ -23,8 +23,8 @@ from pathlib import Path
 from benchmarks._choosing import answer_all
 from clawback import feedback, store
 from clawback.config import Gate
-from clawback.demo import cloud
 from clawback.errors import TrainingError
+from clawback.extensions.demo import cloud
 from clawback.gate import prompts as prompt_gate
 from clawback.gate.report import Report, answered
 from clawback.jobs import prompting

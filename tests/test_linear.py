@@ -13,9 +13,9 @@ from collections.abc import Callable
 import pytest
 
 from clawback.capture import conversations, peers
-from clawback.environments.terminal import folders
-from clawback.environments.terminal import tools as terminal_tools
 from clawback.environments.tools import rewards, schema
+from clawback.extensions.sandbox.terminal import folders
+from clawback.extensions.sandbox.terminal import tools as terminal_tools
 from clawback.feedback import verdict
 from clawback.prompts import guards
 from clawback.redact import redact

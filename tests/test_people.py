@@ -9,8 +9,8 @@ import pytest
 from clawback import config
 from clawback.cli import main
 from clawback.errors import NotFound, UsageError
+from clawback.extensions.people.homes import People, name_of
 from clawback.paths import Home
-from clawback.people import People, name_of
 
 
 def test_a_token_proves_its_own_name_and_no_other(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from clawback.cli.demo import play
-from clawback.demo import Demo
-from clawback.demo.worlds import Embedded
+from clawback.extensions.demo import Demo
+from clawback.extensions.demo.commands import play
+from clawback.extensions.demo.worlds import Embedded
 from clawback.paths import Home
 
 WIDTH = 110

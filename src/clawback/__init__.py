@@ -19,11 +19,13 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from clawback import moved
+
 if TYPE_CHECKING:
     from clawback.config import Config
     from clawback.engine import load, train
-    from clawback.environments.agent import Agent
     from clawback.errors import ClawbackError
+    from clawback.extensions.llamagym.agent import Agent
     from clawback.feedback import critique, edit, prefer, rate, samples, score, undo
     from clawback.jobs import maybe_train, train_once
     from clawback.paths import Home, home
@@ -41,8 +43,8 @@ _WHERE = {
     **dict.fromkeys(("Store", "connect"), "store"),
     **dict.fromkeys(("critique", "edit", "prefer", "rate", "samples", "score", "undo"), "feedback"),
     **dict.fromkeys(("load", "train"), "engine"),
-    "Agent": "environments.agent",
-    "rollout": "harness",
+    "Agent": "extensions.llamagym.agent",
+    "rollout": "extensions.harness",
     "gate": "gate.adapters",
     **dict.fromkeys(("promote", "reset", "rollback"), "release"),
     **dict.fromkeys(("maybe_train", "train_once"), "jobs"),
@@ -78,6 +80,9 @@ __all__ = [
     "train_once",
     "undo",
 ]
+
+
+moved.install()
 
 
 def __getattr__(name: str) -> Any:

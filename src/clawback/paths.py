@@ -114,6 +114,17 @@ def home() -> Home:
     return Home(Path(named).expanduser() if named else Path.home() / ".clawback")
 
 
+def person_of(home: Home) -> str:
+    """The person whose home this is on a server of many people; "" for a home of its own."""
+    if home.root.parent.name != "people":
+        return ""
+    try:
+        token = (home.root / "token").read_text("ascii")
+    except (OSError, UnicodeDecodeError):
+        return ""
+    return home.root.name if token.startswith(f"{home.root.name}.") else ""
+
+
 def tidy(path: Path) -> str:
     """The path as a person writes it: ``~`` for their own folder."""
     own = Path.home()

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from clawback import channels, config, store
-from clawback.channels.base import Desk
+from clawback import config, store
+from clawback.extensions import channels
+from clawback.extensions.channels.base import Desk
 from clawback.paths import Home
 from clawback.records import Feedback, Turn
 from clawback.serve import app as serving

@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawback import channels, config, store
+from clawback import config, store
 from clawback.capture import ingest, proof
 from clawback.capture.events import Answer, Prompt, Reaction, Shown
-from clawback.channels import runner
-from clawback.channels.base import NOT_RUNNING, Desk, Heard, address, cut, sign_of
-from clawback.channels.runner import Masked
 from clawback.errors import ConfigError
+from clawback.extensions import channels
+from clawback.extensions.channels import runner
+from clawback.extensions.channels.base import NOT_RUNNING, Desk, Heard, address, cut, sign_of
+from clawback.extensions.channels.runner import Masked
 from clawback.paths import Home
 from clawback.serve import app as serving
 from clawback.serve import wire
@@ -110,7 +111,7 @@ def test_who_took_the_servers_port_hears_no_question_and_no_token(
     (home.root / "server.port").write_text(f"{there.port}\n")
     home.config.write_text('[serve]\nhost = "0.0.0.0"\n')
     monkeypatch.setattr(
-        "clawback.channels.base.address", lambda _: (there.url, {"X-Clawback-Token": "own token"})
+        "clawback.extensions.channels.base.address", lambda _: (there.url, {"X-Clawback-Token": "own token"})
     )
     desk, posted = Desk(home, "x", config.Channel(owners=(1,)), 1000), []
 

@@ -11,9 +11,9 @@ import traceback
 
 import pytest
 
-from clawback import channels
-from clawback.channels.base import Desk
 from clawback.errors import ClawbackError
+from clawback.extensions import channels
+from clawback.extensions.channels.base import Desk
 from clawback.paths import Home
 from tests.channels.conftest import Play, Scene
 

@@ -13,8 +13,8 @@ import pytest
 from clawback import config, store
 from clawback.capture import ingest, proof, spool
 from clawback.capture.events import Prompt
-from clawback.channels import base
-from clawback.channels.base import Desk, Heard
+from clawback.extensions.channels import base
+from clawback.extensions.channels.base import Desk, Heard
 from clawback.paths import Home
 from clawback.serve import wire
 from clawback.store.driver import sqlite3

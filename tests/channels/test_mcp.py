@@ -16,7 +16,7 @@ pytest.importorskip("mcp")
 from mcp import Client, StdioServerParameters, stdio_client
 
 from clawback import feedback, store
-from clawback.channels.mcp import LISTED, SHOWN
+from clawback.extensions.channels.mcp import LISTED, SHOWN
 from clawback.jobs import inbox
 from clawback.paths import Home
 from clawback.records import Turn

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from clawback import paths, store
-from clawback.demo import loop
+from clawback.extensions.demo import loop
 
 Run = Callable[..., tuple[int, str, str]]
 PEAK = """

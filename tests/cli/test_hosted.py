@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from clawback import config, engine, store
-from clawback.hosted import wire
+from clawback.extensions.hosted import wire
 from clawback.paths import Home
 from tests.cli.conftest import Run
 from tests.hosted.conftest import KEY

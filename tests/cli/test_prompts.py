@@ -11,8 +11,8 @@ import pytest
 
 from clawback import config, feedback, store
 from clawback.cli import main
-from clawback.demo import cloud
 from clawback.errors import DoesNotFit
+from clawback.extensions.demo import cloud
 from clawback.gate.questions import MOST
 from clawback.jobs import prompting
 from clawback.jobs.inbox import Inbox
@@ -149,8 +149,8 @@ def test_a_draft_for_an_agents_rules_file(run: Run, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_demo_for_a_cloud_model_in_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """32 taps on answers that came through the proxy: liked more, by the gate, and taken back to the very same answers."""
+    from clawback.extensions.demo import cloud_demo
     from clawback.paths import Home
-    from clawback.serve import cloud_demo
 
     monkeypatch.setattr(cloud_demo, "HELD_OUT", 12)
     with cloud_demo.CloudDemo(Home(tmp_path / "demo"), "bullets, no opener", seed=1) as here:

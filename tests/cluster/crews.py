@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import Any
 
-from clawback.cluster.dispatch import News, Unit
+from clawback.extensions.cluster.dispatch import News, Unit
 
 
 class Here:

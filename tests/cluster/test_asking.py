@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from clawback import engine
-from clawback.cluster.asking import SharedDraw
-from clawback.cluster.drawer import Drawer
 from clawback.engine.torch.loop.parallel import described
 from clawback.engine.torch.models.policy import Policy
 from clawback.errors import TrainingError
+from clawback.extensions.cluster.asking import SharedDraw
+from clawback.extensions.cluster.drawer import Drawer
 from clawback.feedback.endpoint import Budget
 from clawback.jobs.judging import Local
 from tests.cluster.crews import Here

@@ -9,7 +9,7 @@ from collections.abc import Hashable, Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawback.cluster.dispatch import News, Unit, dispatch
+from clawback.extensions.cluster.dispatch import News, Unit, dispatch
 
 
 class Mortal:

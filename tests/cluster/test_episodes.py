@@ -9,8 +9,6 @@ import pytest
 import torch
 
 from clawback import engine
-from clawback.cluster.episodes import ClusterRollouts
-from clawback.cluster.player import Player, Scene
 from clawback.engine import embedded
 from clawback.engine.torch.loop.parallel import described
 from clawback.engine.torch.models.policy import Policy, load
@@ -19,6 +17,8 @@ from clawback.environments.collecting import Collector, Dealing
 from clawback.environments.core import EnvironmentFailure
 from clawback.environments.rollouts import Play, Rollouts
 from clawback.errors import TrainingError
+from clawback.extensions.cluster.episodes import ClusterRollouts
+from clawback.extensions.cluster.player import Player, Scene
 from clawback.records import Episode
 from tests.cluster.crews import Here
 

@@ -15,9 +15,9 @@ import torch
 from safetensors.torch import load_file
 
 from clawback import config, engine, jobs, store
-from clawback.cluster.sampling import RaySampler
 from clawback.engine import embedded
 from clawback.engine.torch.models.policy import Policy, load
+from clawback.extensions.cluster.sampling import RaySampler
 from clawback.feedback.endpoint import Budget
 from clawback.jobs import judging, playing
 from clawback.paths import Home

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from clawback.demo import Look, display
+from clawback.extensions.demo import Look, display
 
 BASE = Look(
     0, 0.25, 0.9, 0.0, {"bullets": 0.5, "emoji": 0.4, "terse": 0.5}, (("asked?", "old [bold]answer"),)

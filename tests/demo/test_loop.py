@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from clawback import config, jobs, store
-from clawback.demo import Demo, loop
 from clawback.engine.embedded import corpus
 from clawback.errors import UsageError
+from clawback.extensions.demo import Demo, loop
 from clawback.jobs import inbox
 from clawback.paths import Home
 from clawback.records import Run, Version
@@ -76,7 +76,7 @@ def test_another_model_gets_everyday_questions_that_are_rated_or_held_out_never_
     ],
 )
 def test_what_the_everyday_people_like_shows_in_the_text(text: str, liked: set[str]) -> None:
-    from clawback.demo.worlds import Everyday
+    from clawback.extensions.demo.worlds import Everyday
 
     prompt = corpus.Prompt("?", "")
     assert {name for name, one in Everyday().people.items() if one.fits(prompt, text)} == liked

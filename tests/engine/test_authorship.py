@@ -19,7 +19,7 @@ from clawback.engine.torch.sources import ratings
 from clawback.engine.torch.sources.ratings import from_ratings
 from clawback.engine.training import plan_for, shardable
 from clawback.errors import TrainingError, UsageError
-from clawback.hosted.training import recipe_for
+from clawback.extensions.hosted.training import recipe_for
 from clawback.jobs import baseline
 from clawback.paths import Home
 from clawback.records import BETTER, Part, Sample, Turn

@@ -23,10 +23,10 @@ from clawback.environments.action_form import (
     unread_notice,
     unread_share,
 )
-from clawback.environments.agent import Agent
-from clawback.environments.agent_worlds import UNREAD, AgentWorlds, ReplyForm, reply_form
 from clawback.environments.find import find
 from clawback.errors import UsageError
+from clawback.extensions.llamagym.agent import Agent
+from clawback.extensions.llamagym.agent_worlds import UNREAD, AgentWorlds, ReplyForm, reply_form
 from clawback.jobs import playing
 from clawback.records import Episode, EpisodeStep
 

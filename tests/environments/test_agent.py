@@ -10,9 +10,9 @@ import torch
 
 import clawback
 from clawback import engine
-from clawback.environments.agent import Agent
-from clawback.environments.agent_settings import settings_of
 from clawback.errors import ModelError, UsageError
+from clawback.extensions.llamagym.agent import Agent
+from clawback.extensions.llamagym.agent_settings import settings_of
 
 SHORT = {"max_new_tokens": 4}
 

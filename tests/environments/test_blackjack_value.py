@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from benchmarks import _blackjack
-from clawback.environments.agent_worlds import AgentWorlds
+from clawback.extensions.llamagym.agent_worlds import AgentWorlds
 
 
 class Plays:

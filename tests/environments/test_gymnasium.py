@@ -13,10 +13,10 @@ import gymnasium
 import numpy
 
 from clawback.environments import play, policies, registry, worlds
-from clawback.environments.adapters import toy_text
 from clawback.environments.core import EnvironmentFailure
 from clawback.environments.validate import validate
 from clawback.errors import NotFound, UsageError
+from clawback.extensions.worlds import toy_text
 from tests.environments.playing import walk
 
 LAKE = "gymnasium:FrozenLake-v1?is_slippery=false"

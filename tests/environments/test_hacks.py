@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from clawback.environments import registry
-from clawback.environments.browser import chromium
 from clawback.environments.core import EnvironmentSet, Step, Task
 from clawback.environments.tools import calls
+from clawback.extensions.browser import chromium
 from clawback.rewards.verifiers import PythonTests
 
 HACKS = Path(__file__).with_name("hacks")

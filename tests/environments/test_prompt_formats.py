@@ -15,9 +15,9 @@ import pytest
 from clawback.environments import play, policies, registry
 from clawback.environments.core import EnvironmentSet, Solvable, Step, Task
 from clawback.environments.play import View
-from clawback.environments.terminal import tools as shell
 from clawback.environments.tools import calls as reading
 from clawback.environments.tools.calls import Call, in_words
+from clawback.extensions.sandbox.terminal import tools as shell
 from clawback.records import Message
 from tests.environments.test_trl import GUESS
 
@@ -233,7 +233,7 @@ def test_openenv(write: Writer, kind: str, call: Call, reward: float) -> None:
 def test_a_page() -> None:
     """As the line that the prompt shows, and as a call in every format where the actions are tools."""
     pytest.importorskip("playwright")
-    from clawback.environments.browser import chromium
+    from clawback.extensions.browser import chromium
 
     if not chromium.program() or not find_spec("miniwob"):
         pytest.skip("Chromium or the miniwob wheel is not here")

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from clawback.environments.adapters import verifiers
 from clawback.errors import NotFound, UsageError
+from clawback.extensions.worlds import verifiers
 
 
 def node(role: str, content: str, parent: int | None = None) -> dict[str, Any]:

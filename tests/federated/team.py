@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from clawback.federated import exchange, rounds
-from clawback.federated.aggregate import Array
-from clawback.federated.exchange import Federation, FederationState
-from clawback.federated.identity import Signer, load_signer
-from clawback.federated.rounds import Combined
-from clawback.federated.terms import Roster, Terms, write_roster, write_terms
+from clawback.extensions.federated import exchange, rounds
+from clawback.extensions.federated.aggregate import Array
+from clawback.extensions.federated.exchange import Federation, FederationState
+from clawback.extensions.federated.identity import Signer, load_signer
+from clawback.extensions.federated.rounds import Combined
+from clawback.extensions.federated.terms import Roster, Terms, write_roster, write_terms
 
 SHAPES = {"x.lora_B.weight": (3, 2), "x.lora_A.weight": (2, 3)}
 

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clawback.errors import UsageError
-from clawback.federated import privacy
-from clawback.federated.aggregate import Update, aggregate, error, krum, vector
+from clawback.extensions.federated import privacy
+from clawback.extensions.federated.aggregate import Update, aggregate, error, krum, vector
 
 
 def updates(

@@ -20,9 +20,8 @@ from safetensors.numpy import load_file
 
 from clawback.cli import main
 from clawback.errors import MissingExtra, UsageError
-from clawback.federated import exchange, rounds
-from clawback.federated.aggregate import followed, vector
-from clawback.jobs import federating, flower
+from clawback.extensions.federated import exchange, federating, flower, rounds
+from clawback.extensions.federated.aggregate import followed, vector
 from clawback.paths import Home
 from tests.conftest import rate_some
 from tests.federated.team import Team, put_signed
@@ -165,7 +164,7 @@ def test_a_superlink_and_two_supernodes_play_a_round(tmp_path: Path, monkeypatch
     invite(team, homes)
     assert main(["federated", "flower", str(team), "--output", str(app), "--rounds", "2"]) == 0
 
-    source, bin_ = Path(flower.__file__).parents[2], Path(PYTHON).absolute().parent
+    source, bin_ = Path(flower.__file__).parents[3], Path(PYTHON).absolute().parent
     at, flwr_home = port(), tmp_path / "flwr"
     flwr_home.mkdir()
     (flwr_home / "config.toml").write_text(
@@ -239,7 +238,7 @@ def test_flowers_simulation_plays_a_round(tmp_path: Path, monkeypatch: pytest.Mo
         f'[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = "127.0.0.1:{at}"\ninsecure = true\n'
     )
     path = os.pathsep.join([str(bin_), str(Path(sys.executable).parent), os.environ["PATH"]])
-    env = {**os.environ, **flower.QUIET, "RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH": str(Path(flower.__file__).parents[2]), "FLWR_HOME": str(flwr_home), "PATH": path, "HOME": str(tmp_path)}  # fmt: skip
+    env = {**os.environ, **flower.QUIET, "RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH": str(Path(flower.__file__).parents[3]), "FLWR_HOME": str(flwr_home), "PATH": path, "HOME": str(tmp_path)}  # fmt: skip
     link = [str(bin_ / "flower-superlink"), "--insecure", "--simulation", "--port", str(at), "--disable-runtime-dependency-installation"]  # fmt: skip
     with running(link, log, env) as server:
         until, run = time.monotonic() + 1500, None

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from clawback import config, feedback, release, store
-from clawback.demo import cloud
 from clawback.errors import UsageError
+from clawback.extensions.demo import cloud
 from clawback.gate import asking, questions, settling
 from clawback.gate import prompts as prompt_gate
 from clawback.gate.report import Report, answered

@@ -17,8 +17,8 @@ from clawback.environments.find import find
 from clawback.environments.program_dialogue import ProgramDialogue
 from clawback.environments.rollouts import Order, Play, Rollouts
 from clawback.errors import NotFound, SandboxRefused, UsageError
-from clawback.harness import commands, wrap
-from clawback.sandbox import Limits, open_sandbox
+from clawback.extensions.harness import commands, wrap
+from clawback.extensions.sandbox import Limits, open_sandbox
 
 AGENT = Path(__file__).with_name("agent.py")
 CHECK = 'if grep -q "^S" answer.txt; then echo 1; else echo 0; fi > /logs/verifier/reward.txt\n'

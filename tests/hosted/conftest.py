@@ -15,12 +15,12 @@ import torch
 import uvicorn
 
 from clawback.engine.torch.models.policy import Policy, load
-from clawback.hosted.journal import Journal
-from clawback.hosted.stand_in import app, around
-from clawback.hosted.stand_in.learner import StandInLearner
-from clawback.hosted.stand_in.service import Service
-from clawback.hosted.tinker import TinkerTrainer
-from clawback.hosted.wire import Wire
+from clawback.extensions.hosted.journal import Journal
+from clawback.extensions.hosted.stand_in import app, around
+from clawback.extensions.hosted.stand_in.learner import StandInLearner
+from clawback.extensions.hosted.stand_in.service import Service
+from clawback.extensions.hosted.tinker import TinkerTrainer
+from clawback.extensions.hosted.wire import Wire
 
 torch.set_num_threads(1)
 KEY = "a-key-that-is-long-enough-for-anybody"

@@ -17,14 +17,14 @@ from safetensors.torch import load_file
 from clawback.engine import embedded
 from clawback.engine.torch.models.policy import Policy
 from clawback.errors import Stopped
-from clawback.hosted import fireworks, fireworks_machines, training
-from clawback.hosted.journal import Cap
-from clawback.hosted.remote_policy import RemotePolicy, light
-from clawback.hosted.stand_in.around import Faults
-from clawback.hosted.stand_in.fireworks_app import ACCOUNT, FireworksCloud, FireworksService, make
-from clawback.hosted.stand_in.learner import StandInLearner
-from clawback.hosted.types import CapReached, HostedError, Prices, Unanswered
-from clawback.hosted.wire import Wire
+from clawback.extensions.hosted import fireworks, fireworks_machines, training
+from clawback.extensions.hosted.journal import Cap
+from clawback.extensions.hosted.remote_policy import RemotePolicy, light
+from clawback.extensions.hosted.stand_in.around import Faults
+from clawback.extensions.hosted.stand_in.fireworks_app import ACCOUNT, FireworksCloud, FireworksService, make
+from clawback.extensions.hosted.stand_in.learner import StandInLearner
+from clawback.extensions.hosted.types import CapReached, HostedError, Prices, Unanswered
+from clawback.extensions.hosted.wire import Wire
 from tests.hosted.conftest import KEY
 from tests.hosted.test_training import WEIGHTS, here, recipe, same, samples
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from clawback import config
+from clawback.extensions.hosted import trainer as elsewhere
 from clawback.files import replace_folder, restore_folder
-from clawback.jobs import elsewhere
 from clawback.paths import HOSTED_KEY_FILE, Home, secret
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawback.hosted import protobuf
-from clawback.hosted.types import Datum, SampledSequence, Scores
+from clawback.extensions.hosted import protobuf
+from clawback.extensions.hosted.types import Datum, SampledSequence, Scores
 
 tokens = st.integers(0, 2**31 - 1)
 floats = st.floats(width=32, allow_nan=False)

@@ -27,10 +27,10 @@ from clawback.engine.torch.models.policy import Policy
 from clawback.engine.torch.sampling.conversations import Conversations, Turn
 from clawback.engine.torch.sampling.generate import Sampled
 from clawback.engine.types import GREEDY, Sampling
-from clawback.hosted.types import Forgotten
-from clawback.hosted.vllm import VllmConversations
-from clawback.hosted.vllm_process import serving_of
-from clawback.hosted.vllm_server import OwnVllm
+from clawback.extensions.hosted.types import Forgotten
+from clawback.extensions.hosted.vllm import VllmConversations
+from clawback.extensions.hosted.vllm_process import serving_of
+from clawback.extensions.hosted.vllm_server import OwnVllm
 from clawback.paths import Home
 from clawback.processes import is_alive
 from clawback.records import Run

@@ -15,9 +15,9 @@ import torch
 from safetensors.torch import load_file
 
 from clawback.engine.torch.models.policy import Policy
-from clawback.hosted.stand_in.learner import StandInLearner
-from clawback.hosted.tinker import TinkerTrainer, unpack
-from clawback.hosted.types import AdamParams, Datum, HostedError, SamplingParams
+from clawback.extensions.hosted.stand_in.learner import StandInLearner
+from clawback.extensions.hosted.tinker import TinkerTrainer, unpack
+from clawback.extensions.hosted.types import AdamParams, Datum, HostedError, SamplingParams
 from tests.hosted.conftest import KEY, Running, Start, connect
 
 IDS = (5, 9, 40, 41, 7, 100, 3)

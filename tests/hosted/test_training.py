@@ -16,11 +16,11 @@ from clawback.engine.embedded import corpus
 from clawback.engine.recipe import Recipe
 from clawback.engine.torch.models.policy import Policy
 from clawback.errors import Stopped, TrainingError, UsageError
-from clawback.hosted import training
-from clawback.hosted.journal import Cap
-from clawback.hosted.remote_policy import RemotePolicy, light
-from clawback.hosted.stand_in.around import Faults
-from clawback.hosted.types import CapReached, Prices
+from clawback.extensions.hosted import training
+from clawback.extensions.hosted.journal import Cap
+from clawback.extensions.hosted.remote_policy import RemotePolicy, light
+from clawback.extensions.hosted.stand_in.around import Faults
+from clawback.extensions.hosted.types import CapReached, Prices
 from clawback.records import Sample
 from tests.hosted.conftest import KEY, Running, Start
 
@@ -126,7 +126,7 @@ def test_killed_three_times_it_goes_on_and_nothing_is_paid_twice(
     class Killed(BaseException):
         pass
 
-    from clawback.hosted.tinker import TinkerTrainer
+    from clawback.extensions.hosted.tinker import TinkerTrainer
 
     real = TinkerTrainer._future
     left = {f"{phase}:{step}:0": True for phase, step in zip(phases, (1, 3, 6), strict=True)}
@@ -202,7 +202,7 @@ def test_a_sampler_that_is_not_the_trainer_is_refused(
 ) -> None:
     from dataclasses import replace
 
-    from clawback.hosted.stand_in.learner import StandInLearner
+    from clawback.extensions.hosted.stand_in.learner import StandInLearner
 
     real = StandInLearner.sample
 

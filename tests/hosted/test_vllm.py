@@ -21,9 +21,9 @@ from clawback.engine.types import Sampling
 from clawback.environments.collecting import Collector, Dealing
 from clawback.environments.rollouts import Play, Rollouts
 from clawback.errors import TrainingError
-from clawback.hosted.types import HostedError
-from clawback.hosted.vllm import VllmConversations
-from clawback.hosted.vllm_server import STARTS, RemoteVllm, VllmEnded
+from clawback.extensions.hosted.types import HostedError
+from clawback.extensions.hosted.vllm import VllmConversations
+from clawback.extensions.hosted.vllm_server import STARTS, RemoteVllm, VllmEnded
 from tests.environments.worlds import Worlds
 from tests.hosted import vllm_imitation
 
@@ -110,7 +110,7 @@ def test_each_version_is_drawn_under_its_own_weights_and_name(
 
 def test_conversations_with_pictures_are_refused(policy: Policy, serve: Serve, tmp_path: Path) -> None:
     from clawback.engine.torch.models.vision import Pixels
-    from clawback.hosted.types import HostedError
+    from clawback.extensions.hosted.types import HostedError
 
     there, url = serve()
     drawing = drawer(policy, url, tmp_path)

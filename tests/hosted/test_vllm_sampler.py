@@ -11,10 +11,10 @@ from clawback.engine.torch.models.policy import Policy
 from clawback.engine.torch.sampling.generate import Chance
 from clawback.engine.types import Sampling
 from clawback.errors import TrainingError
-from clawback.hosted import wire
-from clawback.hosted.types import HostedError
-from clawback.hosted.vllm import present
-from clawback.hosted.vllm_sampler import VllmSampler
+from clawback.extensions.hosted import wire
+from clawback.extensions.hosted.types import HostedError
+from clawback.extensions.hosted.vllm import present
+from clawback.extensions.hosted.vllm_sampler import VllmSampler
 from tests.hosted.test_vllm import PLAIN, Serve, Unmoved, nudge, serve
 
 __all__ = ["serve"]

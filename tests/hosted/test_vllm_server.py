@@ -18,10 +18,10 @@ import pytest
 
 from clawback.config import Vllm
 from clawback.errors import Stopped, UsageError
-from clawback.hosted import vllm_process, vllm_server
-from clawback.hosted.types import HostedError
-from clawback.hosted.vllm_process import Serving
-from clawback.hosted.vllm_server import OwnVllm, VllmEnded
+from clawback.extensions.hosted import vllm_process, vllm_server
+from clawback.extensions.hosted.types import HostedError
+from clawback.extensions.hosted.vllm_process import Serving
+from clawback.extensions.hosted.vllm_server import OwnVllm, VllmEnded
 from clawback.paths import Home
 from clawback.processes import is_alive
 
@@ -156,8 +156,8 @@ RUN = """
 import sys, time
 from pathlib import Path
 from clawback.config import Vllm
-from clawback.hosted.vllm_process import Serving
-from clawback.hosted.vllm_server import OwnVllm
+from clawback.extensions.hosted.vllm_process import Serving
+from clawback.extensions.hosted.vllm_server import OwnVllm
 from clawback.paths import Home
 serving = Serving(Path("/models/small"), "float32", 2048, 16, False, 1, 1, 1)
 OwnVllm(Home(Path(sys.argv[1])), Vllm(command=sys.argv[2]), serving).connect()

@@ -27,7 +27,7 @@ from clawback.engine.torch.models.policy import Policy
 from clawback.engine.torch.sampling.generate import sample
 from clawback.engine.types import Sampling
 from clawback.errors import ClawbackError
-from clawback.hosted.stand_in.service import ApiRefused
+from clawback.extensions.hosted.stand_in.service import ApiRefused
 
 if TYPE_CHECKING:
     from starlette.requests import Request

@@ -8,9 +8,9 @@ import pytest
 
 from clawback import config, feedback, store
 from clawback.capture import hook
-from clawback.channels.base import Desk, Heard
 from clawback.cli import chat_commands
 from clawback.engine.types import Completion
+from clawback.extensions.channels.base import Desk, Heard
 from clawback.gate import questions
 from clawback.gate.guards import Sampled
 from clawback.gate.report import Report

@@ -10,9 +10,10 @@ import pytest
 
 from clawback import config, engine, jobs, store
 from clawback.errors import ConfigError, Interrupted, UsageError
-from clawback.hosted.stand_in.around import Faults
-from clawback.hosted.types import CapReached
-from clawback.jobs import elsewhere, playing, training
+from clawback.extensions.hosted import trainer as elsewhere
+from clawback.extensions.hosted.stand_in.around import Faults
+from clawback.extensions.hosted.types import CapReached
+from clawback.jobs import playing, training
 from clawback.jobs.run_job import RunJob
 from clawback.paths import Home
 from clawback.records import Run

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from clawback.jobs.fair import HALVED, Waiting
+from clawback.extensions.people.fair import HALVED, Waiting
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from clawback import config, feedback, store
-from clawback.demo import cloud
 from clawback.errors import Busy, TrainingError, UsageError
+from clawback.extensions.demo import cloud
 from clawback.jobs import prompting
 from clawback.jobs.prompt_models import BudgetSpent, Meter
 from clawback.jobs.prompt_search import GATE, JOURNAL, SEARCH

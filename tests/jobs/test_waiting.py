@@ -9,9 +9,9 @@ from dataclasses import asdict
 import pytest
 
 from clawback import config, feedback, jobs, release, store
-from clawback.channels.mcp import LISTED, _seen
 from clawback.cli import main
 from clawback.engine.types import Completion
+from clawback.extensions.channels.mcp import LISTED, _seen
 from clawback.feedback import training_due
 from clawback.gate import adapters, questions
 from clawback.gate.evidence import Witness

@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import approx_fprime, minimize
 from scipy.special import expit
 
-from clawback.prompts.online.calibration import AS_IT_STANDS, calibrated
+from clawback.extensions.rlprompt.calibration import AS_IT_STANDS, calibrated
 
 RNG = np.random.default_rng(0)
 

@@ -55,7 +55,7 @@ def by_file(home: Home, db: Store, folder: Path, text: str) -> None:
 
 def by_mcp(home: Home, db: Store, folder: Path, text: str) -> None:
     pytest.importorskip("mcp")
-    from clawback.channels.mcp import Tools
+    from clawback.extensions.channels.mcp import Tools
 
     Tools(home, folder).critique(text, turn=1)
     Tools(home, folder).rate(turn=1, value="good", note=text)

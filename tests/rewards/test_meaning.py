@@ -12,7 +12,7 @@ from benchmarks import _meaning_table, meaning
 from benchmarks._meaning_judge import SENTENCES, PlayedJudge
 from benchmarks._people import SLIPS, Graded, Person, Sum, by_quality, people
 from benchmarks._wishes import TEST, Wish
-from clawback.demo.played_model import PlayedModel
+from clawback.extensions.demo.played_model import PlayedModel
 from clawback.feedback.endpoint import Answer
 from clawback.rules import exam
 from clawback.rules.judge import EndpointJudge, Pair

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from clawback.sandbox import Limits, Sandbox, open_sandbox, probe
-from clawback.sandbox.tree import remove
+from clawback.extensions.sandbox import Limits, Sandbox, open_sandbox, probe
+from clawback.extensions.sandbox.tree import remove
 from tests.sandbox.image import ENGINES, image
 
 SECRET = "s3cr3t-of-the-outside"

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from clawback.errors import SandboxRefused
-from clawback.sandbox import choose_for_image, engines
+from clawback.extensions.sandbox import choose_for_image, engines
 
 ENGINES = [rung.name for rung in engines() if rung.usable]
 NAME = "localhost/clawback-test:latest"

@@ -14,8 +14,16 @@ from pathlib import Path
 import pytest
 
 from clawback.errors import SandboxError, SandboxRefused
-from clawback.sandbox import Limits, choose, choose_for_image, container, find_image, ladder, open_sandbox
-from clawback.sandbox.rungs import Folder, Layout
+from clawback.extensions.sandbox import (
+    Limits,
+    choose,
+    choose_for_image,
+    container,
+    find_image,
+    ladder,
+    open_sandbox,
+)
+from clawback.extensions.sandbox.rungs import Folder, Layout
 from tests.sandbox.conftest import SMALL, opened
 from tests.sandbox.image import ENGINES, NAME, NO_ENGINE, image, root
 
@@ -210,7 +218,7 @@ def test_a_command_that_takes_too_much_memory_is_told_so(engine: str) -> None:
 # ---- what is left behind
 
 _OPEN = (
-    "import sys, time\nfrom clawback.sandbox import open_sandbox\n"
+    "import sys, time\nfrom clawback.extensions.sandbox import open_sandbox\n"
     "box = open_sandbox(rung=sys.argv[1], image=sys.argv[2])\n"
     "p = box.start(['sh', '-c', 'echo up; sleep 1000'])\n"
     "while 'up' not in p.view()[0]: time.sleep(.01)\n"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from clawback.sandbox import Sandbox, open_sandbox, tree
+from clawback.extensions.sandbox import Sandbox, open_sandbox, tree
 from tests.sandbox import escapes, gluttons
 from tests.sandbox.conftest import RUNGS, SECRET, SMALL, Outside
 from tests.sandbox.image import ENGINES, image
@@ -110,7 +110,7 @@ def test_a_box_ends_with_us(rung: str, outside: Outside) -> None:
     import sys
 
     code = (
-        "import sys\nfrom clawback.sandbox import open_sandbox\n"
+        "import sys\nfrom clawback.extensions.sandbox import open_sandbox\n"
         "box = open_sandbox(rung=sys.argv[1], image=sys.argv[3] or None)\n"
         "p = box.start(['sh', '-c', 'sleep 1000 & echo up; sleep 1000'], env={'MARK': sys.argv[2]})\n"
         "import time\n"

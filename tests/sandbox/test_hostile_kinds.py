@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from clawback.sandbox import Sandbox, disk, tree
-from clawback.sandbox.tree import remove
+from clawback.extensions.sandbox import Sandbox, disk, tree
+from clawback.extensions.sandbox.tree import remove
 from tests.sandbox import escapes_by_kind, holders
 from tests.sandbox.conftest import RUNGS, SECRET, SMALL, Outside, opened
 from tests.sandbox.image import ENGINES

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from clawback.errors import NotFound, SandboxError, SandboxRefused, UsageError
-from clawback.sandbox import Extra, Limits, Sandbox, choose, open_sandbox, probe, tree
-from clawback.sandbox.ladder import Rung
+from clawback.extensions.sandbox import Extra, Limits, Sandbox, choose, open_sandbox, probe, tree
+from clawback.extensions.sandbox.ladder import Rung
 from tests.sandbox.conftest import RUNGS, SMALL
 from tests.sandbox.image import ENGINES, image
 
@@ -134,7 +134,7 @@ def test_nothing_weaker_is_ever_taken(monkeypatch: pytest.MonkeyPatch) -> None:
             Rung("none", True, ""),
         )
 
-    monkeypatch.setattr("clawback.sandbox.ladder.probe", rungs)
+    monkeypatch.setattr("clawback.extensions.sandbox.ladder.probe", rungs)
     with pytest.raises(SandboxRefused, match="rung=none"):
         choose()
     with pytest.raises(SandboxRefused, match="bwrap is not installed"):
@@ -146,9 +146,9 @@ def test_nothing_weaker_is_ever_taken(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_box_whose_walls_fail_runs_nothing(box: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """A filter that the kernel refuses: the command is not run, rather than run without it."""
-    monkeypatch.setattr("clawback.sandbox.rungs._filter", lambda closed: "00" * 8)
+    monkeypatch.setattr("clawback.extensions.sandbox.rungs._filter", lambda closed: "00" * 8)
     monkeypatch.setattr(
-        "clawback.sandbox.seccomp.profile", lambda machine: {"defaultAction": "SCMP_ACT_WISH"}
+        "clawback.extensions.sandbox.seccomp.profile", lambda machine: {"defaultAction": "SCMP_ACT_WISH"}
     )
     try:
         assert not box.exec(["sh", "-c", "echo x > ran"]).ok

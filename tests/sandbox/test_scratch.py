@@ -10,11 +10,11 @@ import tempfile
 
 import pytest
 
-from clawback.sandbox import scratch
+from clawback.extensions.sandbox import scratch
 
 HOLDS = """
 import sys, time
-from clawback.sandbox import scratch
+from clawback.extensions.sandbox import scratch
 root = scratch.make("box")
 (root / "work" / "deep").mkdir(parents=True)
 (root / "work" / "deep" / "file").write_text("left")

@@ -12,9 +12,9 @@ import pytest
 
 from benchmarks._people_adapters import live_with, write_adapters
 from clawback import config, engine, store
-from clawback.jobs.fair import Waiting
-from clawback.people import People
-from clawback.serve.everyone import Everyone
+from clawback.extensions.people.everyone import Everyone
+from clawback.extensions.people.fair import Waiting
+from clawback.extensions.people.homes import People
 
 NAMES = [f"person-{number}" for number in range(6)]
 

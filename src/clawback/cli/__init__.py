@@ -18,6 +18,8 @@ from clawback.errors import UsageError
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+EXTENSION = ""
+"""In place of a file: an extension has the command (``plugins.COMMANDS``)."""
 DAILY: dict[str, tuple[str, str]] = {
     "init": ("setup", "Set Clawback up, or remove it (--remove)."),
     "start": ("start", "The first evening, step by step."),
@@ -50,11 +52,11 @@ AREAS: dict[str, tuple[str, str]] = {
     "prompts": ("prompts", "Learned prompts, for models whose weights you lack."),
     "env": ("env", "Environments: play, train in them, look at episodes."),
     "connect": ("areas", "Slack, Discord, Telegram, MCP, a service, the Tab key."),
-    "people": ("people", "Homes and tokens of people who share this server."),
+    "people": (EXTENSION, "Homes and tokens of people who share this server."),
     "raters": ("raters", "Who rates, how far they agree; invite people."),
     "data": ("areas", "Backup, encryption, deletion, repair."),
     "lab": ("areas", "Judges, reward models, teachers, training elsewhere."),
-    "demo": ("demo", "The whole loop, with a simulated person."),
+    "demo": (EXTENSION, "The whole loop, with a simulated person."),
 }
 """The rest, by what it is about; each has ``list`` or ``show`` where there is something to list."""
 MOVED = {
@@ -108,9 +110,12 @@ class LazyGroup(click.Group):
             area, _, name = MOVED[cmd_name].partition(" ")
             group = self.get_command(ctx, area)
             return group.get_command(ctx, name) if isinstance(group, click.Group) else None
-        if cmd_name not in COMMANDS:
-            return None
-        return load_command(f"{COMMANDS[cmd_name]}:{'import_' if cmd_name == 'import' else cmd_name}")
+        if file := COMMANDS.get(cmd_name):
+            return load_command(f"{file}:{'import_' if cmd_name == 'import' else cmd_name}")
+        from clawback import plugins  # an extension's, or another package's
+
+        path = plugins.where(plugins.COMMANDS, cmd_name)
+        return plugins.load_value(path) if path else None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

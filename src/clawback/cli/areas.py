@@ -1,16 +1,15 @@
-"""Groups whose commands other files hold, and ``help``."""
+"""Groups whose commands other files hold, ``help``, and ``connect completion``."""
 
 from __future__ import annotations
 
 import click
 
-from clawback.cli.common import Group
+from clawback.cli.common import Group, extension_commands
 
 CONNECT = {
-    "channel": "channel:channel",
-    "mcp": "channel:mcp",
+    **extension_commands("connect"),
     "service": "service:service",
-    "completion": "channel:completion",
+    "completion": "areas:completion",
 }
 DATA = {
     "backup": "files:backup",
@@ -23,8 +22,7 @@ LAB = {
     "judge": "judge:judge",
     "reward": "reward:reward",
     "baseline": "baseline:baseline",
-    "hosted": "hosted:hosted",
-    "federated": "federated:federated",
+    **extension_commands("lab"),
 }
 
 
@@ -71,3 +69,22 @@ def help_(ctx: click.Context, words: tuple[str, ...]) -> None:
             raise click.UsageError(f"No such command '{word}'.", context)
         context = click.Context(command, info_name=word, parent=context)
     click.echo(context.get_help())
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the script that lets the Tab key complete commands and options.
+
+    \b
+    echo 'eval "$(clawback connect completion bash)"' >> ~/.bashrc
+    echo 'eval "$(clawback connect completion zsh)"' >> ~/.zshrc
+    clawback connect completion fish > ~/.config/fish/completions/clawback.fish
+    """
+    from click.shell_completion import get_completion_class
+
+    from clawback.cli import main_group
+
+    made = get_completion_class(shell)
+    assert made
+    click.echo(made(main_group, {}, "clawback", "_CLAWBACK_COMPLETE").source())

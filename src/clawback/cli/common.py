@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from clawback import installed
+from clawback import installed, plugins
 from clawback.errors import UsageError
 from clawback.paths import Home, home
 
@@ -70,9 +70,13 @@ class Group(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         cmd_name = self.renamed.get(cmd_name, cmd_name)
-        if cmd_name not in self.members:
-            return super().get_command(ctx, cmd_name)
-        return load_command(self.members[cmd_name])
+        if cmd_name in self.members:
+            return load_command(self.members[cmd_name])
+        command = super().get_command(ctx, cmd_name)
+        if command is None and self.members:  # of another package
+            path = plugins.where(plugins.COMMANDS, f"{self.name}.{cmd_name}")
+            return plugins.load_value(path) if path else None
+        return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         lists = "list" in self.list_commands(ctx)
@@ -104,10 +108,17 @@ class Group(click.Group):
 
 
 def load_command(path: str) -> click.Command:
-    """The command that ``file:name`` under ``cli/`` names; the file is imported now."""
+    """The command that ``file:name`` under ``cli/`` names, or ``package.module:name`` of an extension; it is imported now."""
     file, _, name = path.partition(":")
-    command: click.Command = getattr(import_module(f"clawback.cli.{file}"), name)
+    command: click.Command = getattr(import_module(file if "." in file else f"clawback.cli.{file}"), name)
     return command
+
+
+def extension_commands(area: str) -> dict[str, str]:
+    """Commands of an area (``lab``) that extensions of Clawback register: name → ``module:name``."""
+    start = f"{area}."
+    commands = plugins.built_in(plugins.COMMANDS).items()
+    return {name.removeprefix(start): value for name, value in commands if name.startswith(start)}
 
 
 def note_new_name(ctx: click.Context, args: list[str], old: str, new: str) -> None:

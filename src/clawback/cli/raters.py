@@ -9,7 +9,7 @@ import click
 
 from clawback.cli.common import Group, current_home, emit, fold, json_option, open_store, shorten
 from clawback.errors import UsageError
-from clawback.people import name_of
+from clawback.paths import person_of
 from clawback.records import OWNER
 from clawback.store.raters import ROLES, Role
 
@@ -61,7 +61,7 @@ def invite(name: str, role: Role, again: bool, as_json: bool) -> None:
     """
     with open_store() as store:
         token = store.invite(name, role, again=again)
-    if person := name_of(current_home()):
+    if person := person_of(current_home()):
         token = f"{person}.{token}"  # how a server of many people knows in whose home to look
     address = f"{_url()}/#token={token}"
     text = f"{name} is a{'n' if role == 'owner' else ''} {role}. The page, with their token in it (shown this once):\n  {address}"

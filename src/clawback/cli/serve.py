@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clawback import config, installed
+from clawback import config, installed, plugins
 from clawback.capture import script
 from clawback.cli.common import (
     VERSION,
@@ -33,7 +33,6 @@ from clawback.cli.common import (
 from clawback.cli.inspect import marks, when
 from clawback.errors import ClawbackError, MissingExtra, UsageError
 from clawback.paths import Home, secret
-from clawback.people import People
 
 if TYPE_CHECKING:
     from clawback.release.best_of import BestOfTrial
@@ -74,7 +73,7 @@ def serve(port: int | None, host: str | None, upstream: str | None, people: bool
     try:
         import uvicorn
 
-        from clawback.serve import app, everyone, protocol
+        from clawback.serve import app, protocol
     except ImportError as error:
         raise MissingExtra(f"The server needs more parts: {installed.add('serve')}.") from error
     here = current_home()
@@ -100,7 +99,9 @@ def serve(port: int | None, host: str | None, upstream: str | None, people: bool
     _announce(here, settings, number, people)
     server = uvicorn.Server(
         uvicorn.Config(
-            everyone.Everyone(People(here.root), settings) if people else app.make(here, settings=settings),
+            plugins.load(plugins.SERVERS, "people").make(here, settings)
+            if people
+            else app.make(here, settings=settings),
             log_level=log_level,
             access_log=False,
             server_header=False,
@@ -138,7 +139,7 @@ def _announce(here: Home, settings: config.Serve, number: int, people: bool) -> 
     hidden = not people and not sys.stdout.isatty()
     if people:
         click.echo(f"The page:            http://{shown}:{number}/  (it asks for a person's token)")
-        count = len(People(here.root).names())
+        count = len(plugins.load(plugins.SERVERS, "people").names(here))
         click.echo(f"People:              {count or 'nobody yet: `clawback people add NAME`'}")
     else:  # on a line of its own it fits 80 columns, so that it is copied whole
         click.echo(f"The page:\nhttp://{shown}:{number}/#token={'…' if hidden else token}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clawback import installed
+from clawback import installed, plugins
 from clawback.engine.episodes import episode_recipe, train_episodes
 from clawback.engine.memory import Estimate, estimate
 from clawback.engine.recipe import Recipe, recipe, recipe_from
@@ -81,9 +81,10 @@ def load(
         os.environ.setdefault(name, "32")
     try:
         if device == MLX:
-            from clawback.engine.mlx import policy as mlx
-
-            return mlx.load(base, revision=revision, adapter=adapter, dtype=dtype, load_in_4bit=load_in_4bit)
+            policy: Policy = plugins.load(plugins.ENGINES, MLX).load(
+                base, revision=revision, adapter=adapter, dtype=dtype, load_in_4bit=load_in_4bit
+            )
+            return policy
         from clawback.engine.torch.models.policy import load as load_policy
     except ImportError as error:
         raise MissingExtra(

@@ -70,7 +70,7 @@ def train(
         baseline: the moving average of ratings that the run before this one ended with.
         grader: grades fresh answers in place of the reward head, for algorithms that draw them.
         terms: what counts beside head or grader there; the samples' rewards have been made up with them (``Terms.of``).
-        sampler: draws fresh answers in place of the policy's own engine (``clawback.cluster``).
+        sampler: draws fresh answers in place of the policy's own engine (``clawback.extensions.cluster``).
         captured: unrated answers of other models that may be learned, for algorithms that draw and grade answers.
         judge: says how surely an answer keeps each of the recipe's rules (``extra["rules"]``), for the reader of the ratings.
 

@@ -39,7 +39,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A whole conversation that a program of its own puts to the policy (``clawback.harness``)."""
+    """A whole conversation that a program of its own puts to the policy (``clawback.extensions.harness``)."""
 
     messages: tuple[Message, ...]
     encode: Callable[[Policy], Sequence[int]]

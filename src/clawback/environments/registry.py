@@ -16,19 +16,20 @@ from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.util import find_spec
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from clawback.environments import worlds
 from clawback.environments.core import EnvironmentSet
 from clawback.errors import ClawbackError, NotFound, UsageError
+from clawback.plugins import ENVIRONMENTS as GROUP
+from clawback.plugins import built_in, load_value
 
-GROUP = "clawback.environments"
 _GYMNASIUM_ID = re.compile(r"[\w/]*[A-Z][\w/-]*-v\d+")
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A family of environment sets that comes with Clawback."""
+    """A family of environment sets, as an extension registers it."""
 
     module: str
     """Has ``make(rest, settings)`` and ``names()``: what can stand after the colon, as far as that can be listed."""
@@ -44,64 +45,68 @@ class Kind:
         return not self.package or find_spec(self.package) is not None
 
 
-_ADAPTERS = "clawback.environments.adapters"
-_TOOLS = "clawback.environments.tools"
-KINDS: dict[str, Kind] = {
-    "gymnasium": Kind(f"{_ADAPTERS}.gymnasium", "Gymnasium's worlds, in words", "gymnasium:FrozenLake-v1", "gymnasium", 32),
-    "textarena": Kind(f"{_ADAPTERS}.textarena", "TextArena's games", "textarena:GuessTheNumber-v0", "textarena", 128),
-    "reasoning-gym": Kind(f"{_ADAPTERS}.reasoning_gym", "Procedural questions", "reasoning-gym:leg_counting", "reasoning_gym"),
-    "openenv": Kind(f"{_ADAPTERS}.openenv", "A running OpenEnv server", "openenv:ws://127.0.0.1:8000", "aiohttp"),
-    "trl": Kind(f"{_ADAPTERS}.trl", "A class for TRL's environment_factory", "trl:my_env.py:Game"),
-    "skyrl-gym": Kind(f"{_ADAPTERS}.skyrl_gym", "SkyRL's environments over rows", "skyrl-gym:gsm8k?rows=FILE", "skyrl_gym"),
-    "tools": Kind(f"{_TOOLS}.tasks_file", "Tool calls; or a TOML file of yours", "tools:shop"),
-    "gsm8k": Kind(f"{_TOOLS}.gsm8k", "GSM8K questions, from a file", "gsm8k:FILE?tools=calculator", reply_tokens=512),
-    "bfcl": Kind(f"{_TOOLS}.bfcl", "Function calls of the BFCL wheel", "bfcl:simple_python?data=FOLDER"),
-    "terminal": Kind("clawback.environments.terminal", "Tasks in a shell, in the sandbox", "terminal", reply_tokens=1024),
-    "repository": Kind("clawback.environments.repository", "Repairs of programs, in the sandbox", "repository", reply_tokens=1024),
-    "miniwob": Kind("clawback.environments.browser.miniwob", "MiniWoB++ pages in Chromium", "miniwob:click-test", "playwright", 128),
-}  # fmt: skip
-
-
+TOOLS = Kind("clawback.environments.tools.tasks_file", "Tool calls; or a TOML file of yours", "tools:shop")
 OWN_REPLY_TOKENS = 128
 """Tokens of a reply in an environment of one's own, or of a plugin."""
 
 
 def reply_tokens(name: str) -> int:
     """How long a reply may be in the environment of this name, where nobody says otherwise."""
-    kind = KINDS.get(name.partition("?")[0].partition(":")[0])
-    return kind.reply_tokens if kind else OWN_REPLY_TOKENS
+    head = name.partition("?")[0].partition(":")[0]
+    return kind(head).reply_tokens if head in built_in(GROUP) else OWN_REPLY_TOKENS
+
+
+if TYPE_CHECKING:
+    KINDS: Mapping[str, Kind]
+    """The kinds that come with Clawback, in the order in which they are shown."""
+
+
+def __getattr__(name: str) -> Any:
+    if name == "KINDS":  # when it is asked for: extensions register kinds by importing this module
+        return {kind_name: kind(kind_name) for kind_name in built_in(GROUP)}
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def kind(name: str) -> Kind:
+    """A kind that comes with Clawback."""
+    found: Kind = load_value(built_in(GROUP)[name])
+    return found
 
 
 def plugins() -> dict[str, str]:
     """Names that installed packages provide → where they come from."""
-    return {point.name: point.value for point in entry_points(group=GROUP)}
+    points = entry_points(group=GROUP)
+    return {point.name: point.value for point in points if point.name not in built_in(GROUP)}
 
 
 def names() -> list[str]:
     """Every kind and plugin."""
-    return sorted({*KINDS, *plugins()})
+    return sorted({*built_in(GROUP), *plugins()})
 
 
 def members(name: str) -> list[str]:
     """What can stand after ``name:``, as far as that can be listed; none for a kind that stands alone. Raises ``NotFound``, ``MissingExtra``."""
-    if name not in KINDS:
+    if name not in built_in(GROUP):
         raise _unknown(name)
-    return sorted(cast("list[str]", import_module(KINDS[name].module).names()))
+    return sorted(cast("list[str]", import_module(kind(name).module).names()))
 
 
 def find(name: str) -> EnvironmentSet:
     """The environment set behind a name. Raises ``NotFound``, ``UsageError``, ``MissingExtra``."""
     bare, settings = split(name)
     head, _, rest = bare.partition(":")
-    if head in KINDS:
-        return cast(EnvironmentSet, import_module(KINDS[head].module).make(rest, settings))
-    for point in entry_points(group=GROUP):
-        if point.name in (bare, head):
-            return _built(_load(point), "" if point.name == bare else rest, settings, bare)
+    if head in built_in(GROUP):
+        return cast(EnvironmentSet, import_module(kind(head).module).make(rest, settings))
+    for point, value in plugins().items():
+        if point in (bare, head):
+            found = _load(point, value)
+            if isinstance(found, Kind):
+                return cast(EnvironmentSet, import_module(found.module).make(rest, settings))
+            return _built(found, "" if point == bare else rest, settings, bare)
     if rest:
         try:
             if _GYMNASIUM_ID.fullmatch(rest):
-                return cast(EnvironmentSet, import_module(KINDS["gymnasium"].module).make(bare, settings))
+                return cast(EnvironmentSet, import_module(kind("gymnasium").module).make(bare, settings))
             found = worlds.loaded(bare)
         except NotFound as error:
             raise (
@@ -126,17 +131,17 @@ def split(name: str) -> tuple[str, dict[str, Any]]:
     return bare, settings
 
 
-def _load(point: Any) -> Any:
+def _load(name: str, value: str) -> Any:
     try:
-        return point.load()
+        return load_value(value)
     except (ImportError, AttributeError) as error:
-        raise ClawbackError(f"The plugin {point.name} ({point.value}) cannot be loaded: {error}.") from error
+        raise ClawbackError(f"The plugin {name} ({value}) cannot be loaded: {error}.") from error
 
 
 def _built(found: Any, rest: str, settings: Mapping[str, Any], name: str) -> EnvironmentSet:
     """A set itself, or a class or function that makes one; what stands after the colon is its first argument. A class of Gymnasium's is one,
     too."""
-    gymnasium = import_module(KINDS["gymnasium"].module)
+    gymnasium = import_module(kind("gymnasium").module)
     if gymnasium.is_environment(found):
         return cast(EnvironmentSet, gymnasium.of_class(found, name, settings))
     if inspect.isclass(found) or not isinstance(found, EnvironmentSet):

@@ -75,7 +75,7 @@ class Play:
 
 
 class Drawer(Protocol):
-    """The sampler of the replies: the engine in this process (``Conversations``), or a server (``hosted/vllm.py``)."""
+    """The sampler of the replies: the engine in this process (``Conversations``), or a server (an extension)."""
 
     def draw(self, turns: Sequence[Turn]) -> list[Sampled]: ...
 
@@ -101,7 +101,7 @@ class Order:
 
 
 class EpisodeSource(Protocol):
-    """Who plays what is ordered: this process (``Rollouts``), or a cluster (``cluster/episodes.py``)."""
+    """Who plays what is ordered: this process (``Rollouts``), or a cluster (an extension)."""
 
     worlds: EnvironmentSet
 

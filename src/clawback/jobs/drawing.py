@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from importlib import import_module
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from clawback import config, release, store
+from clawback import config, plugins, release, store
 from clawback.environments import judges, registry
 from clawback.environments.core import EnvironmentSet
 from clawback.environments.evaluating import orders
@@ -18,21 +16,17 @@ from clawback.environments.rollouts import Play, Rollouts
 from clawback.environments.step_judge import StepJudged
 from clawback.environments.worlds import single_task_notice
 from clawback.errors import UsageError
-from clawback.jobs.drawing_engine import chosen, vllm_server
+from clawback.jobs import seams
+from clawback.jobs.drawing_engine import chosen
+from clawback.jobs.seams import Cluster
 from clawback.paths import Home
 from clawback.records import Episode
 
 if TYPE_CHECKING:
-    from clawback.cluster.episodes import ClusterRollouts
     from clawback.engine.recipe import Recipe
     from clawback.engine.torch.models.policy import Policy
-    from clawback.environments.rollouts import Drawer
+    from clawback.environments.rollouts import Drawer, EpisodeSource
     from clawback.progress import OnProgress
-
-
-HARNESS = "clawback.harness"
-"""Knows how programs are run and spoken with; it is found by name, as it stands above this package."""
-GYMNASIUM_TOKENS = registry.KINDS["gymnasium"].reply_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +66,7 @@ class Wish:
     def worlds(self, seed: int) -> EnvironmentSet:
         found = find(self.task, self.agent, seed=seed, shots=self.shots)
         if self.harness:
-            found = import_module(HARNESS).wrap(found, self.harness, self.max_turns)
+            found = plugins.load(plugins.WRAPPERS, "harness")(found, self.harness, self.max_turns)
         return StepJudged(found, judges.configured(), self.judge_steps) if self.judge_steps else found
 
     @property
@@ -83,20 +77,11 @@ class Wish:
     def reply_tokens(self) -> int:
         if self.max_tokens is not None:
             return self.max_tokens
-        return GYMNASIUM_TOKENS if self.agent else registry.reply_tokens(self.task)
+        return registry.reply_tokens("gymnasium" if self.agent else self.task)
 
     @property
     def rounds(self) -> int:
         return max(1, -(-self.episodes // (self.groups * self.size)))
-
-
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """A Ray cluster that this process is connected to."""
-
-    ray: Any
-    workers: int
-    """0: one a machine."""
 
 
 @contextmanager
@@ -105,13 +90,8 @@ def connected(ray: tuple[str, int] | None) -> Iterator[Cluster | None]:
     if ray is None:
         yield None
         return
-    from clawback.cluster.ray_crew import connect
-
-    found = connect(ray[0])
-    try:
-        yield Cluster(found, ray[1])
-    finally:
-        found.shutdown()
+    with seams.cluster().connected(ray) as cluster:
+        yield cluster
 
 
 def players(
@@ -126,38 +106,12 @@ def players(
     seed: int,
     keep: Callable[[Sequence[Episode]], None],
     tell: OnProgress,
-) -> Rollouts | ClusterRollouts:
+) -> AbstractContextManager[EpisodeSource]:
     """Who plays a run's episodes: this process, or a cluster's workers. ``keep`` is told of the episodes that are over."""
     if cluster is None:
         draws = drawer(home, config.load(home.config), policy, wish, str(run), tell, recipe.rank)
         return Rollouts(policy, worlds, wish.play, on_episodes=keep, drawer=draws)
-    from clawback.cluster.episodes import ClusterRollouts
-    from clawback.cluster.player import Player, Scene
-    from clawback.cluster.ray_crew import RayCrew
-    from clawback.engine.torch.loop.parallel import described
-
-    chat = policy.chat
-    scene = Scene(
-        wish.task,
-        wish.agent,
-        wish.shots,
-        seed,
-        wish.play,
-        policy.sampling,
-        chat.template_args,
-        chat.system,
-        policy.max_prompt,
-        str(Path.cwd()),
-    )
-    about = [described(policy, recipe), scene]
-    return ClusterRollouts(
-        lambda: RayCrew(cluster.ray, Player, about, cluster.workers),
-        policy,
-        worlds,
-        scene,
-        on_episodes=keep,
-        tell=tell,
-    )
+    return seams.cluster().players(cluster, policy, worlds, wish, recipe, seed=seed, keep=keep, tell=tell)
 
 
 def drawer(
@@ -172,10 +126,7 @@ def drawer(
     """The vLLM that the wish names; None: this process draws."""
     if not wish.draw:
         return None
-    from clawback.hosted.vllm import VllmConversations
-
-    server = vllm_server(home, settings, policy, wish.draw, tell, rank=rank, reply_tokens=wish.reply_tokens)
-    return VllmConversations(policy, server, home.root / "vllm" / name, sampling=policy.sampling)
+    return seams.vllm().drawer(home, settings, policy, wish, name, tell, rank)
 
 
 def samples(

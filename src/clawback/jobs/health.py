@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TypedDict
 
-from clawback import config, installed, store
+from clawback import config, installed, plugins, store
 from clawback.engine import conversions, model_folder
 from clawback.errors import ClawbackError, ModelError, NotFound
 from clawback.jobs import model_choice, model_proof
@@ -355,24 +355,8 @@ def _disk(home: Home) -> Iterator[Finding]:
 
 
 def _sandbox(home: Home) -> Iterator[Finding]:  # noqa: ARG001
-    from clawback import sandbox
-
-    rungs = sandbox.probe()
-    holds = [rung for rung in rungs if rung.usable and rung.name != "none"]
-    why = "; ".join(
-        f"{rung.name}: {rung.why}" for rung in rungs if not rung.usable and not rung.why.startswith("only")
-    )
-    if holds:
-        stronger = f". Not here: {why}" if why and not rungs[0].usable else ""
-        yield _well(f"programs that models write run in {holds[0].name} ({holds[0].walls}){stronger}")
-    else:
-        yield _well(f"no sandbox works here, so programs that models write are not run ({why})")
-    there = [rung.name for rung in sandbox.engines() if rung.usable]
-    if there:
-        yield _well(f"tasks that name a container image run in {there[0]}, once the image has passed a trial")
-    else:
-        why = " and ".join(rung.why for rung in sandbox.engines())
-        yield _well(f"tasks that name a container image are left out ({why})")
+    for sentence in plugins.load(plugins.SANDBOXES, "own").findings():
+        yield _well(sentence)
 
 
 def _private(home: Home) -> Iterator[Finding]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from clawback.feedback import hints as hinting
 from clawback.feedback import judge as judging
 from clawback.feedback.endpoint import Answer, Ask, Budget, Endpoint, guess
 from clawback.feedback.verdict import HINT, JUDGE, shown
+from clawback.jobs import seams
 from clawback.paths import Home
 
 if TYPE_CHECKING:
@@ -136,29 +137,9 @@ def judge_once(
     return Pass(judged, hinted, budget.calls, budget.tokens)
 
 
-@contextmanager
-def shared(judge: Local, ray: tuple[str, int], on_progress: OnProgress | None) -> Iterator[int]:
+def shared(judge: Local, ray: tuple[str, int], on_progress: OnProgress | None) -> AbstractContextManager[int]:
     """The judge's answers are drawn by a cluster meanwhile: how many may be asked for at once."""
-    from clawback import engine
-    from clawback.cluster.asking import SharedDraw
-    from clawback.cluster.dispatch import AHEAD
-    from clawback.cluster.drawer import Drawer
-    from clawback.cluster.ray_crew import RayCrew, connect
-    from clawback.engine.torch.loop.parallel import described
-
-    policy = judge.policy
-    if policy.full:
-        raise UsageError(
-            "All weights of this version were trained, and workers are sent adapters alone: leave --ray out."
-        )
-    cluster = connect(ray[0])
-    try:
-        crew = RayCrew(cluster, Drawer, [described(policy, engine.recipe(policy.info))], ray[1])
-        with SharedDraw(crew, policy, on_progress or (lambda _: None)) as draw:
-            judge.draw = draw
-            yield AHEAD * crew.count
-    finally:
-        cluster.shutdown()
+    return seams.cluster().judging(judge, ray, on_progress)
 
 
 def generative(home: Home) -> tuple[str, Generative]:

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clawback.errors import UsageError
+from clawback.jobs import seams
 
 if TYPE_CHECKING:
     from clawback.engine.recipe import Recipe
     from clawback.engine.torch.sampling.generate import Sampler
-    from clawback.hosted.vllm_sampler import VllmSampler
+    from clawback.jobs.seams import ServedSampler
 
 INSTEAD = "Start it without `accelerate launch`: `clawback train --processes {}` starts its processes itself."
 
@@ -181,7 +182,7 @@ def launched(environment: Mapping[str, str] = os.environ, parent: list[str] | No
 @contextmanager
 def sampler(
     ray: tuple[str, int] | None,
-    vllm: VllmSampler | None,
+    vllm: ServedSampler | None,
     recipe: Recipe,
     tell: Callable[[Mapping[str, Any]], None],
 ) -> Iterator[Sampler | None]:
@@ -195,9 +196,7 @@ def sampler(
     if ray is None:
         yield None
         return
-    from clawback.cluster.sampling import RaySampler
-
-    with RaySampler(ray[0], recipe, ray[1], tell) as made:
+    with seams.cluster().sampler(ray, recipe, tell) as made:
         yield made
 
 

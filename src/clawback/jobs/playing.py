@@ -29,9 +29,10 @@ from clawback.environments.evaluating import Verdict, compare, evaluate, orders
 from clawback.environments.worlds import single_task_notice
 from clawback.errors import Busy, NotFound, Stopped, UsageError
 from clawback.jobs import checks, inputs
-from clawback.jobs.drawing import Cluster, Wish, connected, players
+from clawback.jobs.drawing import Wish, connected, players
 from clawback.jobs.drawing_engine import chosen
 from clawback.jobs.run_job import EPISODES, RunJob
+from clawback.jobs.seams import Cluster
 from clawback.paths import Home
 from clawback.progress import OnProgress, Progress
 from clawback.records import Episode, Message, Run, Sample, Version

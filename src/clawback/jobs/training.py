@@ -22,7 +22,7 @@ from clawback.feedback.due import NO_GAIN
 from clawback.feedback.hold_out import keeps, prompt_key
 from clawback.gate import adapters, headroom, settling
 from clawback.gate.report import Report, answered
-from clawback.jobs import captured, checks, drawing_engine, elsewhere, inputs, launching, rule_reading
+from clawback.jobs import captured, checks, drawing_engine, inputs, launching, rule_reading, seams
 from clawback.jobs.run_job import PROGRESS_SECONDS, RunJob, plays
 from clawback.paths import Home
 from clawback.progress import ANNOUNCEMENTS, OnProgress, Progress
@@ -35,7 +35,7 @@ from clawback.runs.run_options import DEFAULTS, RunOptions
 if TYPE_CHECKING:
     from clawback.engine.recipe import Recipe
     from clawback.engine.torch.models.policy import Policy
-    from clawback.hosted.vllm_sampler import VllmSampler
+    from clawback.jobs.seams import ServedSampler
     from clawback.rewards.terms import Terms
     from clawback.store import Store
 
@@ -100,7 +100,7 @@ class _Job(RunJob):
 
     kept = "Your ratings are safe."
     again = "clawback runs resume"
-    vllm: VllmSampler | None = None
+    vllm: ServedSampler | None = None
     preparing: int | None = None
     """The run that is being prepared now."""
 
@@ -272,7 +272,7 @@ class _Job(RunJob):
             else drawing_engine.chosen(self.options.draw, self.settings)
         )
         self.tell({"phase": "load", "model": Path(model.base).name})
-        policy = (elsewhere.policy if away else inputs.policy)(
+        policy = (seams.hosted().policy if away else inputs.policy)(
             self.settings, model.base, "" if fold else live.prompt
         )
         recipe = engine.recipe(policy.info, options.preset or training.preset, name, made)
@@ -280,8 +280,8 @@ class _Job(RunJob):
             judge = None if several or shard else policy  # processes read in step
             recipe = rule_reading.with_rules(self.home, self.settings, self.db, recipe, self.tell, judge)
         if away:
-            recipe = elsewhere.recipe(self.home, self.settings, recipe)
-            elsewhere.present(self.home, self.settings)
+            recipe = seams.hosted().recipe(self.home, self.settings, recipe)
+            seams.hosted().present(self.home, self.settings)
         if fold:
             recipe = replace(recipe, extra={**recipe.extra, "system": live.prompt})
         if processes > 1 and not away:
@@ -348,10 +348,10 @@ class _Job(RunJob):
         from clawback.engine import tracking
 
         recipe: Recipe = engine.recipe_from(run.recipe)
-        away = elsewhere.is_hosted(recipe)
+        away = seams.is_hosted(recipe)
         if policy is None:
             system = prompted.of_run(self.db, run)[0]
-            policy = (elsewhere.policy if away else inputs.policy)(self.settings, run.base, system)
+            policy = (seams.hosted().policy if away else inputs.policy)(self.settings, run.base, system)
         from clawback.jobs import rewarding
 
         samples, terms = self.samples(run, recipe, policy)
@@ -362,7 +362,7 @@ class _Job(RunJob):
         with tracking.track(shown.to, self.home.logs, name, run.recipe, shown.names) as track:
             tell = tracking.both(lambda p: self.enter(run, p), track)
             if away:
-                result = elsewhere.train(
+                result = seams.hosted().train(
                     self.home, self.settings, policy, samples, run, self.folder(run), tell
                 )
             else:

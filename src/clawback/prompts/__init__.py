@@ -21,10 +21,44 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from clawback import installed
+from clawback import installed, plugins
 from clawback.errors import MissingExtra
 
 if TYPE_CHECKING:
+    from clawback.extensions.rlprompt import (
+        ActorCriticParams,
+        Agreement,
+        CandidateResponse,
+        ConstantCritic,
+        Critic,
+        EvolutionaryParams,
+        FeedbackAggregator,
+        FlowStepResult,
+        GPROOptimizer,
+        HumanFeedbackCollector,
+        HumanFeedbackResult,
+        HybridOptimizationFlow,
+        HybridReward,
+        Individual,
+        MockCritic,
+        NoFeedback,
+        Population,
+        PromptActor,
+        PromptRefinementEnv,
+        RandomActor,
+        RefinementLoop,
+        RewardReport,
+        ScalarReward,
+        Shown,
+        ThompsonActor,
+        TrainingConfig,
+        TrainingLoop,
+        Transition,
+        launch_standalone,
+        preference_to_scores,
+        rating_to_score,
+        thumbs_to_score,
+    )
     from clawback.prompts.backends import (
         AnthropicBackend,
         BackendError,
@@ -40,55 +74,21 @@ if TYPE_CHECKING:
         VersionBackend,
         as_backend,
     )
-    from clawback.prompts.env import PromptRefinementEnv
     from clawback.prompts.evaluation import contains, evaluator, exact_match
-    from clawback.prompts.feedback import (
-        FeedbackAggregator,
-        HumanFeedbackCollector,
-        HumanFeedbackResult,
-        NoFeedback,
-        launch_standalone,
-        preference_to_scores,
-        rating_to_score,
-        thumbs_to_score,
-    )
     from clawback.prompts.guards import objections
-    from clawback.prompts.online.actor import (
-        CandidateResponse,
-        GPROOptimizer,
-        PromptActor,
-        RandomActor,
-        ThompsonActor,
-        Transition,
-    )
-    from clawback.prompts.online.critic import Agreement, ConstantCritic, Critic, MockCritic
-    from clawback.prompts.online.flow import FlowStepResult, HybridOptimizationFlow, Shown
-    from clawback.prompts.online.training import (
-        ActorCriticParams,
-        EvolutionaryParams,
-        TrainingConfig,
-        TrainingLoop,
-    )
     from clawback.prompts.prompt import Prompt, PromptHistory
-    from clawback.prompts.refinement import RefinementLoop
-    from clawback.prompts.rewards import HybridReward, RewardReport, ScalarReward
     from clawback.prompts.search.budget import Budget, Plan, Spent
     from clawback.prompts.search.engines import engine
     from clawback.prompts.search.genome import PromptGenome, crossover_genomes, guided_mutation, mutate_genome
     from clawback.prompts.search.journal import Journal
     from clawback.prompts.search.optimize import Optimizer, Result, Settings, optimize
     from clawback.prompts.search.planning import plan
-    from clawback.prompts.search.population import Individual, Population
     from clawback.prompts.search.reflection import reflector
     from clawback.prompts.search.templates import from_remarks
     from clawback.prompts.sections import Section
     from clawback.prompts.types import Case, Evaluate, Example, Outcome, Proposal, Propose, Request
 
 _WHERE = {
-    **dict.fromkeys(
-        ("CandidateResponse", "GPROOptimizer", "PromptActor", "RandomActor", "ThompsonActor", "Transition"),
-        "online.actor",
-    ),
     **dict.fromkeys(
         (
             "AnthropicBackend",
@@ -108,47 +108,19 @@ _WHERE = {
         "backends",
     ),
     **dict.fromkeys(("Budget", "Plan", "Spent"), "search.budget"),
-    **dict.fromkeys(("Agreement", "ConstantCritic", "Critic", "MockCritic"), "online.critic"),
     **dict.fromkeys(("engine",), "search.engines"),
-    **dict.fromkeys(("PromptRefinementEnv",), "env"),
     **dict.fromkeys(("contains", "evaluator", "exact_match"), "evaluation"),
-    **dict.fromkeys(
-        (
-            "FeedbackAggregator",
-            "HumanFeedbackCollector",
-            "HumanFeedbackResult",
-            "NoFeedback",
-            "launch_standalone",
-            "preference_to_scores",
-            "rating_to_score",
-            "thumbs_to_score",
-        ),
-        "feedback",
-    ),
     **dict.fromkeys(
         ("PromptGenome", "crossover_genomes", "guided_mutation", "mutate_genome"), "search.genome"
     ),
     **dict.fromkeys(("objections",), "guards"),
     **dict.fromkeys(("Journal",), "search.journal"),
-    **dict.fromkeys(("RefinementLoop",), "refinement"),
     **dict.fromkeys(("plan",), "search.planning"),
-    **dict.fromkeys(("Individual", "Population"), "search.population"),
     **dict.fromkeys(("Prompt", "PromptHistory"), "prompt"),
     **dict.fromkeys(("reflector",), "search.reflection"),
-    **dict.fromkeys(("HybridReward", "RewardReport", "ScalarReward"), "rewards"),
     **dict.fromkeys(("Optimizer", "Result", "Settings", "optimize"), "search.optimize"),
-    **dict.fromkeys(("FlowStepResult", "HybridOptimizationFlow", "Shown"), "online.flow"),
     **dict.fromkeys(("Section",), "sections"),
     **dict.fromkeys(("from_remarks",), "search.templates"),
-    **dict.fromkeys(
-        (
-            "ActorCriticParams",
-            "EvolutionaryParams",
-            "TrainingConfig",
-            "TrainingLoop",
-        ),
-        "online.training",
-    ),
     **dict.fromkeys(("Case", "Evaluate", "Example", "Outcome", "Proposal", "Propose", "Request"), "types"),
 }
 
@@ -232,16 +204,27 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module 'clawback.prompts' has no attribute {name!r}")
     try:
-        return getattr(import_module(f"clawback.prompts.{_WHERE[name]}"), name)
+        if name in _WHERE:
+            return getattr(import_module(f"clawback.prompts.{_WHERE[name]}"), name)
+        if name in __all__:
+            return _of_extensions(name)
     except ModuleNotFoundError as error:
         if error.name != "numpy":
             raise
         raise MissingExtra(
             f"{name} needs NumPy, which is not installed. Run: {installed.add('prompts')}"
         ) from error
+    raise AttributeError(f"module 'clawback.prompts' has no attribute {name!r}")
+
+
+def _of_extensions(name: str) -> Any:
+    """A name that an extension adds to this face."""
+    for extension in plugins.built_in(plugins.PROMPTS):
+        module = plugins.load(plugins.PROMPTS, extension)
+        if name in module.__all__:
+            return getattr(module, name)
+    raise AttributeError(f"module 'clawback.prompts' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -630,8 +630,8 @@ def reward_model(stage):
 @scenario
 def beside_others(stage):
     """What goes to other processes and machines, and what comes from there."""
-    from clawback.cluster.adapters import named, published
     from clawback.engine.run import adapter_hash
+    from clawback.extensions.cluster.adapters import named, published
 
     policy = stirred(stage.policy())
 
@@ -646,7 +646,8 @@ def beside_others(stage):
 @scenario
 def federated(stage):
     """What a round of a federation begins with: the agreed adapter, and what was changed of it."""
-    from clawback.jobs import federating, inputs
+    from clawback.extensions.federated import federating
+    from clawback.jobs import inputs
 
     like = stage.policy()
     terms = SimpleNamespace(

@@ -26,7 +26,7 @@ from tests.engine.torch.pretended import accelerator, move
 from tests.engine.torch.test_vision import folder as llava  # noqa: F401
 
 ELSEWHERE = {
-    "engine/mlx/": "another engine, with arrays of its own",
+    "extensions/": "MLX has arrays of its own; other machines; weights elsewhere",
     "engine/embedded/build.py": "makes the embedded model on the CPU",
     "engine/torch/models/gguf.py": "files, before there is a model",
     "engine/torch/models/gguf_merge.py": "files",
@@ -35,8 +35,6 @@ ELSEWHERE = {
     "engine/torch/loop/parallel.py": "other processes, and tensors that travel to them on the CPU",
     "engine/torch/loop/sharding.py": "refuses what is not on the CPU",
     "engine/torch/loop/worker.py": "other processes",
-    "cluster/": "other machines",
-    "hosted/": "weights elsewhere",
 }
 """Files of which no function has to be reached."""
 

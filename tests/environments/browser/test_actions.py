@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawback.environments.browser import actions
-from clawback.environments.browser.actions import Action, Unreadable, parse
+from clawback.extensions.browser import actions
+from clawback.extensions.browser.actions import Action, Unreadable, parse
 
 
 @pytest.mark.parametrize(

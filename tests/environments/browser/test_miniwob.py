@@ -15,10 +15,10 @@ import pytest
 pytest.importorskip("playwright")
 
 from clawback.environments import play, policies, registry
-from clawback.environments.browser import chromium
 from clawback.environments.tools.calls import Call, message
 from clawback.environments.validate import validate
 from clawback.errors import NotFound, UsageError
+from clawback.extensions.browser import chromium
 from tests.environments.playing import walk
 
 pytestmark = pytest.mark.skipif(

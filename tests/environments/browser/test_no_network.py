@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("playwright")
 
-from clawback.environments.browser import chromium
+from clawback.extensions.browser import chromium
 
 pytestmark = pytest.mark.skipif(not chromium.program(), reason="Chromium is not here")
 

@@ -16,8 +16,8 @@ from clawback.engine.torch.sources.episodes import sequences
 from clawback.engine.torch.sources.seen import look_again
 from clawback.engine.types import Sampling
 from clawback.environments import registry
-from clawback.environments.browser import chromium
 from clawback.environments.rollouts import Order, Play, Rollouts
+from clawback.extensions.browser import chromium
 from tests.engine.torch.test_vision import folder  # noqa: F401 — a fixture
 
 pytestmark = pytest.mark.skipif(

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from clawback.environments.core import EnvironmentFailure, Solvable, Step, Task
-from clawback.environments.repository import RepositoryTasks, checkout, make, own, protected, rows
 from clawback.errors import NotFound, UsageError
-from clawback.sandbox import probe
+from clawback.extensions.sandbox import probe
+from clawback.extensions.sandbox.repository import RepositoryTasks, checkout, make, own, protected, rows
 
 RUNGS = [rung.name for rung in probe() if rung.usable and rung.name != "none"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from clawback.environments.core import EnvironmentFailure
-from clawback.environments.repository import RepositoryTasks, checkout, observed, rows, runner, variants
+from clawback.extensions.sandbox.repository import RepositoryTasks, checkout, observed, rows, runner, variants
 from tests.environments.repository.test_repository import bash, play
 
 TESTS = '''

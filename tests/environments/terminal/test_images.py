@@ -8,8 +8,8 @@ import pytest
 
 from clawback.cli import main
 from clawback.environments.core import Task
-from clawback.environments.terminal import TerminalTasks, folders, make
 from clawback.errors import UsageError
+from clawback.extensions.sandbox.terminal import TerminalTasks, folders, make
 from tests.environments.terminal.test_terminal import bash, play
 from tests.sandbox.image import ENGINES, NAME, NO_ENGINE, image
 

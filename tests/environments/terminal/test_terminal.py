@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from clawback.environments.core import EnvironmentFailure, Solvable, Step, Task
-from clawback.environments.terminal import TerminalTasks, folders, make
-from clawback.environments.terminal.grading import limits_of
-from clawback.environments.terminal.tools import Call, calls
 from clawback.errors import NotFound, UsageError
+from clawback.extensions.sandbox import Limits, probe
+from clawback.extensions.sandbox.terminal import TerminalTasks, folders, make
+from clawback.extensions.sandbox.terminal.grading import limits_of
+from clawback.extensions.sandbox.terminal.tools import Call, calls
 from clawback.records import Message
-from clawback.sandbox import Limits, probe
 
 RUNGS = [rung.name for rung in probe() if rung.usable and rung.name != "none"]
 OWN = make()

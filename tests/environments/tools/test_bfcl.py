@@ -12,10 +12,10 @@ import jsonschema
 import pytest
 
 from clawback.environments import play, policies, registry
-from clawback.environments.tools import bfcl
 from clawback.environments.tools.calls import Call, message
 from clawback.environments.validate import validate
 from clawback.errors import NotFound
+from clawback.extensions.worlds import bfcl
 from tests.environments.playing import walk
 
 PARAMETERS = {

@@ -14,11 +14,11 @@ from clawback.environments.core import EnvironmentFailure, Task
 from clawback.environments.tools import shop
 from clawback.environments.tools.calls import Call, message
 from clawback.environments.tools.environment import Rules, ToolSet
-from clawback.environments.tools.gsm8k import calculate
 from clawback.environments.tools.rewards import Answer
 from clawback.environments.tools.toolbox import Functions, ToolError
 from clawback.environments.validate import validate
 from clawback.errors import NotFound, UsageError
+from clawback.extensions.worlds.gsm8k import calculate
 from tests.environments.playing import walk
 
 SUM = Task("t/1", {"prompt": "What is 17 * 3?", "answer": "51"})

@@ -21,7 +21,7 @@ from clawback.environments.tools.calls import Call, message
 from clawback.environments.tools.mcp import Mcp
 from clawback.environments.tools.toolbox import called
 from clawback.errors import UsageError
-from clawback.sandbox import probe
+from clawback.extensions.sandbox import probe
 from tests.environments.playing import walk
 
 SERVER = '''

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from clawback.environments.core import EnvironmentFailure
-from clawback.environments.tools.python_tool import LIMITS, PythonTool
 from clawback.environments.tools.toolbox import ToolError
-from clawback.sandbox import probe
+from clawback.extensions.sandbox import probe
+from clawback.extensions.sandbox.python_tool import LIMITS, PythonTool
 
 pytestmark = pytest.mark.skipif(
     not any(rung.usable for rung in probe() if rung.name != "none"), reason="no sandbox holds on this machine"

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from clawback import plugins
 from clawback.environments.core import EnvironmentFailure, Tool
 from clawback.environments.tools.toolbox import ToolError
 from clawback.environments.worlds import needed
@@ -182,16 +182,9 @@ class Mcp:
 
     def _boxed(self) -> list[str]:
         """The command that runs the server in a box. Raises ``SandboxRefused`` where there is no sandbox."""
-        from clawback.sandbox import choose
-
-        choose()
-        folder = (self.cwd or Path()).resolve()
-        words = [sys.executable, "-m", "clawback.sandbox.relay", "--folder", str(folder)]
-        if sys.prefix != sys.base_prefix:
-            words += ["--read", sys.prefix]
-        for name in self.env:
-            words += ["--env", name]
-        return [*words, "--", *self.command]
+        sandbox = plugins.load(plugins.SANDBOXES, "own")
+        words: list[str] = sandbox.boxed(self.command, (self.cwd or Path()).resolve(), self.env)
+        return words
 
     def _transport(self, quiet: Any) -> Any:
         if self.url:

@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+from clawback import plugins
 from clawback.environments import judges, worlds
 from clawback.environments.core import Task, Tool
 from clawback.environments.tools import shop
 from clawback.environments.tools.environment import Rules, ToolSet
 from clawback.environments.tools.mcp import Mcp
-from clawback.environments.tools.python_tool import PythonTool
 from clawback.environments.tools.rewards import (
     Answer,
     Calls,
@@ -103,7 +103,7 @@ def toolbox(told: Mapping[str, Any], folder: Path) -> Callable[[Task], Toolbox]:
         if owner is not None:
             boxes.append(Functions(owner=_made(owner, task)))
         if told.get("python"):
-            boxes.append(PythonTool())
+            boxes.append(plugins.load(plugins.SANDBOXES, "own").PythonTool())
         boxes += [_server(server, folder) for server in servers]
         if given:
             boxes.append(Given(given))

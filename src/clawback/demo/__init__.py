@@ -1,5 +1,0 @@
-"""The whole loop, on the embedded model or a real one, with a simulated person or a real one."""
-
-from clawback.demo.loop import Demo, Look, Round
-
-__all__ = ["Demo", "Look", "Round"]

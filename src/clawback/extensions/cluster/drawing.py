@@ -1,0 +1,106 @@
+"""A Ray cluster draws and plays in place of a run's own process: fresh answers, episodes, the votes of the local judge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from clawback.errors import UsageError
+from clawback.extensions.cluster.ray_crew import connect
+from clawback.jobs.seams import Cluster
+
+if TYPE_CHECKING:
+    from clawback.engine.recipe import Recipe
+    from clawback.engine.torch.models.policy import Policy
+    from clawback.engine.torch.sampling.generate import Sampler
+    from clawback.environments.core import EnvironmentSet
+    from clawback.environments.rollouts import EpisodeSource
+    from clawback.jobs.drawing import Wish
+    from clawback.jobs.judging import Local
+    from clawback.progress import OnProgress
+    from clawback.records import Episode
+
+
+@contextmanager
+def connected(ray: tuple[str, int]) -> Iterator[Cluster]:
+    """The cluster at an address, for so many workers. Raises ``UsageError`` where none answers, ``MissingExtra`` without Ray."""
+    cluster = connect(ray[0])
+    try:
+        yield Cluster(cluster, ray[1])
+    finally:
+        cluster.shutdown()
+
+
+def players(
+    cluster: Cluster,
+    policy: Policy,
+    worlds: EnvironmentSet,
+    wish: Wish,
+    recipe: Recipe,
+    *,
+    seed: int,
+    keep: Callable[[Sequence[Episode]], None],
+    tell: OnProgress,
+) -> AbstractContextManager[EpisodeSource]:
+    """The cluster's workers play a run's episodes."""
+    from clawback.engine.torch.loop.parallel import described
+    from clawback.extensions.cluster.episodes import ClusterRollouts
+    from clawback.extensions.cluster.player import Player, Scene
+    from clawback.extensions.cluster.ray_crew import RayCrew
+
+    chat = policy.chat
+    scene = Scene(
+        wish.task,
+        wish.agent,
+        wish.shots,
+        seed,
+        wish.play,
+        policy.sampling,
+        chat.template_args,
+        chat.system,
+        policy.max_prompt,
+        str(Path.cwd()),
+    )
+    about = [described(policy, recipe), scene]
+    return ClusterRollouts(
+        lambda: RayCrew(cluster.ray, Player, about, cluster.workers),
+        policy,
+        worlds,
+        scene,
+        on_episodes=keep,
+        tell=tell,
+    )
+
+
+def sampler(ray: tuple[str, int], recipe: Recipe, tell: OnProgress) -> AbstractContextManager[Sampler]:
+    """The cluster's workers draw the fresh answers of a run on ratings."""
+    from clawback.extensions.cluster.sampling import RaySampler
+
+    return RaySampler(ray[0], recipe, ray[1], tell)
+
+
+@contextmanager
+def judging(judge: Local, ray: tuple[str, int], on_progress: OnProgress | None) -> Iterator[int]:
+    """The judge's answers are drawn by a cluster meanwhile: how many may be asked for at once."""
+    from clawback import engine
+    from clawback.engine.torch.loop.parallel import described
+    from clawback.extensions.cluster.asking import SharedDraw
+    from clawback.extensions.cluster.dispatch import AHEAD
+    from clawback.extensions.cluster.drawer import Drawer
+    from clawback.extensions.cluster.ray_crew import RayCrew
+
+    policy = judge.policy
+    if policy.full:
+        raise UsageError(
+            "All weights of this version were trained, and workers are sent adapters alone: leave --ray out."
+        )
+    cluster = connect(ray[0])
+    try:
+        crew = RayCrew(cluster, Drawer, [described(policy, engine.recipe(policy.info))], ray[1])
+        with SharedDraw(crew, policy, on_progress or (lambda _: None)) as draw:
+            judge.draw = draw
+            yield AHEAD * crew.count
+    finally:
+        cluster.shutdown()

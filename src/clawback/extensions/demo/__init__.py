@@ -1,0 +1,5 @@
+"""The whole loop, on the embedded model or a real one, with a simulated person or a real one."""
+
+from clawback.extensions.demo.loop import Demo, Look, Round
+
+__all__ = ["Demo", "Look", "Round"]

@@ -1,0 +1,299 @@
+"""``clawback demo``: see a model become what somebody likes."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from clawback.cli.common import emit, json_option, needs
+from clawback.cli.progress_bar import progress_bar
+from clawback.config import EMBEDDED
+from clawback.errors import UsageError
+from clawback.paths import Home
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from clawback.engine.embedded.corpus import Prompt
+    from clawback.extensions.demo import Demo, Look
+    from clawback.extensions.demo.loop import Choose, Rate
+
+
+@click.command()
+@click.option(
+    "--model",
+    default=EMBEDDED,
+    show_default=True,
+    metavar="M",
+    help="Another base, such as smollm2: everyday questions, and minutes to hours.",
+)
+@click.option(
+    "--rounds", type=click.IntRange(1, 20), help="Rounds of 32 ratings. [default: 2, 1 for another model]"
+)
+@click.option(
+    "--taste",
+    help="What the simulated person likes (a wrong name lists them). With --interactive: measure this taste, too.",
+)
+@click.option(
+    "--seed", default=0, show_default=True, help="Another seed is another person and other prompts."
+)
+@click.option("--algorithm", default="auto", show_default=True, help="auto, mis-po, reinforce, …")
+@click.option(
+    "--home",
+    "folder",
+    type=click.Path(path_type=Path),
+    help="Keep everything in this new or empty folder (default: a temporary one).",
+)
+@click.option("--interactive", is_flag=True, help="You rate, with one key.")
+@click.option(
+    "--cloud",
+    is_flag=True,
+    help="Learn a prompt for a model whose weights are not available. Offline, under a minute.",
+)
+@json_option
+def demo(
+    model: str, rounds: int | None, taste: str | None, seed: int, algorithm: str, folder: Path | None, interactive: bool, cloud: bool, as_json: bool
+) -> None:  # fmt: skip
+    """See the whole loop in a few minutes: a small model answers, a simulated person rates, the model is trained.
+
+    Your own files are not touched: it uses a separate home. (If a GGUF file must be converted first, the result is kept under your models.)
+
+    \b
+    clawback demo
+    clawback demo --interactive
+    clawback demo --cloud
+    clawback demo --model smollm2
+    clawback demo --taste "metric units" --rounds 4 --json
+    clawback demo --home ./demo && CLAWBACK_HOME=./demo clawback versions
+    """
+    if cloud:
+        needs("uvicorn", "proxy")
+        needs("numpy", "proxy")
+    else:
+        needs("torch")
+    from rich.console import Console
+
+    if cloud:
+        if interactive or rounds or model != EMBEDDED:
+            raise UsageError(
+                "--cloud has a model and a person of its own: leave --interactive, --rounds and --model out."
+            )
+        played = in_the_cloud(folder, taste, seed, Console(quiet=as_json))
+        if as_json:
+            emit(played, "", True)
+        return
+    from clawback.extensions.demo import Demo
+    from clawback.extensions.demo.worlds import world
+
+    if interactive and not sys.stdin.isatty():
+        raise UsageError(
+            "To rate with one key a terminal is needed: run it in one, or leave --interactive out."
+        )
+    base = model if model == EMBEDDED else checked(model, quiet=as_json)
+    with ExitStack() as stack:
+        if folder is None:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="clawback-demo-")))
+        here = Demo(
+            Home(folder.resolve()),
+            taste if interactive or taste is not None else world(base).taste,
+            base=base,
+            seed=seed,
+            noise=0.0 if interactive else 0.1,
+            algorithm=algorithm,
+        )
+        from clawback.extensions.demo.loop import RATINGS
+
+        # What is said to the person who rates must not end up in the JSON.
+        console = Console(stderr=as_json, quiet=as_json and not interactive)
+        data = play(
+            here,
+            rounds or (2 if base == EMBEDDED else 1),
+            console,
+            rate=by_key(RATINGS) if interactive else None,
+            choose=choice_by_key if interactive else None,
+        )
+    if as_json:
+        emit(data, "", True)
+
+
+def in_the_cloud(folder: Path | None, taste: str | None, seed: int, console: Console) -> dict[str, Any]:
+    """The demo for a model whose weights nobody has."""
+    from clawback.extensions.demo import cloud_display
+    from clawback.extensions.demo.cloud_demo import CloudDemo
+
+    with ExitStack() as stack:
+        if folder is None:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="clawback-demo-")))
+        here = stack.enter_context(CloudDemo(Home(folder.resolve()), taste, seed=seed))
+        return cloud_display.play(here, console)
+
+
+def checked(model: str, *, quiet: bool) -> str:
+    """A base by its name, and how long a run on it may take. Raises ``UsageError`` for what is no model."""
+    from clawback.engine import local_models
+    from clawback.jobs import model_choice
+
+    found = local_models.find()
+    base, note = model_choice.check(model, found)
+    if note and not quiet:
+        click.echo(note)
+    one = next((one for one in found if one.name == base), None)
+    if one is not None and not quiet:
+        click.echo(
+            f"{base}: {model_choice.verdict(one, model_choice.machine())}, on a machine with nothing else to do."
+        )
+    return base
+
+
+def play(
+    here: Demo, rounds: int, console: Console, rate: Rate | None = None, choose: Choose | None = None
+) -> dict[str, Any]:
+    """The demo from beginning to end; what it shows, as data. ``rate``, ``choose``: a real person instead of the simulated one."""
+    from clawback.extensions.demo import display
+
+    began = time.monotonic()
+    if rate is None and here.taste is not None:
+        console.print(
+            f"[bold]Somebody who likes: {here.taste.name}.[/] The model is not told. One tap in ten is wrong.\n"
+        )
+    console.print("How the base model answers prompts that nobody will rate:")
+    with progress_bar(console.quiet) as follow:
+        looks: list[Look] = [here.look(follow)]
+    console.print(display.bars(looks))
+    for _ in range(rounds):
+        console.print()
+        # A bar that is redrawn would wipe out the question, so a person's round has lines instead.
+        with progress_bar(console.quiet, lines=rate is not None) as follow:
+            done = here.round(rate=rate, on_progress=follow, choose=choose)
+        if done is None:
+            console.print("No ratings, so there is nothing to learn from.")
+            break
+        looks.append(done.look)
+        display.show_round(console, done, looks)
+        if done.enough:
+            break
+    console.print()
+    console.print(display.side_by_side(looks[0], looks[-1]))
+    if here.taste is None:
+        console.print("\nWhat your taps changed, as shares of the answers:")
+        console.print(display.changes(looks[0], looks[-1]))
+    back = take_back(here, looks, console)
+    seconds = time.monotonic() - began
+    ratings = sum(r.ratings for r in here.rounds)
+    console.print(f"\n{ratings} ratings, {seconds:.0f} s. Yours next: clawback init", highlight=False)
+    return summary(here, looks, back, seconds)
+
+
+def take_back(here: Demo, looks: list[Look], console: Console) -> dict[str, Any] | None:
+    """Roll back, show that the older version's very answers are back, and go forward again."""
+    from clawback.extensions.demo import display
+
+    newest = looks[-1]
+    if newest.version == 0:
+        console.print("\nNo version went live, so there is nothing to roll back.")
+        return None
+    older = here.rollback()
+    with progress_bar(console.quiet) as follow:
+        look = here.look(follow)
+    before = next((one for one in looks if one.version == older.number), None)
+    same = before is not None and before.answers == look.answers
+    liked = "" if look.satisfaction is None else f", {look.satisfaction:.0%} of its answers liked"
+    word = "the same answers as before" if same else "but not the same answers as before"
+    console.print(
+        f"\n[bold]$ clawback versions rollback[/]\n{display.name(older.number)} answers again: {word}{liked}.",
+        highlight=False,
+    )
+    prompt, answer = look.answers[0]
+    console.print(f"> {prompt}\n{answer}", highlight=False, markup=False)
+    here.forward(newest.version)
+    console.print(
+        f"[bold]$ clawback versions rollback {newest.version}[/]\n{display.name(newest.version)} is live again.",
+        highlight=False,
+    )
+    return {"to": older.number, "satisfaction": look.satisfaction, "same_answers": same}
+
+
+def summary(here: Demo, looks: list[Look], back: dict[str, Any] | None, seconds: float) -> dict[str, Any]:
+    trained = [r.outcome for r in here.rounds if r.outcome]
+    last = trained[-1] if trained else None
+    return {
+        "taste": here.taste.name if here.taste else None,
+        "seed": here.seed,
+        "held_out_before": looks[0].satisfaction,
+        "held_out_after": looks[-1].satisfaction,
+        "held_out_answers": len(looks[0].answers),
+        "facts_before": looks[0].facts,
+        "facts_after": looks[-1].facts,
+        "habits_before": dict(looks[0].habits),
+        "habits_after": dict(looks[-1].habits),
+        "kl": looks[-1].kl,
+        "ratings": sum(r.ratings for r in here.rounds),
+        "algorithm": last.run.algorithm if last else None,
+        "gate": last.report.to_dict() if last else None,
+        "rollback": back,
+        "rounds": [
+            {
+                "ratings": r.ratings,
+                "good": r.good,
+                "version": r.outcome.version.number if r.outcome else None,
+                "live": bool(r.outcome and r.outcome.live),
+                "algorithm": r.outcome.run.algorithm if r.outcome else None,
+                "gate": r.outcome.report.summary() if r.outcome else r.why,
+                "questions": r.questions,
+                "held_out": r.look.satisfaction,
+                "facts": r.look.facts,
+                "kl": r.look.kl,
+                "seconds": r.seconds,
+            }
+            for r in here.rounds
+        ],
+        "seconds": seconds,
+    }
+
+
+def by_key(total: int) -> Rate:
+    """A real person, asked ``total`` times a round: g or b, enter for no opinion, q for enough."""
+    from clawback.cli.chat import one_key
+
+    asked = count()
+
+    def rate(prompt: Prompt, answer: str) -> int | None:
+        click.echo(f"\n[{next(asked) % total + 1}/{total}] {prompt.text}\n{answer}", err=True)
+        question = "[g]ood [b]ad [enter] skip [q] enough "
+        while (key := one_key(question, err=True)) not in MEANINGS:
+            question = ""
+        word, value = MEANINGS[key]
+        click.echo(word, err=True)
+        return value
+
+    return rate
+
+
+def choice_by_key(prompt: Prompt, first: str, second: str) -> int | None:
+    """A real person, asked which of two answers is better: 1 or 2, enter for neither, q for enough."""
+    from clawback.cli.chat import one_key
+
+    click.echo(f"\nWhich is better, for the gate? {prompt.text}\n\n[1] {first}\n\n[2] {second}", err=True)
+    ways = {"1": 1, "2": -1, "\r": 0, "\n": 0, "q": None, "": None}
+    question = "[1] or [2] is better, [enter] neither, [q] enough "
+    while (key := one_key(question, err=True)) not in ways:
+        question = ""
+    click.echo({1: "1", -1: "2", 0: "neither", None: "enough"}[ways[key]], err=True)
+    return ways[key]
+
+
+MEANINGS: dict[str, tuple[str, int | None]] = {
+    "g": ("good", 1),
+    "b": ("bad", -1),
+    "\r": ("skipped", 0),
+    "\n": ("skipped", 0),
+    "q": ("enough", None),
+    "": ("enough", None),
+}

@@ -1,0 +1,156 @@
+"""A policy whose weights are elsewhere: tokenizer and chat template are local, log-probs come from the trainer.
+
+It has the part of the engine's ``Policy`` that runs on ratings need, under the same names, so that samples,
+advantages, teachers and references are made by the same code (``sources/ratings.py``). The reference is the
+model before its first step: a fresh adapter changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from clawback.engine.torch.models.chat import PROMPT_TOKENS, RESPONSE_TOKENS, Chat, Encoded
+from clawback.engine.torch.scoring.logprobs import Scored
+from clawback.engine.types import ModelInfo
+from clawback.errors import TrainingError
+from clawback.extensions.hosted.types import Datum, SampledSequence, Trainer
+
+if TYPE_CHECKING:
+    from clawback.records import Sample
+
+MOST_GAP = 0.1
+"""Nats a token between a sampler's log-probs and its trainer's, on average, above which no run begins."""
+
+
+class RemotePolicy:
+    """Tokenizer, template and shape of a base model, without its weights. ``connect`` gives it a trainer to ask."""
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        info: ModelInfo,
+        chat_template_args: Mapping[str, Any] | None = None,
+        thinking: bool = False,
+        system: str = "",
+    ) -> None:
+        self.info, self.tokenizer = info, tokenizer
+        self.chat = Chat(tokenizer, chat_template_args, system)
+        self.trains_thinking = thinking
+        self.max_prompt = min(PROMPT_TOKENS, max(32, info.context * 3 // 4))
+        self.max_response = min(RESPONSE_TOKENS, max(16, info.context - self.max_prompt))
+        self.device = torch.device("cpu")
+        self.moved = False
+        """Whether a step was taken: from then on the base is not to be had any more."""
+        self._scorer: RemoteScorer | None = None
+
+    def connect(self, trainer: Trainer, known: dict[str, list[torch.Tensor]]) -> None:
+        """``known``: what was scored before, by name; it is added to, and asked for no second time."""
+        self._scorer = RemoteScorer(trainer, known)
+
+    @property
+    def scorer(self) -> RemoteScorer:
+        if self._scorer is None:
+            raise TrainingError("This policy has no trainer to ask yet.")
+        return self._scorer
+
+    @contextmanager
+    def base(self) -> Iterator[None]:
+        if self.moved:
+            raise TrainingError(
+                "A hosted trainer has the base model's log-probs before the first step alone. Use reinforce, grpo, mis-po, rloo or dpo."
+            )
+        yield
+
+    def encode(self, sample: Sample) -> Encoded:
+        """A sample as token ids, within this model's context."""
+        return self.chat.encode(
+            sample.messages,
+            sample.response,
+            sample.response_ids,
+            max_prompt=self.max_prompt,
+            max_response=self.max_response,
+            thinking=self.trains_thinking,
+            ends=sample.ends,
+        )
+
+
+@dataclass
+class RemoteScorer:
+    """Log-probs by the trainer's forward pass. Each call has a name that is the same in a resumed run: its place in the run, and a counter there."""
+
+    trainer: Trainer
+    known: dict[str, list[torch.Tensor]]
+    place: str = field(default="start", init=False)
+    asked: int = field(default=0, init=False)
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"), init=False)
+
+    def at(self, place: str) -> None:
+        """Calls from now on belong to this place of the run."""
+        if place != self.place:
+            self.place, self.asked = place, 0
+
+    def __call__(self, encoded: Sequence[Encoded]) -> Scored:
+        key, self.asked = f"{self.place}/{self.asked}", self.asked + 1
+        if key not in self.known:
+            self.known[key] = forward(self.trainer, key, encoded)
+        values = self.known[key]
+        return Scored(torch.cat(values or [torch.zeros(0)]), tuple(map(len, values)))
+
+
+def datum(encoded: Encoded, weights: torch.Tensor | None = None) -> Datum:
+    """A prompt and its response as one sequence. ``weights`` [response tokens]; the prompt's are 0."""
+    ids = (*encoded.prompt, *encoded.response)
+    given = [1.0] * len(encoded.response) if weights is None else weights.tolist()
+    return Datum.of(ids, weights=(*([0.0] * (len(encoded.prompt) - 1)), *given))
+
+
+def forward(trainer: Trainer, key: str, encoded: Sequence[Encoded]) -> list[torch.Tensor]:
+    """[response tokens] float32 of each."""
+    scores = trainer.forward(key, [datum(one) for one in encoded])
+    return [
+        torch.tensor(values[len(one.prompt) - 1 :], dtype=torch.float32)
+        for one, values in zip(encoded, scores.logprobs, strict=True)
+    ]
+
+
+def gap(trainer: Trainer, key: str, prompt: Sequence[int], sequence: SampledSequence) -> float:
+    """Nats a token, on average, between the log-probs that a sampler gave with its answer and its trainer's."""
+    [values] = forward(trainer, key, [Encoded(tuple(prompt), sequence.tokens)])
+    return float((values - torch.tensor(sequence.logprobs)).abs().mean())
+
+
+def own_scale(base: str, revision: str | None = None) -> float:
+    """What the base model's logits are divided by where the settings name no temperature."""
+    from types import SimpleNamespace
+
+    from transformers import GenerationConfig
+
+    from clawback.engine.torch.models.generation import own_sampling
+    from clawback.engine.torch.models.loading import look
+
+    found = look(base, revision)
+    try:
+        said = GenerationConfig.from_pretrained(found.source, **found.options)
+    except (OSError, ValueError):  # it has none
+        said = None
+    return own_sampling(SimpleNamespace(generation_config=said)).scale
+
+
+def light(base: str, revision: str | None = None) -> tuple[Any, ModelInfo]:
+    """The tokenizer of a base model and what it is made of; its weights are not read. Raises ``ModelError``."""
+    from transformers import AutoTokenizer
+
+    from clawback.engine.torch.models.loading import look
+    from clawback.errors import ModelError
+
+    found = look(base, revision)
+    try:
+        return AutoTokenizer.from_pretrained(found.source, **found.options), found.info
+    except Exception as error:  # transformers raises many kinds
+        reason = str(error).strip().split("\n")[0]
+        raise ModelError(f"The tokenizer of {base} cannot be loaded: {reason}") from error

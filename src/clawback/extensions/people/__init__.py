@@ -1,0 +1,1 @@
+"""Several people on one server, each with a home of their own."""

@@ -1,0 +1,359 @@
+"""Any Gymnasium environment as a conversation: observations as text, an action parsed from each reply.
+
+A task is an initial state (a seed of ``reset``); the episode's own seed decides the randomness after it. So
+two episodes of one task begin alike and may be compared, as group-relative advantages need it. Nothing is
+pickled or imported from a hub.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from clawback.environments import worlds
+from clawback.environments.core import Observation, Split, Step, Task
+from clawback.errors import NotFound, UsageError
+from clawback.extensions.worlds import toy_text
+from clawback.records import Message
+
+PACKAGE = "gymnasium"
+OURS = ("tasks", "held_out", "patience", "goal", "turns", "names", "text")
+"""Settings that are not the world's own."""
+PATIENCE = 3
+"""Replies in a row that name no action, after which the episode is over."""
+TURNS = 200
+"""Steps of a world that has no limit of its own."""
+MOST_NUMBERS = 128
+_QUICK = ("gymnasium.envs.toy_text", "gymnasium.envs.classic_control")
+"""Worlds whose steps take microseconds: a thread would cost more than the step."""
+
+
+def names() -> list[str]:
+    gym = worlds.needed(PACKAGE, "Gymnasium")
+    return [str(name) for name in gym.registry]
+
+
+def make(rest: str, settings: Mapping[str, Any]) -> GymnasiumSet:
+    """The environment of an id (``FrozenLake-v1``), of a package that registers one (``package:Id-v0``), or a class of its own
+    (``module:Class``, ``file.py:Class``)."""
+    worlds.needed(PACKAGE, "Gymnasium")
+    if ":" in rest:
+        return of_package(rest, settings)
+    return _set_of(worlds.member("gymnasium", rest, names(), OWN_PACKAGE.format(rest)), settings)
+
+
+OWN_PACKAGE = "An id that another package registers is named with it: gymnasium:PACKAGE:{}."
+
+
+def of_package(name: str, settings: Mapping[str, Any]) -> GymnasiumSet:
+    """What a package or a file of one's own provides: an id that it registers when it is imported, or a class. Raises ``NotFound``."""
+    gym = worlds.needed(PACKAGE, "Gymnasium")
+    module, _, rest = name.rpartition(":")
+    worlds.imported(module)
+    if rest in gym.registry:
+        return _set_of(rest if module.endswith(".py") else name, settings)
+    return of_class(worlds.loaded(name), name, settings)
+
+
+def of_class(kind: Any, name: str, settings: Mapping[str, Any]) -> GymnasiumSet:
+    """A subclass of ``gymnasium.Env``, or a function that makes one. Raises ``UsageError``."""
+    if not callable(kind):
+        raise UsageError(
+            f"`{name}` is a {type(kind).__name__}; name a subclass of gymnasium.Env, or a function that makes one."
+        )
+    return _set_of(name, settings, kind)
+
+
+def is_environment(kind: Any) -> bool:
+    """Whether this is a subclass of ``gymnasium.Env``. Gymnasium is not imported for it."""
+    bases = getattr(kind, "__mro__", ())
+    return any(f"{base.__module__}.{base.__qualname__}" == "gymnasium.core.Env" for base in bases)
+
+
+def _set_of(known: str, settings: Mapping[str, Any], kind: Any = None) -> GymnasiumSet:
+    gym = worlds.needed(PACKAGE, "Gymnasium")
+    own = {key: value for key, value in settings.items() if key not in OURS}
+    found = GymnasiumSet(known, own, {key: value for key, value in settings.items() if key in OURS}, kind)
+    try:
+        inner = found.open_world()
+    except (gym.error.Error, TypeError, ImportError) as error:
+        raise UsageError(f"Gymnasium cannot make {known}: {error}") from error
+    if not isinstance(inner.unwrapped, gym.Env):
+        raise UsageError(f"{known} is a {type(inner).__name__}, not one world: name a gymnasium.Env.")
+    _check_text(found, inner)
+    size = getattr(inner.observation_space, "shape", None) or ()
+    if not found.text_of(inner) and (len(size) > 2 or _count(size) > MOST_NUMBERS):
+        raise UsageError(
+            f"{known} shows {_count(size)} numbers a step (a picture?), which is no text. Wrap it so that it says what it sees."
+        )
+    try:
+        has_way = (
+            toy_text.way(inner.unwrapped.P, 0, int(inner.action_space.n))
+            if hasattr(inner.unwrapped, "P")
+            else None
+        )
+    finally:
+        inner.close()
+    # A return of 1 is what counts as solved: only a lake pays that.
+    return (
+        SolvableGymnasiumSet(found.world, own, found.ours)
+        if kind is None and has_way and toy_text.world(known) == "FrozenLake"
+        else found
+    )
+
+
+def _check_text(found: GymnasiumSet, inner: Any) -> None:
+    """Raises ``UsageError`` where the method that is to say what is seen does not exist."""
+    method = found.ours.get("text")
+    if method and not callable(getattr(inner.unwrapped, str(method), None)):
+        raise UsageError(f"{found.world} has no method {method!r} that could say what is seen.")
+
+
+def _count(shape: Sequence[int]) -> int:
+    total = 1
+    for size in shape:
+        total *= size
+    return total
+
+
+class GymnasiumSet:
+    """Tasks of one Gymnasium id: initial states by seed."""
+
+    def __init__(
+        self,
+        world: str,
+        own: Mapping[str, Any] | None = None,
+        ours: Mapping[str, Any] | None = None,
+        kind: Any = None,
+    ) -> None:
+        """``kind``: makes the environment, in place of Gymnasium's registry."""
+        self.world, self.own, self.ours, self.kind = world, dict(own or {}), dict(ours or {}), kind
+        self.name = worlds.full_name("gymnasium", world, self.own)
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        given = (self.ours.get("tasks", worlds.TRAIN_TASKS), self.ours.get("held_out", worlds.TEST_TASKS))
+        return worlds.seeded_tasks(self.name, split, *given)
+
+    def make(self) -> Gymnasium:
+        return Gymnasium(self)
+
+    def action_replies(self) -> Sequence[str]:
+        """A reply for each discrete action (``action_form.Acting``)."""
+        episode = self.make()
+        episode.inner = self.open_world()
+        try:
+            return [f"Action: {name}" for name in episode.options()]
+        finally:
+            episode.inner.close()
+
+    def number_names(self) -> Sequence[str]:
+        """What the numbers of an observation are, in order: by the setting ``names``, or as they are known."""
+        if names_ := self.ours.get("names"):
+            return [name.strip() for name in str(names_).split(",")]
+        return toy_text.NUMBERS.get(toy_text.world(self.world), ())
+
+    def text_of(self, inner: Any) -> str:
+        """The environment's own method that says in text what is seen: by the setting ``text``, or one that is known; "" for none."""
+        wanted = [str(self.ours["text"])] if self.ours.get("text") else toy_text.TEXT_METHODS
+        return next((name for name in wanted if callable(getattr(inner.unwrapped, name, None))), "")
+
+    def open_world(self) -> Any:
+        import gymnasium
+
+        if self.kind is not None:
+            return self.kind(**self.own)
+        return gymnasium.make(self.world, **self.own)
+
+
+class SolvableGymnasiumSet(GymnasiumSet):
+    """A world whose map and rules are known and leave nothing to chance."""
+
+    def solution(self, task: Task) -> Sequence[Message]:
+        inner = self.open_world()
+        try:
+            start, _ = inner.reset(seed=int(task.data["seed"]))
+            steps = toy_text.way(inner.unwrapped.P, int(start), int(inner.action_space.n))
+        finally:
+            inner.close()
+        if steps is None:
+            raise NotFound(f"No way leads to the goal in {task.id}.")
+        words = toy_text.ACTIONS[toy_text.world(self.world)]
+        return [{"role": "assistant", "content": f"Action: {words[step]}"} for step in steps]
+
+
+class Gymnasium:
+    """One episode. Create it by ``GymnasiumSet.make``."""
+
+    def __init__(self, of: GymnasiumSet) -> None:
+        self.of = of
+        self.inner: Any = None
+        self.unread = 0
+        self.turns = 0
+
+    async def reset(self, task: Task, seed: int) -> Observation:
+        self.unread = self.turns = 0
+        seen = await self._call(self._reset, int(task.data["seed"]), worlds.mixed(task.id, seed))
+        goal = self.of.ours.get("goal") or toy_text.GOALS.get(
+            self.world, f"You act in the world {self.of.world}."
+        )
+        return Observation(
+            (
+                {"role": "system", "content": f"{goal}\n{self.how()}"},
+                {"role": "user", "content": self.words(seen)},
+            )
+        )
+
+    async def step(self, message: Message) -> Step:
+        self.turns += 1
+        spec = self.inner.spec
+        endless = spec is None or spec.max_episode_steps is None
+        late = endless and self.turns >= int(self.of.ours.get("turns", TURNS))
+        action = self.read(worlds.text(message))
+        if action is None:
+            self.unread += 1
+            over = self.unread >= int(self.of.ours.get("patience", PATIENCE)) or late
+            said = {"role": "user", "content": f"That names no action. {self.how()}"}
+            return Step(() if over else (said,), 0.0 if over else None, over, {"unparsable": True})
+        self.unread = 0
+        seen, reward, ended, cut, _ = await self._call(self.inner.step, action)
+        cut = cut or late
+        info: dict[str, Any] = {"action": _plain(action)} | ({"truncated": True} if cut and not ended else {})
+        answer = () if ended or cut else ({"role": "user", "content": self.words(seen)},)
+        return Step(answer, float(reward), bool(ended or cut), info)
+
+    async def close(self) -> None:
+        inner, self.inner = self.inner, None
+        if inner is not None:
+            with worlds.faults(self.of.name):
+                inner.close()
+
+    @property
+    def world(self) -> str:
+        return toy_text.world(self.of.world)
+
+    def how(self) -> str:
+        """What a reply has to look like."""
+        options = list(self.options())
+        if options:
+            shown = ", ".join(options) if len(options) <= 40 else f"{options[0]} to {options[-1]}"
+            return f"Reply with one action, as in `Action: {options[0]}`. The actions are: {shown}."
+        import gymnasium
+
+        if isinstance(self.inner.action_space, gymnasium.spaces.Text):
+            return "Your whole reply is the action."
+        return f"Reply with an action as JSON, as in `Action: {json.dumps(_plain(self.inner.action_space.sample()))}`."
+
+    def options(self) -> dict[str, int]:
+        """Names of discrete actions → the actions; empty for other spaces."""
+        import gymnasium
+
+        space = self.inner.action_space
+        if not isinstance(space, gymnasium.spaces.Discrete):
+            return {}
+        first, count = int(space.start), int(space.n)
+        words = toy_text.ACTIONS.get(self.world, ()) or enumerated(self.inner.unwrapped)
+        return {(words[n] if len(words) == count else str(first + n)): first + n for n in range(count)}
+
+    def read(self, reply: str) -> Any:
+        """The action that a reply names, or None."""
+        import gymnasium
+
+        space = self.inner.action_space
+        if options := self.options():
+            numbers = {str(value): value for value in options.values()}
+            return worlds.choose(reply, {**numbers, **options})
+        if isinstance(space, gymnasium.spaces.Text):
+            return reply.strip() if space.contains(reply.strip()) else None
+        try:
+            value = json.loads(reply.rpartition("Action:")[2])
+            action = _as(space, value)
+            return action if space.contains(action) else None
+        except (ValueError, TypeError, KeyError, IndexError, RecursionError, OverflowError):
+            return None
+
+    def words(self, seen: Any) -> str:
+        """An observation as text."""
+        if describe := toy_text.IN_WORDS.get(self.world):
+            return describe(seen, self.inner.unwrapped)
+        if method := self.of.text_of(self.inner):
+            told = (
+                {name: part for name, part in seen.items() if isinstance(part, str)}
+                if isinstance(seen, dict)
+                else {}
+            )
+            return "\n".join([*([show(told)] if told else []), str(getattr(self.inner.unwrapped, method)())])
+        return show(seen, self.of.number_names())
+
+    def _reset(self, begin: int, luck: int) -> Any:
+        if self.inner is None:
+            self.inner = self.of.open_world()
+        seen, _ = self.inner.reset(seed=begin)
+        self.inner.action_space.seed(luck)
+        from gymnasium.utils import seeding
+
+        self.inner.unwrapped.np_random = seeding.np_random(luck)[0]
+        return seen
+
+    async def _call(self, function: Any, *arguments: Any) -> Any:
+        """In a thread where a step may take long: other episodes wait for nothing."""
+        with worlds.faults(self.of.name):
+            if self.inner is not None and type(self.inner.unwrapped).__module__.startswith(_QUICK):
+                return function(*arguments)
+            return await asyncio.to_thread(function, *arguments)
+
+
+def enumerated(inner: Any) -> tuple[str, ...]:
+    """Names of discrete actions that an environment lists itself, as MiniGrid's ``actions`` do; () where it does not."""
+    actions = getattr(inner, "actions", None)
+    if not (isinstance(actions, type) and issubclass(actions, enum.IntEnum)):
+        return ()
+    members = sorted(actions, key=int)
+    return (
+        tuple(member.name for member in members)
+        if [int(m) for m in members] == list(range(len(members)))
+        else ()
+    )
+
+
+def show(seen: Any, names: Sequence[str] = ()) -> str:
+    """Any observation as short text: numbers rounded, parts named; ``names``: of the numbers, where there are as many."""
+    plain = _plain(seen)
+    if names and isinstance(plain, list) and len(plain) == len(names):
+        plain = dict(zip(names, plain, strict=True))
+    if isinstance(plain, dict):
+        return "\n".join(f"{name}: {show(part)}" for name, part in plain.items())
+    return plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
+
+
+def _plain(value: Any) -> Any:
+    """What JSON can hold; decimals to four places."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(part) for name, part in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [_plain(part) for part in value]
+    if hasattr(value, "tolist"):
+        return _plain(value.tolist())
+    return round(value, 4) if isinstance(value, float) else value
+
+
+def _as(space: Any, value: Any) -> Any:
+    """JSON as an element of a space; what fits none of it raises whatever it raises."""
+    import gymnasium
+    import numpy
+
+    if isinstance(space, gymnasium.spaces.Discrete):
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise TypeError(value)
+        return value
+    if isinstance(
+        space, (gymnasium.spaces.Box, gymnasium.spaces.MultiDiscrete, gymnasium.spaces.MultiBinary)
+    ):
+        return numpy.asarray(value, dtype=space.dtype).reshape(space.shape)
+    if isinstance(space, gymnasium.spaces.Tuple):
+        return tuple(_as(part, given) for part, given in zip(space.spaces, value, strict=True))
+    if isinstance(space, gymnasium.spaces.Dict):
+        return {name: _as(part, value[name]) for name, part in space.spaces.items()}
+    return value

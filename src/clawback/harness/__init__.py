@@ -1,6 +1,0 @@
-"""Trains the policy inside programs of its own: an agent program in the sandbox (``program``), or a function of yours (``function``)."""
-
-from clawback.harness.function import FunctionTasks, Model, rollout
-from clawback.harness.program import ProgramTasks, wrap
-
-__all__ = ["FunctionTasks", "Model", "ProgramTasks", "rollout", "wrap"]

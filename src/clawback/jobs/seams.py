@@ -1,0 +1,148 @@
+"""What may train and draw in place of this process: the interfaces of the parts that ``plugins`` finds by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from clawback import plugins
+
+if TYPE_CHECKING:
+    from clawback.config import Config
+    from clawback.engine.recipe import Recipe
+    from clawback.engine.torch.models.policy import Policy
+    from clawback.engine.torch.sampling.generate import Chance, Sampled, Sampler
+    from clawback.engine.types import TrainResult
+    from clawback.environments.core import EnvironmentSet
+    from clawback.environments.rollouts import Drawer, EpisodeSource
+    from clawback.paths import Home
+    from clawback.progress import OnProgress
+    from clawback.records import Episode, Run, Sample
+
+HOSTED = "hosted"
+"""Name in a recipe's ``extra`` of the address that it is trained at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A Ray cluster that this process is connected to."""
+
+    ray: Any
+    workers: int
+    """0: one a machine."""
+
+
+class Trainer(Protocol):
+    """Runs whose weights are elsewhere."""
+
+    def policy(self, settings: Config, base: str, system: str = "") -> Policy: ...
+
+    def recipe(self, home: Home, settings: Config, made: Recipe) -> Recipe: ...
+
+    def present(self, home: Home, settings: Config) -> None:
+        """Raises where nothing answers, or the key is refused."""
+
+    def train(
+        self,
+        home: Home,
+        settings: Config,
+        policy: Any,
+        samples: Sequence[Sample],
+        run: Run,
+        out: Path,
+        tell: OnProgress,
+    ) -> TrainResult: ...
+
+
+class ServedSampler(Protocol):
+    """Draws the fresh answers of a run on ratings; a ``generate.Sampler`` with a name, and to be closed."""
+
+    name: str
+
+    def __call__(
+        self, policy: Policy, prompts: Sequence[Sequence[int]], chance: Chance, merge: bool
+    ) -> list[list[Sampled]]: ...
+
+    def report_to(self, tell: OnProgress) -> None:
+        """Who is told of what happens from here on."""
+
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class VllmDrawing(Protocol):
+    """Drawing by vLLM servers."""
+
+    def check(self, draw: str, settings: Config) -> None:
+        """Raises where ``draw`` (an address, or ``vllm``) cannot draw."""
+
+    def sampler(
+        self, home: Home, settings: Config, policy: Policy, recipe: Recipe, draw: str, tell: OnProgress
+    ) -> ServedSampler: ...
+
+    def drawer(
+        self, home: Home, settings: Config, policy: Policy, wish: Any, name: str, tell: OnProgress, rank: int
+    ) -> Drawer:
+        """``wish``: a ``drawing.Wish``. ``name``: of the folder for what is loaded there."""
+        ...
+
+
+class ClusterDrawing(Protocol):
+    """Drawing and playing by the workers of a cluster."""
+
+    def connected(self, ray: tuple[str, int]) -> AbstractContextManager[Cluster]: ...
+
+    def players(
+        self,
+        cluster: Cluster,
+        policy: Policy,
+        worlds: EnvironmentSet,
+        wish: Any,
+        recipe: Recipe,
+        *,
+        seed: int,
+        keep: Callable[[Sequence[Episode]], None],
+        tell: OnProgress,
+    ) -> AbstractContextManager[EpisodeSource]: ...
+
+    def sampler(
+        self, ray: tuple[str, int], recipe: Recipe, tell: OnProgress
+    ) -> AbstractContextManager[Sampler]: ...
+
+    def judging(
+        self, judge: Any, ray: tuple[str, int], on_progress: OnProgress | None
+    ) -> AbstractContextManager[int]:
+        """``judge``: a ``judging.Local``."""
+        ...
+
+
+def is_hosted(recipe: Recipe) -> bool:
+    """Whether the run of this recipe is trained elsewhere."""
+    return HOSTED in recipe.extra
+
+
+def hosted() -> Trainer:
+    """The trainer elsewhere that the settings name."""
+    trainer: Trainer = plugins.load(plugins.TRAINERS, "hosted")
+    return trainer
+
+
+def vllm() -> VllmDrawing:
+    """Drawing by vLLM."""
+    drawing: VllmDrawing = plugins.load(plugins.SAMPLERS, "vllm")
+    return drawing
+
+
+def cluster() -> ClusterDrawing:
+    """Drawing by a Ray cluster."""
+    drawing: ClusterDrawing = plugins.load(plugins.SAMPLERS, "ray")
+    return drawing

@@ -1,1 +1,0 @@
-"""Online prompt learning: which prompt answers, and how its answers are rated."""
