@@ -25,6 +25,8 @@ from clawback.errors import UsageError
 if TYPE_CHECKING:
     from clawback.store import Store
 
+MOST_MISSING = 1_000
+"""Problems that are named."""
 BATCH = 100
 """Entries that are stored with one sync of the disk."""
 
@@ -231,7 +233,8 @@ def _store_links(store: Store, recognised: Recognised, importer: Importer, repor
                         if entry.turns
                         else "a rating: the answer {!r}, which it is about, is not here"
                     )
-                    report.problems.append(what.format(missing))
+                    if len(report.problems) < MOST_MISSING:
+                        report.problems.append(what.format(missing))
 
 
 def understand(recognised: Recognised) -> Understanding:
