@@ -55,6 +55,10 @@ def main(argv: list[str] | None = None) -> int:
             "COLUMNS": "80",
             "TERM": "xterm",
         }
+        models = Path(os.environ.get("CLAWBACK_HOME", "~/.clawback")).expanduser() / "models"
+        if models.is_dir():  # what was made ready for training there is not made again
+            Path(folder, "clawback").mkdir()
+            Path(folder, "clawback", "models").symlink_to(models)
         init = clawback("init", "--yes", "--model", options.model, "--agent", "none")
         subprocess.run(init, env=env, check=True, stdout=subprocess.DEVNULL)
         ask = clawback("ask", QUESTION, "--max-tokens", str(options.max_tokens))

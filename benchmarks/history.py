@@ -164,7 +164,27 @@ def read(root: Path, world: World, likes: Likes, seed: int) -> dict[str, Any]:
         "decided": decided,
         "auc": round(auc(grades, liked), 3),
         "trusted": made.trust.trusted,
+        "belief": believed(root, world, liked),
     }
+
+
+def believed(root: Path, world: World, liked: Any) -> float:
+    """AUC, on the same answers, of the belief by which the questions are chosen: it takes a comparison as one."""
+    from benchmarks.reading import auc
+    from clawback import store
+    from clawback.jobs.pair_questions import Feedbacks, observations
+    from clawback.paths import Home
+    from clawback.rewards.comparison_belief import Comparable
+
+    with store.connect(Home(root).database) as db:
+        said = Feedbacks.of(db)
+        turns = db.turns_by_id({n for one in (*said.words, *said.guesses) for n in (one.turn_id, one.other_turn_id) if n})  # fmt: skip
+    prompts = [turn.prompt for turn in turns.values()] + [prompt for prompt, _ in world.held]
+    texts = [turn.response for turn in turns.values()] + [answer for _, answer in world.held]
+    place = {number: index for index, number in enumerate(turns)}
+    belief = Comparable(prompts, texts).belief(observations(said, place, set()))
+    assert belief is not None
+    return round(auc(belief.mean[len(turns) :], liked), 3)
 
 
 def evening(world: World, wish: Any, seed: int, ways: Sequence[str]) -> list[dict[str, Any]]:
@@ -186,21 +206,24 @@ def evening(world: World, wish: Any, seed: int, ways: Sequence[str]) -> list[dic
             waits = ask(copy, wish.holds, way, random.Random(f"{seed} {way}"))
             after = read(copy, world, wish.holds, seed)
             row = {"wish": wish.name, "seed": seed, "ask": way, "import_seconds": round(seconds, 1), "first_question_seconds": round(asked, 1), "longest_wait": round(max(waits), 2)}  # fmt: skip
-            rows.append(row | {"before": first["auc"], "after": after["auc"], "trusted_before": first["trusted"], "trusted_after": after["trusted"], "samples": after["samples"], "decided": after["decided"], "liked": liked})  # fmt: skip
+            rows.append(row | {"belief_before": first["belief"], "belief_after": after["belief"], "before": first["auc"], "after": after["auc"], "trusted_before": first["trusted"], "trusted_after": after["trusted"], "samples": after["samples"], "decided": after["decided"], "liked": liked})  # fmt: skip
             print(json.dumps(rows[-1]), flush=True)
     return rows
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
-    names = ("wish", "liked", "ask", "decided", "before", "after", "trusted_before", "trusted_after", "import_seconds", "first_question_seconds", "longest_wait")  # fmt: skip
+    names = ("wish", "liked", "ask", "decided", "belief_before", "belief_after", "before", "after", "trusted_before", "trusted_after", "import_seconds", "first_question_seconds", "longest_wait")  # fmt: skip
     lines = ["| " + " | ".join(names) + " |", "|" + " --- |" * len(names)]
     lines += ["| " + " | ".join(str(row[name]) for name in names) + " |" for row in rows]
     for way, some in itertools.groupby(
         sorted(rows, key=lambda row: str(row["ask"])), key=lambda row: row["ask"]
     ):
         few = list(some)
-        before, after = (np.array([row[name] for row in few]) for name in ("before", "after"))
-        lines.append(f"\n{way}: AUC {before.mean():.3f} → {after.mean():.3f} (difference {np.mean(after - before):+.3f}, standard error {np.std(after - before, ddof=1) / len(few) ** 0.5 if len(few) > 1 else 0:.3f}, {len(few)} people)")  # fmt: skip
+        for start, what in (("", "a run's reader"), ("belief_", "belief")):
+            before, after = (np.array([row[f"{start}{name}"] for row in few]) for name in ("before", "after"))
+            gain = after - before
+            error = np.std(gain, ddof=1) / len(few) ** 0.5 if len(few) > 1 else 0.0
+            lines.append(f"\n{way}, {what}: AUC {before.mean():.3f} → {after.mean():.3f} ({gain.mean():+.3f} ± {error:.3f}, {len(few)} people)")  # fmt: skip
     return "\n".join(lines)
 
 

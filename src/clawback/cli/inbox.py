@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from clawback.cli.common import columns, current_home, emit, json_option, needs, open_store, shorten
+from clawback.cli.common import (
+    columns,
+    current_home,
+    emit,
+    fold_words,
+    json_option,
+    needs,
+    open_store,
+    shorten,
+)
 from clawback.errors import UsageError
 
 if TYPE_CHECKING:
@@ -145,9 +154,8 @@ def _rate(inbox: Inbox, limit: int) -> None:
             if turn is None:
                 break
             shown.add(turn.id)
-            click.echo(
-                f"\n[{place}/{limit}] {turn.prompt}\n{steps_line(inbox.steps[turn.id])}\n{turn.response}\n"
-            )
+            asked, answer = fold_words(f"[{place}/{limit}] {turn.prompt}"), fold_words(turn.response)
+            click.echo(f"\n{asked}\n{steps_line(inbox.steps[turn.id])}\n{answer}\n")
             if not rate_by_key(store, turn):
                 return
     click.echo("That was all." if shown or asked else "Nothing is waiting for a rating.")
@@ -182,7 +190,8 @@ def _compare(inbox: Inbox, limit: int, gate: bool = False) -> tuple[int, bool]:
 
 
 def _question(pair: Pair, mark: str) -> str:
-    return f"\n{mark} {pair.first.prompt}\n\n[1] {pair.first.response}\n\n[2] {pair.second.response}\n"
+    parts = [f"{mark} {pair.first.prompt}", f"[1] {pair.first.response}", f"[2] {pair.second.response}"]
+    return "\n" + "\n\n".join(map(fold_words, parts)) + "\n"
 
 
 def _answered(store: Store, pair: Pair, key: str) -> str:

@@ -118,10 +118,12 @@ def ask_some() -> None:
         return
     left = QUESTIONS - words
     if Inbox(current_home()).pairs(1):
-        question = f"Answer up to {left} questions: which of two answers is better? One key each, q stops"
-        if click.confirm(fold(question), default=True):
+        question = f"Up to {left} questions: which of two answers is better? One key each"
+        if click.confirm(question, default=True):
             run("inbox:inbox", ["--pairs", "--rate", "--limit", str(left)])
-    elif can_draw() and click.confirm(fold("No prompt has two answers yet. Have the model answer some of your prompts twice, and say which is better?"), default=True):  # fmt: skip
+    elif can_draw() and click.confirm(
+        "Draw two answers to some of your prompts, and say which is better?", default=True
+    ):
         run("inbox:inbox", ["--draw", "--rate", "--limit", str(left)])
     with open_store() as store:
         left = QUESTIONS - words_so_far(store)
@@ -147,7 +149,7 @@ def train_now() -> None:
         click.echo(fold(str(error)))
         return
     choice = click.prompt(
-        f"Train a first version in the background: now, tonight at {NIGHT}, or later?",
+        f"Train a first version: now, tonight at {NIGHT}, or later?",
         type=click.Choice(["now", "tonight", "later"]),
         default="now",
         show_choices=False,

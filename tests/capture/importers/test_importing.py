@@ -254,7 +254,12 @@ print(report.turns, report.known, peak)
 def test_messages_of_many_conversations_mixed_and_one_of_them_without_an_answer(tmp_path: Path) -> None:
     """One conversation that cannot be read costs no other, and the order of the lines does not matter between conversations."""
     lines = [
-        {"conversation_id": name, "id": f"{name}{place}", "role": role, "content": f"{role} {place} of {name}"}
+        {
+            "conversation_id": name,
+            "id": f"{name}{place}",
+            "role": role,
+            "content": f"{role} {place} of {name}",
+        }
         for place, role in enumerate(["user", "assistant", "user", "assistant"])
         for name in ("c2", "c1", "empty", "c3")
         if name != "empty" or role == "user"
