@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -12,8 +13,10 @@ from hypothesis import strategies as st
 
 from clawback import feedback, store
 from clawback.capture import importers
+from clawback.capture.importers.export import LAYOUTS, export_layout
 from clawback.cli import main
 from clawback.feedback.give import scored
+from clawback.feedback.opinions import standing
 from clawback.paths import Home
 from clawback.records import Feedback, Turn
 from clawback.store import Store
@@ -29,8 +32,8 @@ WORDS = st.one_of(
     st.builds(lambda t: Feedback(0, "edit", 0.0, t), TEXTS),
     st.builds(lambda t: Feedback(0, "critique", 0.0, t), TEXTS),
     st.builds(lambda v: Feedback(0, "reward", v), st.floats(-1, 1)),
-    st.builds(lambda t: Feedback(0, "preference", 1.0, t, other_turn_id=-1), st.just("") | TEXTS),
-)
+    st.builds(lambda v, t: Feedback(0, "preference", v, t, other_turn_id=-1), st.sampled_from([1.0, 1.0, 0.0]), st.just("") | TEXTS),
+)  # fmt: skip
 
 
 def everything(db: Store) -> list[tuple[Any, ...]]:
@@ -68,6 +71,49 @@ def test_a_home_comes_back_whole(tmp_path_factory: pytest.TempPathFactory, words
         assert [(s.response, s.reward) for s in feedback.samples(db)] == rewards
         importers.export_file(db, folder / "two.jsonl", everything=True)
     assert (folder / "two.jsonl").read_text("utf-8") == (folder / "one.jsonl").read_text("utf-8")
+
+
+def by_words(db: Store) -> tuple[set[Any], set[Any], set[Any]]:
+    """What a trainer learns from: (better, worse), (answer, liked), answers to learn as they are; each with what was asked."""
+    turns = {t.id: t for t in db.turns(limit=99)}
+    asked = {number: json.dumps(turn.messages, sort_keys=True) for number, turn in turns.items()}
+    said = standing(db.feedback())
+    edits = {f.turn_id: f.text for f in said if f.kind == "edit"}
+    pairs = {(asked[n], text, turns[n].response) for n, text in edits.items()}
+    pairs |= {(asked[f.turn_id], turns[f.turn_id].response, turns[f.other_turn_id].response) for f in said if f.kind == "preference" and f.value and f.other_turn_id}  # fmt: skip
+    means = {n: fmean(some) for n in turns if (some := [f.value for f in said if f.kind == "rating" and f.turn_id == n])}  # fmt: skip
+    taps = {(asked[n], turns[n].response, mean > 0) for n, mean in means.items() if mean}
+    learned = {
+        (asked[n], edits.get(n, turns[n].response)) for n in turns if n in edits or means.get(n, 0) > 0
+    }
+    return pairs, taps, learned
+
+
+@pytest.mark.parametrize("kind", ["trl", "openai"])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(words=st.lists(st.tuples(st.integers(1, 4), WORDS, st.just("cli")), max_size=12))
+def test_what_trainers_read_comes_back(
+    tmp_path_factory: pytest.TempPathFactory, kind: str, words: list[Any]
+) -> None:
+    """Of each layout into a home of its own: the same pairs, the same thumbs, the same answers to learn; nothing else."""
+    folder = tmp_path_factory.mktemp("layouts")
+    talk = ({"role": "system", "content": "s"}, {"role": "user", "content": "q\n🦦"})
+    with store.connect(folder / "one.db") as db:
+        for number in range(4):
+            db.add_turn(Turn("s", talk, f"r{number}"))
+        for turn, word, source in words:
+            fields = {name: getattr(word, name) for name in ("kind", "value", "text", "score", "scale")}
+            db.add_feedback(Feedback(turn, source=source, other_turn_id=turn % 4 + 1 if word.other_turn_id else None, **fields))  # fmt: skip
+        expected = dict(zip(("dpo", "kto", "sft"), by_words(db), strict=True))
+        for layout in LAYOUTS[kind]:
+            export_layout(db, folder / f"{layout}.jsonl", kind, layout)
+    for layout in LAYOUTS[kind]:
+        with store.connect(folder / f"{layout}.db") as db:
+            assert importers.import_file(db, folder / f"{layout}.jsonl").problems == []
+            pairs, taps, _ = by_words(db)
+            turns = {(json.dumps(t.messages, sort_keys=True), t.response) for t in db.turns(limit=99)}
+            found = {"dpo": pairs, "kto": taps, "sft": turns}[layout]
+        assert found == expected[layout], layout
 
 
 def test_a_preference_from_the_command_line_comes_back(

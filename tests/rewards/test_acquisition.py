@@ -59,19 +59,7 @@ def test_only_what_is_left_is_asked_about_and_nothing_twice():
 def test_where_all_answers_are_alike_nothing_is_known_and_the_order_stays():
     acquisition = Acquisition(["The same."] * 5)
     assert acquisition.next({}, [3, 1, 4], 2) == [(3, 0.0), (1, 0.0)]
-    assert acquisition.pairs({}, [(0, 1), (2, 3)], 1) == [(0, 0.0)]
     assert Acquisition([]).next({}, []) == []
-
-
-def test_a_pair_is_asked_about_that_differs_in_what_is_open():
-    texts = answers(60, 3)
-    acquisition = Acquisition([*texts, "- river", "river.", "- cloud", "- cloud"])
-    # That lists are liked is known by now, what else may be is not.
-    ratings = {i: 1.0 if text.startswith("-") else -1.0 for i, text in enumerate(texts)}
-    (first, bits), (second, none) = acquisition.pairs(ratings, [(62, 63), (60, 61)], 2)
-    assert (first, second) == (1, 0)
-    assert bits > none
-    assert none < 1e-9, "nothing tells these two apart"
 
 
 @given(st.lists(st.text(max_size=80), max_size=8), st.dictionaries(st.integers(0, 7), st.floats(-1, 1)))

@@ -180,11 +180,15 @@ _COMMAND = re.compile(r"`[^`\n]*`|\S*\b(?:pip|pipx|uvx?) (?:[\w-]+ )*(?:\S+ )?'[
 
 
 def fold(text: str, indent: str = "", *, err: bool = False) -> str:
-    """Lines broken between words to fit the terminal, those that go on indented; a command stays whole, so that it can be copied.
+    """Lines broken between words to fit the terminal, those that go on indented; a command stays whole, so that it can be copied, and is named as it is installed.
 
     What goes into a pipe stays one line a thing. ``err``: it goes to stderr.
     """
-    text = installed.localize(text)
+    return fold_words(installed.localize(text), indent, err=err)
+
+
+def fold_words(text: str, indent: str = "", *, err: bool = False) -> str:
+    """The same for words that are not ours: nothing in them is renamed."""
     if not (sys.stderr.isatty() if err else sys.stdout.isatty() or os.environ.get("COLUMNS")):
         return text
     import textwrap

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from clawback.capture.importers.understanding import Understanding
     from clawback.store import Store
 
+ASKS = "`clawback start` goes on: fifteen questions about answers that you had twice, then a first run."
 OLD_NAMES = {"jsonl": "lines", "auto": ""}
 """Values of ``--format`` that have another name now."""
 
@@ -167,6 +168,8 @@ def _result(
     lines += [f"  {note}" for note in notes] + [f"  {problem}" for problem in problems[:20]]
     if len(problems) > 20:
         lines.append(f"  … and {len(problems) - 20} more")
+    if report.feedback and any(one.regenerations for one in files):
+        lines.append(ASKS)
     data = {
         "turns": report.turns, "feedback": report.feedback, "known": report.known, "problems": problems, "notes": notes,
         "stored": not only_show, "files": [one.to_dict() for one in files], "passed_over": opened.passed_over,

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from clawback.cli.common import columns, current_home, emit, json_option, open_store, shorten
+from clawback.cli.common import (
+    columns,
+    current_home,
+    emit,
+    fold_words,
+    json_option,
+    needs,
+    open_store,
+    shorten,
+)
 from clawback.errors import UsageError
 
 if TYPE_CHECKING:
@@ -15,17 +24,25 @@ if TYPE_CHECKING:
 
     from clawback.jobs.inbox import Inbox, Pair
     from clawback.records import Turn
+    from clawback.store import Store
 
-SIDES = "[1] or [2] is better, [enter] skip, [q]uit"
-CHOICES = ("1", "2", "\r", "\n", "q", "")
+SIDES = "[1] or [2] is better, [s]ame, [enter] skip, [q]uit"
+CHOICES = ("1", "2", "s", "\r", "\n", "q", "")
+
+NO_PAIRS = "No prompt has two answers that nobody has compared: `clawback inbox --draw` draws some."
 
 
 @click.command()
 @click.option("--limit", default=10, show_default=True, type=click.IntRange(1, 400), help="How many.")
 @click.option("--rate", "rating", is_flag=True, help="Rate them one by one, with one key each.")
 @click.option("--pairs", is_flag=True, help="Compare two answers to the same prompt.")
+@click.option(
+    "--draw",
+    is_flag=True,
+    help="First draw two answers of the live version to so many of your prompts, to compare.",
+)
 @json_option
-def inbox(limit: int, rating: bool, pairs: bool, as_json: bool) -> None:
+def inbox(limit: int, rating: bool, pairs: bool, draw: bool, as_json: bool) -> None:
     """List answers that are worth a rating, most informative first. Unrated answers never count as bad.
 
     With --rate, the next answer is chosen after each rating, from all ratings so far. Where the gate cannot decide about a new version, which of two
@@ -35,18 +52,33 @@ def inbox(limit: int, rating: bool, pairs: bool, as_json: bool) -> None:
     clawback inbox
     clawback inbox --rate
     clawback inbox --pairs --rate
+    clawback inbox --draw --rate --limit 15
     """
     from clawback.jobs.inbox import Inbox
 
     if rating and not sys.stdin.isatty():
         raise UsageError("One key each needs a terminal. From a script: clawback good --turn N")
-    found = Inbox(current_home())
+    if draw:
+        _draw(limit, as_json)
+    pairs, found = pairs or draw, Inbox(current_home())
     if rating:
         (_compare if pairs else _rate)(found, limit)
     elif pairs:
         _list_pairs(found.pairs(limit), as_json)
     else:
         _list(found, limit, as_json)
+
+
+def _draw(count: int, as_json: bool) -> None:
+    """Draw answers to compare. Ctrl-C ends the drawing: what is there is asked about."""
+    needs("torch")
+    from contextlib import suppress
+
+    from clawback.cli.progress_bar import progress_bar
+    from clawback.jobs import question_draws
+
+    with suppress(KeyboardInterrupt), progress_bar(quiet=as_json) as follow:
+        question_draws.draw(current_home(), count, follow)
 
 
 def _list(inbox: Inbox, limit: int, as_json: bool) -> None:
@@ -105,7 +137,7 @@ def _list_pairs(pairs: list[Pair], as_json: bool) -> None:
         for p in pairs
     ]
     hint = ["", "Say which is better with `clawback prefer BETTER WORSE`, or with `--rate`."]
-    emit(data, "\n".join(lines + hint) if pairs else "No prompt has two answers that nobody rated.", as_json)
+    emit(data, "\n".join(lines + hint) if pairs else NO_PAIRS, as_json)
 
 
 def _rate(inbox: Inbox, limit: int) -> None:
@@ -122,9 +154,8 @@ def _rate(inbox: Inbox, limit: int) -> None:
             if turn is None:
                 break
             shown.add(turn.id)
-            click.echo(
-                f"\n[{place}/{limit}] {turn.prompt}\n{steps_line(inbox.steps[turn.id])}\n{turn.response}\n"
-            )
+            asked, answer = fold_words(f"[{place}/{limit}] {turn.prompt}"), fold_words(turn.response)
+            click.echo(f"\n{asked}\n{steps_line(inbox.steps[turn.id])}\n{answer}\n")
             if not rate_by_key(store, turn):
                 return
     click.echo("That was all." if shown or asked else "Nothing is waiting for a rating.")
@@ -132,31 +163,44 @@ def _rate(inbox: Inbox, limit: int) -> None:
 
 def _compare(inbox: Inbox, limit: int, gate: bool = False) -> tuple[int, bool]:
     """One pair after the other; what is skipped is not shown again. ``gate``: only what the gate asks. How many were shown, and whether to go on."""
-    from clawback import feedback
     from clawback.cli.chat import known_key
+    from clawback.cli.progress_bar import waiting
     from clawback.cli.rate import start_training_if_due, training_prepared
 
     shown: set[tuple[int, int]] = set()
     with open_store() as store:
         for place in range(1, limit + 1):
-            there = inbox.questions() if gate else inbox.pairs(limit + len(shown))
+            with waiting("choosing a question"):
+                there = inbox.questions() if gate else inbox.pairs(1 + len(shown))
             pair = next((p for p in there if (p.first.id, p.second.id) not in shown), None)
             if pair is None:
                 break
-            first, second = pair.first, pair.second
-            shown.add((first.id, second.id))
-            click.echo(
-                f"\n[{place}/{limit}]{' (for the gate)' if pair.why else ''} {first.prompt}\n\n[1] {first.response}\n\n[2] {second.response}\n"
-            )
+            shown.add((pair.first.id, pair.second.id))
+            click.echo(_question(pair, f"[{place}/{limit}]{' (for the gate)' if pair.why else ''}"))
             key = known_key(SIDES, CHOICES)
             if key in ("q", ""):
                 return len(shown), False
-            if key in ("1", "2"):
-                better, worse = (first, second) if key == "1" else (second, first)
-                feedback.prefer(store, better.id, worse.id, source="chat")
-                click.echo(f"Noted: {better.id} is better than {worse.id}.")
+            if key in ("1", "2", "s"):
+                click.echo(_answered(store, pair, key))
                 if start_training_if_due(store):
                     click.echo(training_prepared())
     if not gate:
-        click.echo("That was all." if shown else "No prompt has two answers that nobody rated.")
+        click.echo("That was all." if shown else NO_PAIRS)
     return len(shown), True
+
+
+def _question(pair: Pair, mark: str) -> str:
+    parts = [f"{mark} {pair.first.prompt}", f"[1] {pair.first.response}", f"[2] {pair.second.response}"]
+    return "\n" + "\n\n".join(map(fold_words, parts)) + "\n"
+
+
+def _answered(store: Store, pair: Pair, key: str) -> str:
+    """Store what the key says of a pair; the sentence that says so."""
+    from clawback import feedback
+
+    if key == "s":
+        feedback.tie(store, pair.first.id, pair.second.id, source="chat")
+        return "Noted: neither is better."
+    better, worse = (pair.first, pair.second) if key == "1" else (pair.second, pair.first)
+    feedback.prefer(store, better.id, worse.id, source="chat")
+    return f"Noted: [{key}] is better (answer {better.id} over {worse.id})."

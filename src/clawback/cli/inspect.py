@@ -64,6 +64,7 @@ class _State(NamedTuple):
     published: Sequence[Standing]
     news: News | None
     move: str
+    scheduled: datetime | None
     troubles: list[str]
     """Of the agents' hooks, a sentence each."""
 
@@ -78,6 +79,7 @@ def _state(here: Home) -> _State:
     from clawback.feedback.due import last_failure, no_gain
     from clawback.feedback.news import news
     from clawback.release import following
+    from clawback.runs import schedule
 
     settings = config.load(here.config)
     with open_store() as store:
@@ -98,6 +100,7 @@ def _state(here: Home) -> _State:
             published=following.standings(store, settings),
             news=news(store),
             move=_move(here),
+            scheduled=schedule.scheduled(store),
             troubles=list(adapter.troubles(here)),
         )
 
@@ -122,6 +125,7 @@ def _state_data(state: _State) -> dict[str, Any]:
         "waiting": len(state.early) - len(state.lost),
         "lost": [one._asdict() for one in state.lost],
         "move": state.move,
+        "scheduled": state.scheduled.isoformat(timespec="minutes") if state.scheduled else None,
         "agents": state.troubles,
         "news": news._asdict() | {"sentence": news.sentence} if news else None,
         "published": [
@@ -137,6 +141,8 @@ def _state_data(state: _State) -> dict[str, Any]:
 
 
 def _state_text(state: _State) -> str:
+    from clawback.runs import schedule
+
     live, base, run = state.live, state.settings.model.base, state.run
     name = "the base model" if live.number == 0 else f"version {live.number}"
     counted = state.fresh - (state.skipped["fresh"] if state.skipped else 0)
@@ -146,6 +152,8 @@ def _state_text(state: _State) -> str:
         f"Ratings   {state.balance.good} good, {state.balance.bad} bad",
         f"Next run  {next_run(counted, state.settings.training.threshold)}",
     ]
+    if state.scheduled:
+        lines.append(f"Scheduled {schedule.sentence(state.scheduled)}")
     if waiting := len(state.early) - len(state.lost):
         lines.append(f"Waiting   {waiting} for an answer that is still to come")
     lines += [f"Lost      {one.summary}, {when(one.created_at)}: {one.lost}" for one in state.lost]

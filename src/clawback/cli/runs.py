@@ -97,13 +97,18 @@ def curves(steps: list[dict[str, Any]]) -> list[str]:
 @click.argument("run", type=int, required=False)
 @json_option
 def stop(run: int | None, as_json: bool) -> None:
-    """Stop the current run after its step. Its checkpoint is kept; `runs resume` continues it.
+    """Stop the current run after its step. Its checkpoint is kept; `runs resume` continues it. A run that is scheduled is taken back.
 
     \b
     clawback runs stop
     """
     from clawback import jobs
+    from clawback.runs import schedule
 
+    with open_store() as store:
+        if run is None and store.current_run() is None and schedule.cancel(store):
+            emit({"scheduled": None}, "The scheduled run is taken back.", as_json)
+            return
     found = jobs.stop(current_home(), run)
     text = (
         f"Run {found.id} is stopped. `clawback runs resume` continues it."

@@ -1,21 +1,25 @@
-"""``start``: the first evening, by the commands that there are: set up, bring a history in, rate a few answers, train."""
+"""``start``: the first evening, by the commands that there are: set up, bring a history in, answer fifteen questions, train."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from clawback.cli.common import emit, fold, json_option, load_command, open_store
+from clawback.cli.common import current_home, emit, fold, json_option, load_command, open_store
 from clawback.errors import UsageError
 from clawback.paths import home
 
-ENOUGH = 16
-"""Ratings after which a first run is proposed."""
+if TYPE_CHECKING:
+    from clawback.store import Store
+
 QUESTIONS = 15
-"""Answers that are asked about."""
+"""Questions that are asked before a first run is proposed."""
+NIGHT = "02:00"
+"""When a run of this night starts."""
 EXPORTS = ("conversations*.json", "*chatgpt*.zip", "*claude*.zip", "*openwebui*.json", "*export*.zip")
 """How chat programs name what they export."""
 
@@ -24,9 +28,10 @@ EXPORTS = ("conversations*.json", "*chatgpt*.zip", "*claude*.zip", "*openwebui*.
 @click.argument("history", required=False, type=click.Path(exists=True, path_type=Path))
 @json_option
 def start(history: Path | None, as_json: bool) -> None:
-    """Walk through the first evening: set up, bring a history in, rate a few answers, train a first version.
+    """Walk through the first evening: set up, bring a history in, answer fifteen questions, train a first version.
 
     HISTORY is a file of earlier conversations (`clawback import --help` lists what is read). Each step asks first, and what is done is skipped.
+    The questions are which of two answers to one of your prompts is better, those first that tell most.
 
     \b
     clawback start
@@ -45,8 +50,8 @@ def start(history: Path | None, as_json: bool) -> None:
         run("setup:init", [])
     headline("2 of 4", "Earlier conversations")
     bring_in(history)
-    headline("3 of 4", "A few ratings")
-    rate_some()
+    headline("3 of 4", "Fifteen questions")
+    ask_some()
     headline("4 of 4", "Train")
     train_now()
 
@@ -54,30 +59,32 @@ def start(history: Path | None, as_json: bool) -> None:
 def plan(history: Path | None) -> list[tuple[str, bool, str]]:
     """The four steps: what each is, whether it is done, and the command that does it."""
     here = home()
-    ready, turns, ratings, trained = here.config.exists(), 0, 0, False
+    ready, turns, words, trained = here.config.exists(), 0, 0, False
     if here.database.exists():
         with open_store() as store:
-            turns, ratings, trained = (
-                store.count_turns(),
-                sum(store.count_ratings()),
-                bool(store.runs(limit=1, ids=False)),
-            )
+            turns, words = store.count_turns(), words_so_far(store)
+            trained = bool(store.runs(limit=1, ids=False))
     return [
         ("set up", ready, "clawback init"),
         ("bring conversations in", turns > 0, f"clawback import {history or 'FILE'}"),
-        ("rate a few answers", ratings >= ENOUGH, f"clawback inbox --rate --limit {QUESTIONS}"),
+        ("answer a few questions", words >= QUESTIONS, f"clawback inbox --pairs --rate --limit {QUESTIONS}"),
         ("train a first version", trained, "clawback train"),
     ]
+
+
+def words_so_far(store: Store) -> int:
+    """How many of the newest ratings, comparisons and edits stand, counted up to ``QUESTIONS``."""
+    return len(store.feedback(newest=QUESTIONS, outright=True))
 
 
 def bring_in(history: Path | None) -> None:
     """Import the named file, or one of those that look like an export, if the person wants it."""
     if history is not None:
-        run("files:import_", [str(history)])
+        run("import_files:import_", [str(history)])
         return
     for file in exports():
         if click.confirm(f"Is {file} an export of your chats that you want to bring in?", default=False):
-            run("files:import_", [str(file)])
+            run("import_files:import_", [str(file)])
     with open_store() as store:
         count = store.count_turns()
     if count:
@@ -97,20 +104,42 @@ def exports() -> list[Path]:
     return sorted(files, key=lambda file: file.stat().st_mtime, reverse=True)[:3]
 
 
-def rate_some() -> None:
-    """Ask about the most informative answers, until there are enough for a run."""
+def ask_some() -> None:
+    """Ask which of two answers is better, as often as it tells most; where there are no two, draw some or ask for ratings. What was answered stays, whenever the person stops."""
+    from clawback.jobs.inbox import Inbox
+
     with open_store() as store:
-        turns, ratings = store.count_turns(), sum(store.count_ratings())
-    if ratings >= ENOUGH:
-        click.echo(f"There are {ratings} ratings already.")
-    elif not turns:
-        click.echo("There is nothing to rate yet.")
-    elif click.confirm(f"Rate up to {QUESTIONS} answers now, with one key each?", default=True):
-        run("inbox:inbox", ["--rate", "--limit", str(QUESTIONS)])
+        turns, words = store.count_turns(), words_so_far(store)
+    if words >= QUESTIONS:
+        click.echo("You have answered enough for a first run.")
+        return
+    if not turns:
+        click.echo("There is nothing to ask about yet.")
+        return
+    left = QUESTIONS - words
+    if Inbox(current_home()).pairs(1):
+        question = f"Up to {left} questions: which of two answers is better? One key each"
+        if click.confirm(question, default=True):
+            run("inbox:inbox", ["--pairs", "--rate", "--limit", str(left)])
+    elif can_draw() and click.confirm(
+        "Draw two answers to some of your prompts, and say which is better?", default=True
+    ):
+        run("inbox:inbox", ["--draw", "--rate", "--limit", str(left)])
+    with open_store() as store:
+        left = QUESTIONS - words_so_far(store)
+    if left > 0 and click.confirm(f"Rate up to {left} single answers, with one key each?", default=True):
+        run("inbox:inbox", ["--rate", "--limit", str(left)])
+
+
+def can_draw() -> bool:
+    """Whether what draws answers is installed."""
+    from importlib.util import find_spec
+
+    return find_spec("torch") is not None
 
 
 def train_now() -> None:
-    """Start a run, if the ratings are enough for one and the person wants it."""
+    """Start a run now or in the night, if the answers are enough for one and the person wants it."""
     from clawback.errors import ClawbackError
     from clawback.jobs import startable
 
@@ -119,8 +148,16 @@ def train_now() -> None:
     except ClawbackError as error:
         click.echo(fold(str(error)))
         return
-    if click.confirm("Train a first version now, in the background?", default=True):
-        run("train:train", ["--background"])
+    choice = click.prompt(
+        f"Train a first version: now, tonight at {NIGHT}, or later?",
+        type=click.Choice(["now", "tonight", "later"]),
+        default="now",
+        show_choices=False,
+    )
+    if choice == "later":
+        click.echo("`clawback train` starts a run whenever you like.")
+        return
+    run("train:train", ["--background"] if choice == "now" else ["--at", NIGHT])
 
 
 def headline(number: str, title: str) -> None:

@@ -72,6 +72,10 @@ FOLLOW = "`clawback status` shows how far it is."
 @click.option(
     "--background", is_flag=True, help="In a separate process; prints the run's number once it has begun."
 )
+@click.option(
+    "--at", "clock", default="", metavar="HH:MM",
+    help="In a separate process, the next time the clock shows this (`runs stop` takes it back).",
+)  # fmt: skip
 @click.option("--anyway", is_flag=True, help="Train also where there is little to gain.")
 @json_option
 def train(
@@ -85,6 +89,7 @@ def train(
     ray_workers: int | None,
     draw: str,
     background: bool,
+    clock: str,
     anyway: bool,
     as_json: bool,
 ) -> int:
@@ -101,6 +106,7 @@ def train(
     clawback train
     clawback train --algorithm mis-po --preset careful
     clawback train --background
+    clawback train --at 02:00
     clawback train --processes 2
     clawback train --processes 2 --shard
     clawback train --config accelerate.yaml
@@ -130,7 +136,9 @@ def train(
     options = RunOptions(
         algorithm, preset, seed, anyway=anyway, processes=count, shard=shard, ray=cluster, draw=draw
     )
-    _check_places(options, machines.nodes(), background)
+    _check_places(options, machines.nodes(), background or bool(clock))
+    if clock:
+        return at_a_time(here, clock, as_json, options)
     if background:
         jobs.startable(here, algorithm)
         return in_background(here, as_json, options)
@@ -154,12 +162,25 @@ def _check_places(options: RunOptions, machines: int, background: bool) -> None:
     several = options.processes * machines > 1
     if background and (several or options.shard or options.ray or options.draw):
         raise UsageError(
-            "A run in the background has one process: leave --background out, or --processes, --ray and --draw."
+            "A run in the background has one process: leave --background (or --at) out, or --processes, --ray and --draw."
         )
     if options.draw and options.ray:
         raise UsageError("Fresh answers are drawn by a cluster (--ray) or by a vLLM (--draw), not by both.")
     if options.shard and not several:
         raise UsageError("--shard shares the base out among processes: name how many with --processes.")
+
+
+def at_a_time(here: Home, clock: str, as_json: bool, options: RunOptions) -> int:
+    """Have a process of its own start the run at this time of day. Raises ``ClawbackError`` where no run could begin."""
+    from clawback import jobs
+    from clawback.runs import schedule
+
+    moment = schedule.next_moment(clock)
+    jobs.startable(here, options.algorithm)
+    with open_store() as store:
+        schedule.schedule(here, store, moment, options)
+    emit({"scheduled": moment.isoformat(timespec="minutes")}, fold(schedule.sentence(moment)), as_json)
+    return 0
 
 
 def in_background(here: Home, as_json: bool, options: RunOptions) -> int:

@@ -27,6 +27,8 @@ def training_due(store: Store, home: Home) -> bool:
     reads of a row, and a count."""
     from clawback import config  # msgspec takes 7 ms, which a prompt's hook has no use for
 
+    if scheduled_is_due(store):
+        return True
     settings = config.load(home.config).training
     if not settings.background:
         return False
@@ -34,6 +36,16 @@ def training_due(store: Store, home: Home) -> bool:
     if waiting is not None and store.count_gate_answers(waiting[0]) >= waiting[1]:
         return True
     return enough_fresh(store, settings.threshold)
+
+
+SCHEDULED = "run_scheduled"
+"""Where the store keeps when a person wants the next run to start (``runs.schedule``)."""
+
+
+def scheduled_is_due(store: Store) -> bool:
+    """Whether the moment has passed for which a person scheduled a run, and something has been said since the last run."""
+    moment = store.get(SCHEDULED)
+    return moment is not None and time.time() >= moment and store.count_fresh(1) > 0
 
 
 NO_GAIN = "nothing_to_gain"

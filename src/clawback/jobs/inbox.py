@@ -6,14 +6,16 @@ import importlib.util
 import time
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from clawback import config, feedback, store
 from clawback.capture import conversations
 from clawback.feedback import information
 from clawback.gate.report import open_questions
+from clawback.jobs.pair_questions import PairQuestions
 from clawback.paths import Home
-from clawback.records import GATE, PICTURE, UNLEARNED, Turn
+from clawback.records import GATE, UNLEARNED, Turn
 
 if TYPE_CHECKING:
     from clawback.rewards.acquisition import Acquisition
@@ -26,8 +28,6 @@ HEARD = 2 * LOOKED_AT
 FEWEST = 4
 """Ratings under which nothing is known that could tell turns apart."""
 FOR_THE_GATE = "the gate asks, to decide about a new version"
-NEAR = 4
-"""Of many answers to one prompt, each is paired with the few that came just before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +84,18 @@ class Inbox:
         self._place = {
             key: place for place, key in enumerate(dict.fromkeys([*keys, *(one.key for one in self._said())]))
         }
-        self._deck = _deck([text for _, text in self._place])
+        self._pair_questions = PairQuestions()
         self._compared = self._places(self._said())
         """Among others, turns of which is known only that another was better."""
+
+    @cached_property
+    def _deck(self) -> Acquisition | None:
+        """The answers as single ratings are chosen among; None without numpy."""
+        if importlib.util.find_spec("numpy") is None:
+            return None
+        from clawback.rewards.acquisition import Acquisition
+
+        return Acquisition([text for _, text in self._place])
 
     def next(self, limit: int = 1, but: Set[int] = frozenset()) -> list[Waiting]:
         """The turns to ask about now, the most informative first; those numbered ``but`` are left out."""
@@ -114,32 +123,17 @@ class Inbox:
         return [Pair(first, second, 0.0, FOR_THE_GATE) for first, second in found]
 
     def pairs(self, limit: int = 1) -> list[Pair]:
-        """Two unrated answers to the same prompt: what the gate asks, then the most informative comparisons."""
+        """Two answers to the same prompt that nobody has compared: what the gate asks, then the most informative comparisons."""
         asked = self.questions()[:limit]
         return asked + self._any_pairs(limit - len(asked))
 
     def _any_pairs(self, limit: int) -> list[Pair]:
         if limit <= 0:
             return []
-        said = self._said()
-        rated, ratings = self._places(said), self._ratings(said)
-        asked: dict[str, list[int]] = {}
-        for place, turn in enumerate(self.turns):
-            if (
-                place not in rated and PICTURE not in turn.prompt
-            ):  # the same words may be about another picture
-                asked.setdefault(turn.prompt, []).append(place)
-        found = [
-            (places[j], places[i])  # the older one first
-            for places in asked.values()
-            for i in range(len(places))
-            for j in range(i + 1, min(len(places), i + NEAR))
-            if self.turns[places[i]].response != self.turns[places[j]].response
-        ]
-        best = [(i, 0.0) for i in range(len(found))][:limit]
-        if self._deck is not None:
-            best = self._deck.pairs(ratings, found[:LOOKED_AT], limit)
-        return [Pair(self.turns[found[i][0]], self.turns[found[i][1]], bits) for i, bits in best]
+        kept = {one.key[0] for one in self._said() if one.kept}
+        with store.connect(self.home.database) as db:
+            best = self._pair_questions.next(db, self.turns, kept, limit)
+        return [Pair(first, second, bits) for first, second, bits in best]
 
     def _places(self, said: Sequence[_Said]) -> Set[int]:
         """Places of the texts that something was said of."""
@@ -199,14 +193,6 @@ def _written(home: Home) -> list[tuple[int, int]]:
     log = home.database.with_name(f"{home.database.name}-wal")
     seen = [path.stat() for path in (home.database, log, home.config) if path.exists()]
     return [(one.st_mtime_ns, one.st_size) for one in seen]
-
-
-def _deck(texts: Sequence[str]) -> Acquisition | None:
-    if importlib.util.find_spec("numpy") is None:
-        return None
-    from clawback.rewards.acquisition import Acquisition
-
-    return Acquisition(texts)
 
 
 def waiting(home: Home, limit: int) -> list[Waiting]:

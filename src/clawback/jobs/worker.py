@@ -15,7 +15,16 @@ from pathlib import Path
 
 from clawback import config, store
 from clawback.errors import Busy, ClawbackError, NothingToGain, Stopped
-from clawback.feedback.due import FAILED, STARTED, enough_fresh, last_failure, not_now, training_due
+from clawback.feedback.due import (
+    FAILED,
+    SCHEDULED,
+    STARTED,
+    enough_fresh,
+    last_failure,
+    not_now,
+    scheduled_is_due,
+    training_due,
+)
 from clawback.jobs.background import stamp
 from clawback.jobs.upkeep import copy_database
 from clawback.paths import Home
@@ -80,6 +89,9 @@ def enough_to_train(home: Home) -> bool:
     threshold = config.load(home.config).training.threshold
     with store.connect(home.database) as db:
         # An interrupted run is resumed, whatever feedback there has been since.
+        if scheduled_is_due(db):
+            db.set(SCHEDULED, None)
+            return True
         return db.active_run() is not None or enough_fresh(db, threshold)
 
 

@@ -25,15 +25,20 @@ READ = 2000
 _WORD = re.compile(r"\w+|[^\w\s]")
 
 
+def word_ids(texts: Sequence[str]) -> list[list[int]]:
+    """Words and marks, numbered in the order in which they occur: in place of a model's tokens."""
+    numbers: dict[str, int] = {}
+    return [
+        [numbers.setdefault(word, len(numbers)) for word in _WORD.findall(text.lower())] for text in texts
+    ]
+
+
 class Acquisition:
     """Answers, rated and not."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         texts = [text[:READ] for text in texts]
-        numbers: dict[str, int] = {}
-        words = [
-            [numbers.setdefault(word, len(numbers)) for word in _WORD.findall(text.lower())] for text in texts
-        ]
+        words = word_ids(texts)
         # The answers themselves show how answers vary. Of none, or one, nothing does.
         self.signs, manners = np.zeros((len(texts), 0), dtype=bool), 0
         if len(texts) > 1:
@@ -51,17 +56,6 @@ class Acquisition:
         if not len(self.space.literals):
             return [(place, 0.0) for place in left[:count]]
         return [(left[i], gain) for i, gain in information.best_turns(self._belief(ratings, left), count)]
-
-    def pairs(
-        self, ratings: Mapping[int, float], pairs: Sequence[tuple[int, int]], count: int = 1
-    ) -> list[tuple[int, float]]:
-        """Up to ``count`` indices into ``pairs`` of places to ask about, best first, and the bits that each comparison is expected to tell."""
-        if not len(self.space.literals):
-            return [(i, 0.0) for i in range(len(pairs))][:count]
-        every = sorted({place for pair in pairs for place in pair})
-        row = {place: i for i, place in enumerate(every)}
-        belief = self._belief(ratings, every)
-        return information.best_pairs(belief, [(row[a], row[b]) for a, b in pairs], count)
 
     def _belief(self, ratings: Mapping[int, float], places: Sequence[int]) -> information.Belief:
         """What is expected of the answers at these places."""

@@ -20,7 +20,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 OWN = "(f.kind != 'judge' AND f.source NOT LIKE 'hint:%')"
-"""Feedback that somebody gave, unlike what a judge model added: only the former makes a turn a rated one."""
+"""Feedback that somebody gave, unlike what a judge model added."""
+RATED = f"({OWN} AND f.kind != 'implicit')"
+"""Feedback that makes a turn a rated one: no guess does."""
 
 
 def readable(of_row: Callable[P, R]) -> Callable[P, R]:

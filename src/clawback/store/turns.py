@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from clawback.errors import NotFound
-from clawback.store.base import OWN, now, readable
+from clawback.store.base import OWN, RATED, now, readable
 from clawback.store.driver import sqlite3
 from clawback.store.pictures import PictureTable, put_back, shows_pictures, taken_out
 
@@ -269,7 +269,7 @@ class Turns(PictureTable):
         since: int | None = None,
     ) -> list[Turn]:
         """Newest first, with marks in place of their pictures. ``before``: only ids under it; ``since``: from that one on; ``text``: in the prompt or the
-        response; ``rated``: by somebody, not a judge."""
+        response; ``rated``: by somebody; judges and guesses do not count."""
         # Those that were rated are few: then they lead to the turns, not the turns to them.
         lead = bool(rated) and session is None
         number = "f.turn_id" if lead else "t.id"
@@ -289,7 +289,7 @@ class Turns(PictureTable):
         if text is not None:
             where.append("(instr(lower(b.prompt), lower(?)) OR instr(lower(b.response), lower(?)))")
             values += [text, text]
-        said = f"f.turn_id = t.id AND f.undone_at IS NULL AND {OWN}"
+        said = f"f.turn_id = t.id AND f.undone_at IS NULL AND {RATED}"
         if rated is not None and not lead:
             where.append(f"{'' if rated else 'NOT '}EXISTS (SELECT 1 FROM feedback f WHERE {said})")
         chosen = " AND ".join(where)

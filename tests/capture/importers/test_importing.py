@@ -13,6 +13,7 @@ import pytest
 from clawback import feedback, store
 from clawback.capture import importers
 from clawback.capture.importers import storing
+from clawback.capture.importers.entries import MOST_NAMES, OTHERS, BoundedCounter
 from clawback.cli import main
 from clawback.feedback.implicit import corrected
 from clawback.records import Feedback, Turn
@@ -227,6 +228,7 @@ import os, pathlib, re, sys
 from clawback import store
 from clawback.capture import importers
 from clawback.capture.importers import storing
+from clawback.capture.importers.entries import MOST_NAMES, OTHERS, BoundedCounter
 real, count = storing.Importer.add, [0]
 def add(self, entry, **more):
     count[0] += 1
@@ -247,3 +249,34 @@ print(report.turns, report.known, peak)
     assert kilobytes < 150_000, (
         "the file alone has 13 MB, all of it as objects would take more than twice this"
     )
+
+
+def test_messages_of_many_conversations_mixed_and_one_of_them_without_an_answer(tmp_path: Path) -> None:
+    """One conversation that cannot be read costs no other, and the order of the lines does not matter between conversations."""
+    lines = [
+        {
+            "conversation_id": name,
+            "id": f"{name}{place}",
+            "role": role,
+            "content": f"{role} {place} of {name}",
+        }
+        for place, role in enumerate(["user", "assistant", "user", "assistant"])
+        for name in ("c2", "c1", "empty", "c3")
+        if name != "empty" or role == "user"
+    ]
+    (tmp_path / "m.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with store.connect(tmp_path / "db") as db:
+        report = importers.import_file(db, tmp_path / "m.jsonl")
+        assert (report.turns, len(report.problems)) == (6, 1)
+        assert "empty" in report.problems[0]
+        sessions = [turn.session.rsplit(":", 1)[-1] for turn in reversed(db.turns())]
+        assert sessions == ["c2", "c2", "c1", "c1", "c3", "c3"]
+        assert [len(turn.messages) for turn in reversed(db.turns())] == [1, 3] * 3
+
+
+def test_names_are_counted_in_bounded_memory() -> None:
+    counts = BoundedCounter()
+    for number in range(MOST_NAMES + 50):
+        counts[f"n{number}"] += 1
+    counts["n3"] += 1
+    assert (len(counts), counts["n3"], counts[OTHERS]) == (MOST_NAMES + 1, 2, 50)

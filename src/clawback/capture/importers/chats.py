@@ -180,11 +180,16 @@ def is_message(data: Mapping[str, Any]) -> bool:
 _GROUPS = ("thread_id", "conversation_id", "conversationId", "session_id", "chat_id", "sessionId", "chatId")
 
 
+def thread_of(record: Mapping[str, Any]) -> str:
+    """The conversation that a message names; "" where it names none."""
+    return str(first(record, _GROUPS) or "")
+
+
 def read_messages(records: Sequence[Mapping[str, Any]], reading: Reading, name: str) -> Iterator[Entry]:
     """Messages, one a record: conversations by what names them, else all of them are one."""
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for raw in records:
-        groups.setdefault(str(first(raw, _GROUPS) or name), []).append(raw)
+        groups.setdefault(thread_of(raw) or name, []).append(raw)
     for group, listed in groups.items():
         if all("isCreatedByUser" in raw for raw in listed):
             yield from local_chats.read_librechat(

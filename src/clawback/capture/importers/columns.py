@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from clawback import scales
-from clawback.capture.importers.entries import BadLine, Columns
+from clawback.capture.importers.entries import MOST_NAMES, BadLine, BoundedCounter, Columns
 from clawback.errors import UsageError
 
 RATES = re.compile(
@@ -91,7 +91,7 @@ class ColumnSurvey:
         """Columns that are certainly ratings."""
         self.candidates: dict[str, _Column] = {}
         self.watched: dict[str, _Column] = {}
-        self.unread: Counter[str] = Counter()
+        self.unread: Counter[str] = BoundedCounter()
 
     def add(self, name: str, value: Any) -> None:
         """A value of a column that a reader takes for a rating."""
@@ -104,14 +104,18 @@ class ColumnSurvey:
             if name == self.rating_field or key in read or value in (None, ""):
                 continue
             self.unread[str(name)] += 1
-            if not isinstance(value, (list, dict)):
+            if not isinstance(value, (list, dict)) and (
+                name in self.candidates or len(self.candidates) < MOST_NAMES
+            ):
                 self.candidates.setdefault(str(name), _Column()).add(value)
 
     def watch(self, record: Mapping[str, Any]) -> None:
         """Keep the different values of short fields: what a verdict means may follow from all of them."""
         for name, value in record.items():
-            if isinstance(value, (str, bool, int, float)):
-                self.watched.setdefault(str(name).lower(), _Column()).add(value)
+            key = str(name).lower()
+            few = key in self.watched or len(self.watched) < MOST_NAMES
+            if few and isinstance(value, (str, bool, int, float)):
+                self.watched.setdefault(key, _Column()).add(value)
 
     def columns(self, *, adopt: bool) -> Columns:
         """What was found. ``adopt``: a column may be taken for the rating by its name and values."""
@@ -142,7 +146,7 @@ class ColumnSurvey:
                 columns.rating_field = name
                 words = f" from {clear.replace('-', ' to ', 1)}" if column.total else ""
                 columns.notes.append(f"`{name}` is read as the rating{words}.")
-                del self.unread[name]
+                self.unread.pop(name, None)
                 return
 
 

@@ -21,6 +21,19 @@ Consent = Literal["", "yes", "no"]
 KEPT, ASKED_AGAIN, CORRECTED = "kept-branch", "asked-again", "corrected"
 """Sources of guesses: the branch that a person went on with, the same question once more, a message that begins with a no."""
 
+MOST_NAMES = 1_000
+"""Different names (of people, of fields) that are counted one by one; all further ones are counted as ``OTHERS``."""
+OTHERS = "others"
+
+
+class BoundedCounter(Counter[str]):
+    """Counts names in bounded memory, however many a file has."""
+
+    def __setitem__(self, name: str, count: int) -> None:
+        if name not in self and len(self) >= MOST_NAMES:
+            name, count = OTHERS, count + self[OTHERS]
+        super().__setitem__(name, count)
+
 
 class BadLine(ClawbackError):
     """A record that cannot be stored; the message says why."""
@@ -69,7 +82,7 @@ class Reading:
     """The opinions of a set that strangers made count as the owner's."""
     liked: bool = False
     """Answers of which the file says nothing are ones that the person likes."""
-    unread: Counter[str] = field(default_factory=Counter)
+    unread: Counter[str] = field(default_factory=BoundedCounter)
 
     def author(self, stranger: str) -> str:
         """Whose opinion it is in a set that strangers made."""

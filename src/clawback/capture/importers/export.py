@@ -154,7 +154,7 @@ def _rows_of(
     edits = [f.text for f in opinions if f.kind == "edit" and f.turn_id == turn.id][-1:]
     if layout == "dpo":
         for one in opinions:
-            if one.kind == "preference" and one.turn_id == turn.id and one.other_turn_id is not None:
+            if one.kind == "preference" and one.value > 0 and one.turn_id == turn.id and one.other_turn_id is not None:  # fmt: skip
                 other = store.turn(one.other_turn_id)
                 if other.trainable and other.messages == turn.messages:
                     yield _pair(turn.messages, turn.response, other.response, format)

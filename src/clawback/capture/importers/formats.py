@@ -36,6 +36,8 @@ class Format:
     read: Callable[..., Iterator[Entry]]
     kind: Literal["history", "set", "own"] = "history"
     whole: bool = False
+    conversation: Callable[[Record], str] | None = None
+    """The conversation of a record, where a file of a ``whole`` format holds many."""
     stranger: str = ""
     """Whose the opinions are in a set that strangers made (``set:NAME``); "" for the owner's, or for whom a record names."""
     scores: Callable[[Record], Iterable[tuple[str, Any]]] | None = None
@@ -106,7 +108,7 @@ FORMATS: tuple[Format, ...] = (
     _set("argilla-table", "Argilla", annotated.is_argilla_table, annotated.read_argilla_table, scores=annotated.scores),
     _set("label-studio", "Label Studio", annotated.is_label_studio, annotated.read_label_studio, scores=annotated.scores),
     _set("oasst", "OASST", sets.is_oasst_tree, sets.read_oasst_tree, stranger="oasst"),
-    _set("oasst-messages", "OASST", sets.is_oasst_message, sets.read_oasst_messages, whole=True, stranger="oasst"),
+    _set("oasst-messages", "OASST", sets.is_oasst_message, sets.read_oasst_messages, whole=True, conversation=sets.tree_of, stranger="oasst"),
     _set("hh-rlhf", "HH-RLHF", sets.is_hh, pairs.read_pair, stranger="hh-rlhf"),
     _set(
         "ultrafeedback-binarized", "UltraFeedback, binarized", sets.is_ultrafeedback_binarized, pairs.read_pair,
@@ -124,7 +126,7 @@ FORMATS: tuple[Format, ...] = (
     _set("ranked", "several answers with scores or ranks", ranked.has_answers, ranked.read_answers, scores=ranked.answer_scores),
     _history("chats", "conversations", chats.is_history, chats.read_history),
     Format("lines", "answers", lines.fits, lines.read, "own", scores=_opinion),
-    _history("messages", "messages, one a line", chats.is_message, chats.read_messages, whole=True),
+    _history("messages", "messages, one a line", chats.is_message, chats.read_messages, whole=True, conversation=chats.thread_of),
 )  # fmt: skip
 BY_NAME = {one.name: one for one in FORMATS}
 LINES = BY_NAME["lines"]

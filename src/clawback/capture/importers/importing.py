@@ -6,7 +6,7 @@ record), once to show what it holds where somebody looks first, once to store it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -17,6 +17,7 @@ from clawback.capture.importers.columns import ColumnSurvey
 from clawback.capture.importers.containers import Opened, Source, open_path
 from clawback.capture.importers.entries import BadLine, Columns, Consent, Entry, Reading
 from clawback.capture.importers.formats import LINES, Format, Recogniser, format_of, whole_format_of
+from clawback.capture.importers.grouping import by_conversation
 from clawback.capture.importers.storing import Importer, Report
 from clawback.capture.importers.understanding import Understanding
 from clawback.capture.rows import Row
@@ -25,6 +26,8 @@ from clawback.errors import UsageError
 if TYPE_CHECKING:
     from clawback.store import Store
 
+MOST_MISSING = 1_000
+"""Problems that are named."""
 BATCH = 100
 """Entries that are stored with one sync of the disk."""
 
@@ -97,30 +100,35 @@ class Recognised:
     def _of_whole(
         self, format: Format, reading: Reading, understanding: Understanding
     ) -> Iterator[tuple[Format, Entry]]:
-        records = []
-        for row in self.source.read():
-            try:
-                records.append(parsed(row))
-            except BadLine as error:
-                if format.name not in (
-                    "claude-code",
-                    "codex",
-                    "gemini-cli",
-                    "openclaw",
-                ):  # whose last line is often half written
-                    understanding.refuse(f"line {row.number}: {error}")
         if format.stranger:
             reading = replace(reading, person=reading.author(format.stranger))
-        try:
-            for entry in format.read(
-                [r for r in records if isinstance(r, dict)], reading, Path(self.source.path).stem
-            ):
-                _check(entry)
-                yield format, entry
-        except BadLine as error:
-            understanding.refuse(f"{error}")
-        except (UnicodeError, OverflowError, RecursionError) as error:
-            understanding.refuse(f"holds what cannot be stored ({type(error).__name__})")
+        records = self._records(format, understanding)
+        if format.conversation is None:
+            parts: Iterable[Sequence[Mapping[str, Any]]] = [list(records)]
+        else:
+            parts = by_conversation(records, format.conversation)
+        for part in parts:
+            try:
+                for entry in format.read(part, reading, Path(self.source.path).stem):
+                    _check(entry)
+                    yield format, entry
+            except BadLine as error:
+                name = format.conversation(part[0]) if format.conversation and part else ""
+                understanding.refuse(f"conversation {name}: {error}" if name else f"{error}")
+            except (UnicodeError, OverflowError, RecursionError) as error:
+                understanding.refuse(f"holds what cannot be stored ({type(error).__name__})")
+
+    def _records(self, format: Format, understanding: Understanding) -> Iterator[dict[str, Any]]:
+        """The records that are objects; the last line of a session is often half written, and passed over."""
+        for row in self.source.read():
+            try:
+                record = parsed(row)
+            except BadLine as error:
+                if format.name not in ("claude-code", "codex", "gemini-cli", "openclaw"):
+                    understanding.refuse(f"line {row.number}: {error}")
+                continue
+            if isinstance(record, dict):
+                yield record
 
 
 def parsed(row: Row) -> Any:
@@ -231,7 +239,8 @@ def _store_links(store: Store, recognised: Recognised, importer: Importer, repor
                         if entry.turns
                         else "a rating: the answer {!r}, which it is about, is not here"
                     )
-                    report.problems.append(what.format(missing))
+                    if len(report.problems) < MOST_MISSING:
+                        report.problems.append(what.format(missing))
 
 
 def understand(recognised: Recognised) -> Understanding:

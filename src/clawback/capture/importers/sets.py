@@ -164,6 +164,11 @@ def _oasst_turn(tree: str, answer: Mapping[str, Any], messages: tuple[Message, .
     )
 
 
+def tree_of(record: Mapping[str, Any]) -> str:
+    """The tree that a message of OASST is in; "" where it names none."""
+    return str(record.get("message_tree_id") or "")
+
+
 def read_oasst_messages(
     records: Sequence[Mapping[str, Any]], reading: Reading, _name: str
 ) -> Iterator[Entry]:

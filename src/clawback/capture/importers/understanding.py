@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from clawback.capture.importers.entries import ASKED_AGAIN, CORRECTED, KEPT, Entry
+from clawback.capture.importers.entries import ASKED_AGAIN, CORRECTED, KEPT, BoundedCounter, Entry
 from clawback.records import OWNER, Feedback
 
 _GUESSES = {
@@ -37,12 +37,12 @@ class Understanding:
     edits: int = 0
     remarks: int = 0
     guesses: Counter[str] = field(default_factory=Counter)
-    people: Counter[str] = field(default_factory=Counter)
+    people: Counter[str] = field(default_factory=BoundedCounter)
     models: Counter[str] = field(default_factory=Counter)
     regenerations: int = 0
     kept_shorter: int = 0
     kept_longer: int = 0
-    unread: Counter[str] = field(default_factory=Counter)
+    unread: Counter[str] = field(default_factory=BoundedCounter)
     notes: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     unread_records: int = 0

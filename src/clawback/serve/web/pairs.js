@@ -76,8 +76,8 @@ export async function pairs(now) {
   });
   const neither = attempt(async () => {
     if (!pair) return;
-    // The gate does not ask again about what a person finds equal; of other pairs nothing is stored.
-    if (pair.why && (await tap("preferences", { better: pair.answers[0].turn, worse: pair.answers[1].turn, tie: true }))) saved("Saved: neither is better.");
+    // What a person finds equal is not asked about again.
+    if (await tap("preferences", { better: pair.answers[0].turn, worse: pair.answers[1].turn, tie: true })) saved("Saved: neither is better.");
     step();
   });
   const show = (...parts) => node.replaceChildren(...parts);
