@@ -11,6 +11,9 @@ from clawback.serve.dialects import shapes
 from clawback.serve.dialects.assembler import AnswerAssembler
 from clawback.serve.dialects.shapes import Asked, Dialect, Json, Reply, Said, event
 
+_RUN_BY_PROVIDER = ("web_search", "web_fetch", "code_execution", "mcp_toolset", "tool_search")
+"""How types of tools begin that Anthropic's own servers run: no client answers a call of these."""
+
 
 def read(body: Mapping[str, Any]) -> Asked:
     given = shapes.dicts(body.get("messages"))
@@ -30,6 +33,7 @@ def read(body: Mapping[str, Any]) -> Asked:
         tools=tuple(
             shapes.function(t.get("name"), t.get("description"), t.get("input_schema"))
             for t in shapes.dicts(body.get("tools"))
+            if not shapes.text(t.get("type")).startswith(_RUN_BY_PROVIDER)
         ),
         max_tokens=shapes.count(body.get("max_tokens")),
         temperature=shapes.number(body.get("temperature")),

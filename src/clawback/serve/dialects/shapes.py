@@ -47,6 +47,8 @@ class Asked:
     """JSON schema that the answer must follow, if one was given."""
     form: Json | None = None
     """The JSON schema that the embedded model's answer is held to: the same, or any object at all in JSON mode."""
+    must_call: bool = False
+    """Whether the embedded model's answer has to be a call of one of ``tools``."""
     usage: bool = True
     """Whether a stream ends with a count of tokens."""
     logprobs: bool = False
@@ -59,7 +61,12 @@ class Asked:
     @property
     def field(self) -> Field | None:
         """The one text of that schema, where there is no more to it: then whatever the model says is put into it."""
-        return None if self.form is None else field(self.form)
+        return None if self.form is None or self.tools else field(self.form)
+
+    @property
+    def needs_its_end(self) -> bool:
+        """Whether what an answer is shows only once it is complete: a call or a document, or a text put into a document."""
+        return self.field is not None or self.must_call or bool(self.form is not None and self.tools)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +139,7 @@ class Dialect(Reading):
     """The event of one more piece of text."""
     close: Callable[[Reply, bool], Iterator[bytes]]
     """The events after the last text; ``True``: with a count of tokens."""
+    stream_type: str = "text/event-stream"
 
 
 def field(schema: Any) -> Field | None:
@@ -175,8 +183,6 @@ def formless(layout: Any, request: Asked) -> str:
         return ""
     if request.form is None:
         return "a type is needed that is text, json_object or json_schema, the last with a schema."
-    if request.tools and request.field is None:
-        return "a schema cannot be kept to where tools may be called; leave one of them out."
     return ""
 
 
@@ -312,15 +318,7 @@ def odd(body: Mapping[str, Any]) -> str:
             return f"{name}: a text, or a list of texts, is needed."
         if len(texts) > _MOST_STOPS:
             return f"{name}: at most {_MOST_STOPS} texts are looked for."
-    if choice(body) not in ("", "auto", "none"):
-        return "tool_choice can only be auto or none here: no model is made to call a tool."
     return ""
-
-
-def choice(body: Mapping[str, Any]) -> str:
-    """``tool_choice``, which is a word or has one as its type; "" where there is none."""
-    given = body.get("tool_choice")
-    return text(given.get("type")) or "?" if isinstance(given, dict) else text(given)
 
 
 def lines(raw: bytes) -> Iterator[Json]:
