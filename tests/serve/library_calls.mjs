@@ -24,8 +24,8 @@ const usual = { model, maxRetries: 0 };
 const animal = jsonSchema({
   type: "object",
   properties: {
-    name: { type: "string", maxLength: 12 },
-    legs: { type: "integer", minimum: 0, maximum: 100 },
+    name: { enum: ["otter", "newt", "fox"] },
+    legs: { enum: [0, 2, 4] },
     kind: { enum: ["mammal", "bird", "fish"] },
   },
   required: ["name", "legs", "kind"],

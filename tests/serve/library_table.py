@@ -154,14 +154,14 @@ def _wrong_record(db: store.Store, case: str, turns: Sequence[Turn]) -> str:
         return f"{len(turns)} turns were recorded"
     if len({turn.session for turn in turns}) != 1 or not all(turn.vouched for turn in turns):
         return "the steps are in several sessions, or came without the token"
-    if turns[0].prompt != QUESTIONS[case]:
+    if turns[0].prompt.replace("[image]", "").strip() != QUESTIONS[case]:
         return f"the prompt is {turns[0].prompt[:100]!r}"
     if turns[0].kind != ("side" if case == "schema" else "main"):
         return f"it is a {turns[0].kind} turn"
     calls = [call["name"] for call in turns[0].calls]
     if bool(calls) != (case in ("tools", "forced")) or (case == "tools" and calls != ["weather"]):
         return f"the calls are {calls}"
-    if case == "picture" and not _shows_a_picture(turns[0]):
+    if case == "picture" and not _shows_a_picture(db.turn(turns[0].id)):
         return "the picture is not there"
     rating = feedback.rate(db, turns[-1].id, 1.0)
     return "" if rating in db.feedback(turn_id=turns[-1].id) else "the rating is not there"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -12,7 +11,6 @@ import pytest
 
 from clawback import paths, store
 from clawback.paths import Home
-from clawback.serve import app as serving
 from clawback.serve.dialects import BY_PATH
 
 from .conftest import Running
@@ -33,18 +31,9 @@ OPTIONS = {"num_predict": 6, "seed": 3, "num_ctx": 4096, "temperature": 0.7}
 SCHEMA = {"type": "object", "properties": {"legs": {"type": "integer", "minimum": 0, "maximum": 9}, "swims": {"type": "boolean"}}, "required": ["legs", "swims"], "additionalProperties": False}  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def shared_home(tmp_path_factory: pytest.TempPathFactory) -> Home:
-    home = Home(tmp_path_factory.mktemp("ollama") / "home")
-    home.create()
-    return home
-
-
-@pytest.fixture(scope="module")
-def server(shared_home: Home) -> Iterator[Running]:
-    running = Running(serving.make(shared_home))
-    yield running
-    running.close()
+@pytest.fixture
+def server(embedded_server: Running) -> Running:
+    return embedded_server
 
 
 def newest(home: Home) -> Any:
@@ -54,9 +43,9 @@ def newest(home: Home) -> Any:
 
 @pytest.mark.parametrize(("path", "body"), [("/api/chat", CHAT), ("/api/generate", GENERATE)])
 def test_an_answer_whole_and_streamed_says_the_same_and_is_recorded(
-    server: Running, shared_home: Home, path: str, body: dict[str, Any]
+    server: Running, embedded_home: Home, path: str, body: dict[str, Any]
 ) -> None:
-    token = {"authorization": f"Bearer {paths.secret(shared_home.root / 'token')}"}
+    token = {"authorization": f"Bearer {paths.secret(embedded_home.root / 'token')}"}
     texts = []
     for stream in (False, True, None):  # Ollama streams unless it is told not to
         more = {} if stream is None else {"stream": stream}
@@ -73,17 +62,17 @@ def test_an_answer_whole_and_streamed_says_the_same_and_is_recorded(
         texts.append(
             "".join(line["message"]["content"] if path == "/api/chat" else line["response"] for line in lines)
         )
-        turn = newest(shared_home)
+        turn = newest(embedded_home)
         assert (turn.response, turn.prompt, turn.vouched) == (texts[-1], "Tell me about the otter.", True)
         assert BY_PATH[path].hear(answer.content).text == texts[-1]
     assert len(set(texts)) == 1
 
 
-def test_a_schema_a_picture_and_what_is_not_done(server: Running, shared_home: Home) -> None:
+def test_a_schema_a_picture_and_what_is_not_done(server: Running, embedded_home: Home) -> None:
     pytest.importorskip("llguidance")
     answer = httpx.post(f"{server.url}/api/chat", json=CHAT | {"format": SCHEMA, "stream": False}, timeout=60)
     jsonschema.validate(json.loads(answer.json()["message"]["content"]), SCHEMA)
-    assert newest(shared_home).kind == "side"
+    assert newest(embedded_home).kind == "side"
     seen = [{**CHAT["messages"][0], "images": ["iVBORw0KGgo="]}]  # type: ignore[dict-item]
     for body, word in (
         ({"messages": seen}, "reads text alone"),
@@ -95,7 +84,7 @@ def test_a_schema_a_picture_and_what_is_not_done(server: Running, shared_home: H
         assert (refused.status_code, word in refused.json()["error"]) == (400, True), refused.text
 
 
-def test_what_clients_look_up_before_they_ask(server: Running, shared_home: Home) -> None:
+def test_what_clients_look_up_before_they_ask(server: Running, embedded_home: Home) -> None:
     def call(path: str, **body: Any) -> Any:
         return (
             httpx.post(f"{server.url}{path}", json=body) if body else httpx.get(f"{server.url}{path}")
@@ -108,11 +97,11 @@ def test_what_clients_look_up_before_they_ask(server: Running, shared_home: Home
     for name in ("clawback", names[1]):
         assert call("/api/show", model=name)["capabilities"] == ["completion", "tools"]
     assert "not found" in call("/api/show", model="llama3.2")["error"]
-    before = newest(shared_home).id
+    before = newest(embedded_home).id
     for path, body in (("/api/generate", {}), ("/api/chat", {"messages": []})):  # as `ollama run` begins
         ready = call(path, model="clawback", **body)
         assert (ready["done"], ready["done_reason"]) == (True, "load")
-    assert newest(shared_home).id == before
+    assert newest(embedded_home).id == before
     pair = call("/api/embed", model="clawback", input=["an otter", "a fox"])
     single = call("/api/embeddings", model="clawback", prompt="an otter")
     assert pair["embeddings"][0] == pytest.approx(single["embedding"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -12,7 +11,6 @@ import pytest
 
 from clawback import store
 from clawback.paths import Home
-from clawback.serve import app as serving
 from clawback.serve import tool_choice
 from clawback.serve.dialects import BY_PATH, Asked
 
@@ -66,18 +64,9 @@ REQUESTS = [
 ]  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def shared_home(tmp_path_factory: pytest.TempPathFactory) -> Home:
-    home = Home(tmp_path_factory.mktemp("required") / "home")
-    home.create()
-    return home
-
-
-@pytest.fixture(scope="module")
-def server(shared_home: Home) -> Iterator[Running]:
-    running = Running(serving.make(shared_home))
-    yield running
-    running.close()
+@pytest.fixture
+def server(embedded_server: Running) -> Running:
+    return embedded_server
 
 
 def newest(home: Home) -> Any:
@@ -86,7 +75,9 @@ def newest(home: Home) -> Any:
 
 
 @pytest.mark.parametrize("number", range(len(REQUESTS)))
-def test_a_required_call_is_made_whole_and_streamed(server: Running, shared_home: Home, number: int) -> None:
+def test_a_required_call_is_made_whole_and_streamed(
+    server: Running, embedded_home: Home, number: int
+) -> None:
     path, body, names = REQUESTS[number]
     answer = httpx.post(f"{server.url}/v1/{path}", json=body | {"stream": number % 2 == 0}, timeout=60)
     assert answer.status_code == 200, answer.text
@@ -95,13 +86,13 @@ def test_a_required_call_is_made_whole_and_streamed(server: Running, shared_home
     assert (heard.text, heard.ending) == ("", "done")
     assert call["name"] in names
     jsonschema.validate(json.loads(call["arguments"]), FUNCTIONS[call["name"]])
-    turn = newest(shared_home)
+    turn = newest(embedded_home)
     assert (turn.kind, turn.prompt, list(turn.calls)) == ("main", "Describe the newt.", [dict(call)])
     assert turn.response_ids is None, "no sample of the policy"
 
 
 def test_a_schema_beside_tools_is_answered_by_a_document_or_a_call(
-    server: Running, shared_home: Home
+    server: Running, embedded_home: Home
 ) -> None:
     layout = {"type": "json_schema", "json_schema": {"name": "x", "schema": ANIMAL}}
     for seed in range(2):
@@ -113,7 +104,7 @@ def test_a_schema_beside_tools_is_answered_by_a_document_or_a_call(
             jsonschema.validate(json.loads(call["arguments"]), FUNCTIONS[call["name"]])
         else:
             jsonschema.validate(json.loads(heard.text), ANIMAL)
-        assert newest(shared_home).kind == "main"
+        assert newest(embedded_home).kind == "main"
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from clawback.release.best_of import BestOfTrial
 from clawback.serve import ollama_api, tool_choice, wire
 from clawback.serve.chat import Talk
 from clawback.serve.dialects import BY_PATH, OLLAMA, Asked, Dialect, ollama, shapes
-from clawback.serve.local import BASE, asks_about_a_picture
+from clawback.serve.local import BASE, Answer, asks_about_a_picture
 from clawback.serve.prompting import PROMPT_HEADER
 from clawback.serve.recorder import Exchange
 from clawback.serve.server import Server
@@ -48,8 +48,10 @@ class AnswersAPI:
             await wire.refuse(send, scope, 405, f"{method} is not answered here.")
         elif path in ollama_api.LOOKS:
             await self._tell(scope, receive, send, self._look)
+        elif path in BY_PATH and path in OLLAMA:
+            await self._answer_to_ollama(scope, receive, send, BY_PATH[path])
         elif path in BY_PATH and method == "POST":
-            await self._answer(scope, receive, send, BY_PATH[path])
+            await self._answer(scope, receive, send, BY_PATH[path], await wire.body(receive))
         elif path == "/v1/messages/count_tokens" and method == "POST":
             await self._tell(scope, receive, send, self._count)
         elif path == "/v1/embeddings" and method == "POST":
@@ -149,13 +151,22 @@ class AnswersAPI:
         version = self.server.version_for(asked.model, session)
         return body, asked, session, version, self.server.best_answers.trial(self.server.db, asked, version)
 
-    async def _answer(self, scope: Any, receive: Any, send: Any, dialect: Dialect) -> None:
+    async def _answer_to_ollama(self, scope: Any, receive: Any, send: Any, dialect: Dialect) -> None:
+        """As ``_answer``; a request without a question only has the model loaded, which it is."""
+        raw = await wire.body(receive)
+        try:
+            ready = ollama.loaded(await self._parsed(scope, raw))
+        except ValueError as error:
+            await wire.refuse(send, scope, 400, str(error))
+            return
+        if ready is None:
+            await self._answer(scope, receive, send, dialect, raw)
+        else:
+            await wire.respond(send, 200, json.dumps(ready).encode())
+
+    async def _answer(self, scope: Any, receive: Any, send: Any, dialect: Dialect, raw: bytes) -> None:
         headers = wire.headers(scope)
         try:
-            raw = await wire.body(receive)
-            if scope["path"] in OLLAMA and (ready := ollama.loaded(await self._parsed(scope, raw))):
-                await wire.respond(send, 200, json.dumps(ready).encode())
-                return
             reading = asyncio.get_running_loop().run_in_executor(
                 self.reader, self._read, dialect, raw, headers
             )
@@ -175,14 +186,9 @@ class AnswersAPI:
             log.error("an answer failed: %s", redact(str(error)))
             await wire.refuse(send, scope, 503, str(error))
             return
-        marks = [(b"x-clawback-version", str(version.number).encode())]
         chosen = answer.best_of > 1
         # What is held to a schema is not what the policy alone would have drawn.
         sampled = not (chosen or asked.must_call or asked.form is not None)
-        if chosen:
-            marks.append((b"x-clawback-best-of", str(answer.best_of).encode()))
-        if version.prompt and asked.raw is None:
-            marks.append((PROMPT_HEADER, str(version.number).encode()))
         if asked.raw is not None or (asked.form is not None and not asked.tools):
             # There is no conversation to train on: it saw no chat template, or a program asked for a document.
             headers = {**headers, "x-turn-type": "side"}
@@ -205,9 +211,20 @@ class AnswersAPI:
             log.debug("turn %s by version %s", number, version.number)
 
         gone = asyncio.create_task(wire.gone(receive))
-        talk = Talk(scope, send, dialect, asked, pieces, answer, record, marks, gone)
+        talk = Talk(scope, send, dialect, asked, pieces, answer, record, _marks(version, answer), gone)
         try:
             await (talk.stream(first) if asked.stream else talk.whole())
         finally:
             gone.cancel()
             self.server.spend(answer.drawn or len(answer.ids))
+
+
+def _marks(version: Version, answer: Answer) -> list[tuple[bytes, bytes]]:
+    """Headers that say who answered."""
+    number = str(version.number).encode()
+    marks = [(b"x-clawback-version", number)]
+    if answer.best_of > 1:
+        marks.append((b"x-clawback-best-of", str(answer.best_of).encode()))
+    if version.prompt and answer.asked.raw is None:
+        marks.append((PROMPT_HEADER, number))
+    return marks

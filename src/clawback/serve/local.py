@@ -438,12 +438,8 @@ def _sampling(sampling: Sampling, request: Asked) -> Sampling:
 
 
 def _end(done: asyncio.Future[Any], result: Any, error: Exception | None) -> None:
-    if done.done():  # whoever asked has gone
-        return
-    if error is not None:
-        done.set_exception(error)
-    else:
-        done.set_result(result)
+    if not done.done():  # else whoever asked has gone
+        done.set_result(result) if error is None else done.set_exception(error)
 
 
 def _put(loop: asyncio.AbstractEventLoop, inbox: asyncio.Queue[Any], item: Any) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clawback.errors import NotFound
-from clawback.serve.dialects.shapes import Json, text
+from clawback.serve.dialects.shapes import Body, Json, text
 from clawback.serve.local import BASE, LIVE
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ def names(server: Server) -> list[str]:
     return [LIVE, BASE, *(f"clawback-v{v.number}" for v in server.db.versions() if v.number)]
 
 
-def look(server: Server, path: str, body: Mapping[str, Any]) -> Json:
+def look(server: Server, path: str, body: Body) -> Json:
     """The answer of a path in ``LOOKS``. Raises ``NotFound`` for a model that is not there."""
     if path == "/api/version":
         return {"version": API_VERSION}

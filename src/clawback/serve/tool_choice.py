@@ -7,13 +7,13 @@ answer may be a call or a document (tools together with a response format), it i
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from clawback.records import Message
 from clawback.serve import tools
-from clawback.serve.dialects.shapes import Asked, Json, dicts, text
+from clawback.serve.dialects.shapes import Asked, Body, Json, dicts, text
 
 _MODES = {"auto": "auto", "none": "none", "required": "required", "any": "required"}
 _AS_IT_STANDS = ("const", "enum", "default", "examples")
@@ -29,7 +29,7 @@ class ToolChoice:
     """The tools that may be called; None: all of them."""
 
 
-def parse(body: Mapping[str, Any]) -> ToolChoice:
+def parse(body: Body) -> ToolChoice:
     """What a request says of its tools. Raises ``ValueError`` for a value that no dialect has.
 
     >>> parse({"tool_choice": {"type": "function", "function": {"name": "look"}}})
@@ -60,7 +60,7 @@ def _by_mode(word: str) -> ToolChoice:
     return ToolChoice(mode == "required", () if mode == "none" else None)
 
 
-def _name(tool: Mapping[str, Any]) -> str:
+def _name(tool: Body) -> str:
     function = tool.get("function")
     return text((function if isinstance(function, dict) else tool).get("name"))
 
@@ -90,7 +90,7 @@ def schema_of(request: Asked) -> Json | None:
     return {"anyOf": choices}
 
 
-def _call_schema(tool: Mapping[str, Any], pointer: str) -> Json:
+def _call_schema(tool: Body, pointer: str) -> Json:
     parameters = tool["function"].get("parameters")
     known = parameters if isinstance(parameters, dict) and parameters else {"type": "object"}
     arguments = _moved(known, f"{pointer}/properties/arguments")
@@ -123,7 +123,7 @@ def _moved_entries(schema: Json, pointer: str) -> Iterator[tuple[str, Any]]:
             yield key, _moved(value, pointer)
 
 
-def call_of(document: str, offered: Sequence[Mapping[str, Any]]) -> Message | None:
+def call_of(document: str, offered: Sequence[Body]) -> Message | None:
     """The call that a document written to ``schema_of`` is; None for another document, and for a part of one."""
     try:
         value = json.loads(document)

@@ -15,7 +15,7 @@ _RUN_BY_PROVIDER = ("web_search", "web_fetch", "code_execution", "mcp_toolset", 
 """How types of tools begin that Anthropic's own servers run: no client answers a call of these."""
 
 
-def read(body: Mapping[str, Any]) -> Asked:
+def read(body: shapes.Body) -> Asked:
     given = shapes.dicts(body.get("messages"))
     if not given:
         raise ValueError("messages: a list with at least one message is needed")
@@ -40,8 +40,8 @@ def read(body: Mapping[str, Any]) -> Asked:
         top_p=shapes.number(body.get("top_p")),
         top_k=shapes.count(body.get("top_k")),
         stop=shapes.stops(body.get("stop_sequences")),
-        schema=layout.get("schema") if isinstance(layout, dict) else None,
-        form=shapes.form(layout, layout.get("schema") if isinstance(layout, dict) else None),
+        schema=shapes.schema_in(layout),
+        form=shapes.form(layout),
     )
 
 
@@ -101,7 +101,7 @@ def _image(source: Any) -> Json:
     return {"type": "image_url", "image_url": {"url": shapes.text(source.get("url"))}}
 
 
-def refuses(body: Mapping[str, Any]) -> str:
+def refuses(body: shapes.Body) -> str:
     style = body.get("output_config")
     wrong = shapes.formless(style.get("format") if isinstance(style, dict) else None, read(body))
     return f"output_config.format: {wrong}" if wrong else ""

@@ -15,14 +15,14 @@ from clawback.serve.dialects.shapes import Asked, Dialect, Json, Reply, Said
 LINES = "application/x-ndjson"
 
 
-def read_chat(body: Mapping[str, Any]) -> Asked:
+def read_chat(body: shapes.Body) -> Asked:
     given = shapes.dicts(body.get("messages"))
     if not given:
         raise ValueError("messages: a list with at least one message is needed")
     return _request(body, [_message(m) for m in given])
 
 
-def read_generate(body: Mapping[str, Any]) -> Asked:
+def read_generate(body: shapes.Body) -> Asked:
     prompt = shapes.text(body.get("prompt"))
     if not prompt:
         raise ValueError("prompt: a text is needed")
@@ -54,7 +54,7 @@ def _seen(text: str, images: Any) -> Any:
     return [{"type": "text", "text": text}, *(shapes.picture(data) for data in images)]
 
 
-def _request(body: Mapping[str, Any], messages: list[Json]) -> Asked:
+def _request(body: shapes.Body, messages: list[Json]) -> Asked:
     given = body.get("options")
     options = given if isinstance(given, dict) else {}
     layout = body.get("format")
@@ -118,7 +118,7 @@ def error(_: int, message: str) -> Json:
     return {"error": message}
 
 
-def refuses(body: Mapping[str, Any]) -> str:
+def refuses(body: shapes.Body) -> str:
     """Options that would change the answer and are not followed. Those about the machine (``num_ctx``, ``keep_alive``) have no meaning here."""
     layout, options = body.get("format"), body.get("options")
     if layout not in (None, "", "json") and not isinstance(layout, dict):
@@ -167,7 +167,7 @@ def generate_closing(reply: Reply, _: bool) -> Iterator[bytes]:
     yield _line({**_head(reply), "response": "", **_end(reply)})
 
 
-def loaded(body: Mapping[str, Any]) -> Json | None:
+def loaded(body: shapes.Body) -> Json | None:
     """The answer to a request that only has the model loaded: one without a prompt or messages. None for any other."""
     if body.get("messages") or body.get("prompt"):
         return None
