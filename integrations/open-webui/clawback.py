@@ -22,6 +22,8 @@ TOKEN = ""
 WAIT_SECONDS = 5
 WATCH_SECONDS = 1800
 """How long after a person's last message their ratings are looked for."""
+MOST_ROWS = 100
+"""The newest ratings of a person that are looked at."""
 MOST_WAITING = 500
 """Events that are kept while Clawback does not answer."""
 
@@ -87,7 +89,6 @@ class Filter:
 
     def _queue_rating(self, row, user):
         """A thumb, a score or a reason that is new; the newest of a message counts."""
-        row = row if isinstance(row, dict) else row.model_dump()
         meta, data = row.get("meta") or {}, row.get("data") or {}
         chat, message, command = meta.get("chat_id"), meta.get("message_id"), command_of(data)
         state = (row.get("updated_at"), command)
@@ -106,17 +107,21 @@ class Filter:
         from open_webui.models.feedbacks import Feedbacks
 
         for user in list(self._people.values()):
-            rows = Feedbacks.get_feedbacks_by_user_id(user["id"])
-            rows = list(await rows if inspect.isawaitable(rows) else rows)
-            rows.sort(key=lambda row: getattr(row, "updated_at", None) or 0)
-            for row in rows:
+            newest = Feedbacks.get_feedbacks_by_user_id
+            # Newer versions give pages, the newest first.
+            options = {"limit": MOST_ROWS} if "limit" in inspect.signature(newest).parameters else {}
+            page = await result_of(newest(user["id"], **options))
+            rows = [
+                row if isinstance(row, dict) else row.model_dump() for row in getattr(page, "items", page)
+            ]
+            for row in sorted(rows, key=lambda row: row.get("updated_at") or 0):
                 self._queue_rating(row, user)
-            there = {row["id"] if isinstance(row, dict) else row.id for row in rows}
-            for gone in [
-                i for i, known in self._ratings.items() if known[3] == user["id"] and i not in there
-            ]:
-                _, chat, message, _ = self._ratings.pop(gone)
-                self._queue_command(chat, message, "/rl undo", f"{gone}:gone", user)
+            there = {row["id"] for row in rows}
+            mine = [name for name, known in self._ratings.items() if known[3] == user["id"]]
+            for name in mine:
+                if name not in there and await result_of(Feedbacks.get_feedback_by_id(name)) is None:
+                    _, chat, message, _ = self._ratings.pop(name)
+                    self._queue_command(chat, message, "/rl undo", f"{name}:gone", user)
 
     def _note(self, user):
         if user and user.get("id"):
@@ -159,6 +164,11 @@ class Filter:
         )
         with urllib.request.urlopen(request, timeout=WAIT_SECONDS) as answer:  # noqa: S310
             answer.read()
+
+
+async def result_of(value):
+    """Of a call that newer versions of Open WebUI made asynchronous."""
+    return await value if inspect.isawaitable(value) else value
 
 
 def words(content):

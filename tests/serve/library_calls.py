@@ -351,9 +351,13 @@ def agents_sdk(url: str, key: str) -> dict[str, Ask]:
         return "".join(pieces)
 
     def forced(q: str) -> Any:
-        def animal(name: str, legs: int, kind: Literal["mammal", "bird", "fish"]) -> str:
+        def animal(
+            name: Literal["otter", "newt", "fox"],
+            legs: Literal[0, 2, 4],
+            kind: Literal["mammal", "bird", "fish"],
+        ) -> str:
             """An animal."""
-            return json.dumps({"name": name[:12], "legs": legs, "kind": kind})
+            return json.dumps({"name": name, "legs": legs, "kind": kind})
 
         settings = ModelSettings(tool_choice="required")
         stop = StopAtTools(stop_at_tool_names=["animal"])
@@ -417,7 +421,7 @@ def llama_index(url: str, key: str) -> dict[str, Ask]:
 
 
 def smolagents(url: str, key: str) -> dict[str, Ask]:
-    from smolagents import OpenAIModel, ToolCallingAgent, tool
+    from smolagents import OpenAIModel, tool
     from smolagents.models import ChatMessage, MessageRole
 
     model = OpenAIModel(model_id=MODEL, api_base=f"{url}/v1", api_key=key, client_kwargs={"max_retries": 0})
@@ -452,17 +456,14 @@ def smolagents(url: str, key: str) -> dict[str, Ask]:
 
     def forced(q: str) -> Any:
         # Its agents require a call in every step.
-        def animal(name: str, legs: int, kind: str) -> str:
+        def animal(swims: bool) -> str:
             """An animal.
 
             Args:
-                name: The name.
-                legs: How many legs.
-                kind: mammal, bird or fish.
+                swims: Whether it swims.
             """
-            return f"{name} {legs} {kind}"
+            return f"swims: {swims}"
 
-        assert ToolCallingAgent
         made = model.generate(talk(q), tools_to_call_from=[tool(animal)], max_tokens=150)
         given = made.tool_calls[0].function.arguments
         return json.loads(given) if isinstance(given, str) else given

@@ -22,20 +22,28 @@ ADMIN = {"id": "u1", "email": "me@example.org", "role": "admin"}
 GUEST = {"id": "u2", "email": "guest@example.org", "role": "user"}
 
 
-class Table:
-    """What a function finds as ``open_webui.models.feedbacks.Feedbacks``; newer versions are asynchronous."""
+class Row(dict[str, Any]):
+    """A row is a model of pydantic there."""
 
-    def __init__(self, later: bool) -> None:
+    def model_dump(self) -> dict[str, Any]:
+        return dict(self)
+
+
+class Table:
+    """What a function finds as ``open_webui.models.feedbacks.Feedbacks``: until 0.6 plain lists, in 0.12 asynchronous pages, the newest first."""
+
+    def __init__(self) -> None:
         self.rows: list[dict[str, Any]] = []
-        self.later = later
+
+    def of(self, user_id: str) -> list[Row]:
+        rows = [Row(row) for row in self.rows if row["user_id"] == user_id]
+        return sorted(rows, key=lambda row: -int(row["updated_at"]))
 
     def get_feedbacks_by_user_id(self, user_id: str) -> Any:
-        rows = [dict(row) for row in self.rows if row["user_id"] == user_id]
+        return self.of(user_id)
 
-        async def later() -> Any:
-            return rows
-
-        return later() if self.later else rows
+    def get_feedback_by_id(self, id: str) -> Any:
+        return next((Row(row) for row in self.rows if row["id"] == id), None)
 
     def put(self, name: str, message: str, at: int, user: dict[str, Any] = ADMIN, chat: str = "c1", **data: Any) -> None:  # fmt: skip
         self.rows = [row for row in self.rows if row["id"] != name]
@@ -43,9 +51,21 @@ class Table:
         self.rows.append({"id": name, "user_id": user["id"], "data": data, "meta": meta, "updated_at": at})
 
 
-@pytest.fixture(params=[False, True], ids=["sync", "async"])
+class Pages(Table):
+    most = 1
+    """Rows that a page holds, whatever is asked for: older ones are there all the same."""
+
+    async def get_feedbacks_by_user_id(self, user_id: str, skip: int = 0, limit: int = 30) -> Any:
+        rows = self.of(user_id)
+        return types.SimpleNamespace(items=rows[: self.most], total=len(rows))
+
+    async def get_feedback_by_id(self, id: str) -> Any:
+        return super().get_feedback_by_id(id)
+
+
+@pytest.fixture(params=[Table, Pages], ids=["0.6", "0.12"])
 def table(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Table:
-    table = Table(request.param)
+    table: Table = request.param()
     module = types.ModuleType("open_webui.models.feedbacks")
     module.Feedbacks = table  # type: ignore[attr-defined]
     for name in ("open_webui", "open_webui.models"):
@@ -108,6 +128,7 @@ def test_answers_and_ratings_arrive_once_and_change_with_the_person(
             assert await function.outlet(sent, __user__=ADMIN) is sent
             await function.outlet(sent, __user__=ADMIN)
         table.put("f1", "m1", 10, rating=1)
+        await look(function)
         table.put("f2", "m3", 11, rating=-1, reason="too_verbose", comment="and dull")
         await look(function)
         await look(function)
@@ -142,8 +163,9 @@ def test_who_rates_is_kept_and_a_chat_that_is_not_kept_is_not_told(
     async def talk(function: Any) -> None:
         await function.outlet(body("Hello?", "Hi.", chat="c2"), __user__=GUEST)
         await function.outlet(body("A secret?", "Yes.", chat="local:1"), __user__=GUEST)
-        table.put("f1", "m1", 10, GUEST, chat="c2", rating="-1")
         table.put("f2", "m9", 10, GUEST, chat="c9", rating="1")
+        await look(function)
+        table.put("f1", "m1", 11, GUEST, chat="c2", rating="-1")
         await look(function)
 
     filtered(talk)
