@@ -165,6 +165,30 @@ def test_references_of_a_tools_schema_lead_to_its_own_parts(value: Any, valid: b
     assert [check.is_valid(one) for check, one in zip(checks, documents, strict=True)] == [valid, valid]
 
 
+@pytest.mark.parametrize(
+    ("parameters", "arguments", "valid"),
+    [
+        # As smolagents and LangChain write a tool.
+        ({"type": "object", "properties": {"swims": {"type": "boolean"}}}, {"swims": True, "more": 1}, False),
+        (
+            {"type": "object", "properties": {"a": {"type": "object", "properties": {}}}},
+            {"a": {"b": 1}},
+            False,
+        ),
+        ({"type": "object", "properties": {}, "additionalProperties": True}, {"b": 1}, True),
+        ({"type": "object"}, {"b": 1}, True),
+        ({"allOf": [{"properties": {"a": {}}}, {"properties": {"b": {}}}]}, {"a": 1, "b": 2}, True),
+        ({"properties": {"a": {}}, "anyOf": [{"required": ["b"]}]}, {"a": 1, "b": 2}, True),
+        ({"properties": {"a": {"default": {"properties": {}}, "type": "integer"}}}, {"a": 1}, True),
+    ],
+)
+def test_a_call_has_the_arguments_that_its_tool_names(parameters: Any, arguments: Any, valid: bool) -> None:
+    tools = ({"type": "function", "function": {"name": "f", "parameters": parameters}},)
+    schema = tool_choice.schema_of(Asked((), tools=tools, must_call=True))
+    document = {"name": "f", "arguments": arguments}
+    assert jsonschema.Draft202012Validator(schema or {}).is_valid(document) == valid
+
+
 def test_a_document_that_only_looks_like_a_call_stays_a_document() -> None:
     tools = ({"type": "function", "function": {"name": "weather"}},)
     for text in (

@@ -22,6 +22,12 @@ _BY_NAME = ("properties", "patternProperties", "$defs", "definitions", "dependen
 """Keywords whose value maps names of any kind to schemas."""
 
 
+_OPEN = frozenset(
+    ("additionalProperties", "patternProperties", "unevaluatedProperties", "allOf", "anyOf", "oneOf", "$ref")
+)
+"""Keywords beside ``properties`` with which an object may have other fields, too."""
+
+
 @dataclass(frozen=True, slots=True)
 class ToolChoice:
     required: bool = False
@@ -93,6 +99,7 @@ def schema_of(request: Asked) -> Json | None:
 def _call_schema(tool: Body, pointer: str) -> Json:
     parameters = tool["function"].get("parameters")
     known = parameters if isinstance(parameters, dict) and parameters else {"type": "object"}
+    known = known if '"allOf"' in json.dumps(known, default=str) else _closed(known)
     arguments = _moved(known, f"{pointer}/properties/arguments")
     return {
         "type": "object",
@@ -100,6 +107,23 @@ def _call_schema(tool: Body, pointer: str) -> Json:
         "required": ["name", "arguments"],
         "additionalProperties": False,
     }
+
+
+def _closed(schema: Any) -> Any:
+    """A schema whose objects have the fields that it names, where it does not say otherwise: a program takes no other arguments."""
+    if isinstance(schema, list):
+        return [_closed(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    closed: Json = {}
+    for key, value in schema.items():
+        if key in _BY_NAME and isinstance(value, dict):
+            closed[key] = {name: _closed(part) for name, part in value.items()}
+        else:
+            closed[key] = value if key in _AS_IT_STANDS else _closed(value)
+    if isinstance(schema.get("properties"), dict) and not _OPEN & set(schema):
+        closed["additionalProperties"] = False
+    return closed
 
 
 def _moved(schema: Any, pointer: str) -> Any:
