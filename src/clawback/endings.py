@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from clawback.records import CUT, UNLEARNED, Ending
+from clawback.records import CUT, UNLEARNED, Ending, TurnKind
 
 _WORDS: dict[Ending, tuple[str, ...]] = {
     "done": (
@@ -77,12 +77,14 @@ def more_telling(first: Ending, second: Ending) -> Ending:
     return max(first, second, key=_TELLING.index)
 
 
-def notice(ending: Ending) -> str:
-    """What whoever rates such an answer is told, in a sentence; "" for an answer that was not cut.
+def notice(ending: Ending, kind: TurnKind = "main") -> str:
+    """What whoever rates such an answer is told, in a sentence; "" for a complete answer of a conversation.
 
     >>> notice("error")
     'This answer broke off with an error: the rating is stored, and the answer is not trained on.'
     """
+    if kind == "side":
+        return "This is a side turn (a title, a document for a program): the rating is stored, and nothing is trained on it."
     if ending not in CUT:
         return ""
     use = (

@@ -105,6 +105,21 @@ def running() -> Iterator[Callable[[Any], Running]]:
             one.close()
 
 
+@pytest.fixture(scope="session")
+def embedded_home(tmp_path_factory: pytest.TempPathFactory) -> Home:
+    home = Home(tmp_path_factory.mktemp("embedded") / "home")
+    home.create()
+    return home
+
+
+@pytest.fixture(scope="session")
+def embedded_server(embedded_home: Home) -> Iterator[Running]:
+    """One server with the embedded model for all tests that only ask it and look at the newest turn: loading takes seconds."""
+    running = Running(serving.make(embedded_home))
+    yield running
+    running.close()
+
+
 @pytest.fixture
 def upstream() -> Upstream:
     return Upstream()

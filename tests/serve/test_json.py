@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -15,7 +14,6 @@ import pytest
 from clawback import store
 from clawback.engine.torch.sampling import grammar
 from clawback.paths import Home
-from clawback.serve import app as serving
 from clawback.serve.dialects import BY_PATH
 
 from .conftest import Running
@@ -26,8 +24,8 @@ ASK: Any = [{"role": "user", "content": "Tell me about the otter."}]
 
 
 @pytest.fixture
-def server(home: Home, running: Callable[[Any], Running]) -> Running:
-    return running(serving.make(home))
+def server(embedded_server: Running) -> Running:
+    return embedded_server
 
 
 @pytest.fixture
@@ -58,7 +56,7 @@ def in_json(path: str, schema: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("path", ["chat/completions", "responses", "messages"])
-def test_a_schema_is_kept_to_whole_and_streamed(server: Running, home: Home, path: str) -> None:
+def test_a_schema_is_kept_to_whole_and_streamed(server: Running, embedded_home: Home, path: str) -> None:
     for stream in (False, True):
         body = in_json(path, ANIMAL) | {"stream": stream}
         answer = httpx.post(f"{server.url}/v1/{path}", json=body, timeout=60)
@@ -66,7 +64,7 @@ def test_a_schema_is_kept_to_whole_and_streamed(server: Running, home: Home, pat
         said = BY_PATH[f"/v1/{path}"].hear(answer.content)
         assert said.ending == "done"
         jsonschema.validate(json.loads(said.text), ANIMAL)
-        with store.connect(home.database) as db:
+        with store.connect(embedded_home.database) as db:
             kept = db.turns(limit=1)[0]
         assert (kept.kind, kept.response) == ("side", said.text), "not what the policy alone would have said"
 
@@ -97,3 +95,17 @@ def test_a_schema_that_cannot_be_kept_to_and_a_missing_library_are_told(
     monkeypatch.setattr(grammar, "available", lambda: False)
     missing = httpx.post(f"{server.url}/v1/{path}", json=in_json(path, ANIMAL), timeout=60)
     assert (missing.status_code, "[json]'" in missing.json()["error"]["message"]) == (400, True)
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        {"type": "json_object", "schema": ANIMAL},  # instructor's JSON_SCHEMA until 1.4, Together, llama.cpp
+        {"type": "json_schema", "schema": ANIMAL},  # llama.cpp
+        {"type": "json_schema", "json_schema": {"name": "animal", "strict": True, "schema": ANIMAL}},
+    ],
+)
+def test_a_schema_is_read_wherever_a_client_puts_it(layout: dict[str, Any]) -> None:
+    body = {"model": "clawback", "messages": ASK, "response_format": layout}
+    asked = BY_PATH["/v1/chat/completions"].read(body)
+    assert asked.schema == asked.form == ANIMAL

@@ -25,6 +25,7 @@ BUILT_IN = {
     "gemini-cli": "GeminiCli",
     "opencode": "OpenCode",
     "hermes": "Hermes",
+    "open-webui": "OpenWebUI",
 }
 
 

@@ -22,6 +22,14 @@ FOLDER_HEADER = "X-Clawback-Folder"
 """The folder that a question comes from, percent-encoded: `clawback good` rates the newest answer of a folder."""
 _PARENTS = ("x-claude-code-agent-id", "x-codex-parent-thread-id", "x-parent-session-id")
 """Headers of Claude Code's, Codex's and opencode's sub-agents."""
+_SESSIONS = (
+    "x-session-id",
+    "x-claude-code-session-id",
+    "session-id",
+    "x-session-affinity",
+    "x-openwebui-chat-id",
+)
+"""Headers in which agents name the conversation. Open WebUI does so with ``ENABLE_FORWARD_USER_INFO_HEADERS``."""
 _SILENT = ("system", "developer")
 _ERRAND = re.compile(
     r"create a detailed summary of (?:the|our|this) conversation|summarize this (?:coding )?conversation"
@@ -185,7 +193,7 @@ def human(messages: Sequence[Message]) -> list[Message]:
 
 def session_of(headers: Mapping[str, str], body: Mapping[str, Any]) -> str:
     """The session id that the agent itself sends, or ""."""
-    for name in ("x-session-id", "x-claude-code-session-id", "session-id", "x-session-affinity"):
+    for name in _SESSIONS:
         if value := headers.get(name, "").strip():
             return value[:200]
     meta = body.get("metadata")

@@ -81,15 +81,15 @@ class Hermes(PluginAgent):
         return (settings or self.file()).expanduser().resolve()
 
 
-def enabled(before: bytes, path: Path) -> bytes:
+def enabled(content: bytes, path: Path) -> bytes:
     """Hermes's settings with our plugin in ``plugins.enabled``. Raises ``ConfigError`` for a form that is not understood."""
-    if without_listed(before) != before:
-        return before
+    if without_listed(content) != content:
+        return content
     refusal = ConfigError(
         f"{path} has `plugins` in a form that is not changed here, so it was left alone. Run `hermes plugins enable {PLUGIN}`, then this again."
     )
     try:
-        lines = before.decode("utf-8").splitlines(keepends=True)
+        lines = content.decode("utf-8").splitlines(keepends=True)
     except UnicodeDecodeError:
         raise refusal from None
     start = next(
@@ -104,7 +104,7 @@ def enabled(before: bytes, path: Path) -> bytes:
         if any(line.startswith(("{", "...", "\t")) for line in lines):
             raise refusal
         end = "" if not lines or lines[-1].endswith("\n") else "\n"
-        return before + f"{end}plugins:\n  enabled:\n    - {PLUGIN}\n".encode()
+        return content + f"{end}plugins:\n  enabled:\n    - {PLUGIN}\n".encode()
     value = _value(lines[start].removeprefix("plugins:"))
     if not lines[start].startswith("plugins:") or value not in _EMPTY:
         raise refusal

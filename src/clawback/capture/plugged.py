@@ -1,7 +1,7 @@
 """A base class for agents that load a plugin of ours (``integrations/``), and the events that such plugins send.
 
-The plugins of opencode and Hermes Agent run ``$CLAWBACK_HOME/clawback-hook``, as hooks do; OpenClaw's speaks to our server. All send the same
-events: ``{"event": "prompt" | "answer" | "failed" | "shown" | "reaction", "session": …}``.
+The plugins of opencode and Hermes Agent run ``$CLAWBACK_HOME/clawback-hook``, as hooks do; those of OpenClaw and Open WebUI speak to our server.
+All send the same events: ``{"event": "prompt" | "answer" | "failed" | "shown" | "reaction", "session": …}``.
 """
 
 from __future__ import annotations
@@ -123,8 +123,8 @@ def parse(event: Mapping[str, Any]) -> Event | None:
     prompt_id = text(event, "id", 500)
     if kind == "prompt":
         by, delivery = text(event, "by", 200), text(event, script.DELIVERY, 100)
-        last = event.get("last") is True
-        return Prompt(session, text(event, "text"), prompt_id, by=by, last=last, delivery=delivery)
+        last, about = event.get("last") is True, text(event, "about", 500)
+        return Prompt(session, text(event, "text"), prompt_id, about, by, last=last, delivery=delivery)
     if kind == "answer":
         model, cwd = text(event, "model", 200), text(event, "cwd", 4096)
         ending, work = ending_of(text(event, "ending", 100)) or "", work_of(event.get("work"))

@@ -80,7 +80,7 @@ def done(store: Store, opinion: Feedback, sentence: str, as_json: bool) -> None:
     from clawback import feedback
 
     turn = store.turn(opinion.turn_id)
-    warning, cut = feedback.balance(store).warning, endings.notice(turn.ending)
+    warning, cut = feedback.balance(store).warning, endings.notice(turn.ending, turn.kind)
     started = start_training_if_due(store)
     data: dict[str, Any] = asdict(opinion) | {"warning": warning, "notice": cut, "training_started": started}
     about = f"{sentence} (turn {turn.id}: "

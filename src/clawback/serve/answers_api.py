@@ -13,7 +13,6 @@ import logging
 from array import array
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any
 
 from clawback.capture.served import placed
@@ -21,10 +20,10 @@ from clawback.errors import ClawbackError, NotFound, UsageError
 from clawback.records import Version
 from clawback.redact import redact
 from clawback.release.best_of import BestOfTrial
-from clawback.serve import wire
+from clawback.serve import ollama_api, tool_choice, wire
 from clawback.serve.chat import Talk
-from clawback.serve.dialects import BY_PATH, Asked, Dialect, shapes
-from clawback.serve.local import BASE, LIVE, asks_about_a_picture
+from clawback.serve.dialects import BY_PATH, OLLAMA, Asked, Dialect, ollama, shapes
+from clawback.serve.local import BASE, Answer, asks_about_a_picture
 from clawback.serve.prompting import PROMPT_HEADER
 from clawback.serve.recorder import Exchange
 from clawback.serve.server import Server
@@ -45,12 +44,20 @@ class AnswersAPI:
         path, method = scope["path"], scope["method"]
         if self.server.forward:
             await self.server.forward(scope, receive, send)
+        elif path in OLLAMA and method != ollama_api.METHODS.get(path, "POST"):
+            await wire.refuse(send, scope, 405, f"{method} is not answered here.")
+        elif path in ollama_api.LOOKS:
+            await self._tell(scope, receive, send, self._look)
+        elif path in BY_PATH and path in OLLAMA:
+            await self._answer_to_ollama(scope, receive, send, BY_PATH[path])
         elif path in BY_PATH and method == "POST":
-            await self._answer(scope, receive, send, BY_PATH[path])
+            await self._answer(scope, receive, send, BY_PATH[path], await wire.body(receive))
         elif path == "/v1/messages/count_tokens" and method == "POST":
             await self._tell(scope, receive, send, self._count)
         elif path == "/v1/embeddings" and method == "POST":
             await self._tell(scope, receive, send, self._embed)
+        elif path in ollama_api.EMBEDS:
+            await self._tell(scope, receive, send, self._embed_for_ollama)
         elif (path == "/v1/models" or path.startswith("/v1/models/")) and method in ("GET", "HEAD"):
             await self._tell(scope, receive, send, self._models)
         elif path in BY_PATH or path in ("/v1/models", "/v1/embeddings"):
@@ -70,7 +77,7 @@ class AnswersAPI:
             await wire.respond(send, 200, json.dumps(told).encode())
 
     async def _models(self, scope: Any, _: bytes) -> dict[str, Any]:
-        names = [LIVE, BASE, *(f"clawback-v{v.number}" for v in self.server.db.versions() if v.number)]
+        names = ollama_api.names(self.server)
         models = [{"id": n, "object": "model", "created": 0, "owned_by": "clawback"} for n in names]
         wanted = scope["path"].removeprefix("/v1/models").strip("/")
         if not wanted:
@@ -83,21 +90,32 @@ class AnswersAPI:
         asked = BY_PATH["/v1/messages"].read(await self._parsed(scope, raw))
         return {"input_tokens": len((await self.server.local.look(asked, self.server.db.live().prompt))[0])}
 
-    async def _embed(self, scope: Any, raw: bytes) -> dict[str, Any]:
-        """Means of the base model's last hidden states, of length one."""
-        body = await self._parsed(scope, raw)
-        given = body.get("input")
-        texts = [given] if isinstance(given, str) else given
+    async def _look(self, scope: Any, raw: bytes) -> dict[str, Any]:
+        body = await self._parsed(scope, raw) if raw else {}
+        return ollama_api.look(self.server, scope["path"], body)
+
+    async def _embed_for_ollama(self, scope: Any, raw: bytes) -> dict[str, Any]:
+        body, path = await self._parsed(scope, raw), scope["path"]
+        vectors, tokens = await self._vectors(body, "prompt" if path == "/api/embeddings" else "input")
+        return ollama_api.vectors_of(path, shapes.text(body.get("model")), vectors, tokens)
+
+    async def _vectors(self, body: Mapping[str, Any], field: str) -> tuple[list[list[float]], int]:
+        """Means of the base model's last hidden states, of length one; and how many tokens were read."""
+        texts = [body.get(field)] if isinstance(body.get(field), str) else body.get(field)
         if not isinstance(texts, list) or not texts or not all(isinstance(t, str) and t for t in texts):
-            raise ValueError("input: a text, or a list of texts, is needed")
+            raise ValueError(f"{field}: a text, or a list of texts, is needed")
         if len(texts) > MOST_TEXTS:
-            raise ValueError(f"input: at most {MOST_TEXTS} texts at once")
+            raise ValueError(f"{field}: at most {MOST_TEXTS} texts at once")
         if body.get("dimensions"):
             raise ValueError("dimensions: vectors are as long as the base model is wide; leave it out.")
+        return await self.server.local.embed(texts)
+
+    async def _embed(self, scope: Any, raw: bytes) -> dict[str, Any]:
+        body = await self._parsed(scope, raw)
         written = body.get("encoding_format")
         if written not in (None, "float", "base64"):
             raise ValueError("encoding_format: float or base64 is needed.")
-        vectors, tokens = await self.server.local.embed(texts)
+        vectors, tokens = await self._vectors(body, "input")
         packed = written == "base64"
         data = [
             {
@@ -128,16 +146,27 @@ class AnswersAPI:
             raise ValueError("messages: there is nothing in them that can be answered.")
         if asks_about_a_picture(asked.messages[-1]) and not self.server.local.sees:
             raise ValueError("This model reads text alone: send the message without its picture.")
-        if shapes.choice(body) == "none":
-            asked = replace(asked, tools=())
+        asked = tool_choice.applied(asked, tool_choice.parse(body))
         session, _ = placed(self.server.db, asked.messages, headers, body)
         version = self.server.version_for(asked.model, session)
         return body, asked, session, version, self.server.best_answers.trial(self.server.db, asked, version)
 
-    async def _answer(self, scope: Any, receive: Any, send: Any, dialect: Dialect) -> None:
+    async def _answer_to_ollama(self, scope: Any, receive: Any, send: Any, dialect: Dialect) -> None:
+        """As ``_answer``; a request without a question only has the model loaded, which it is."""
+        raw = await wire.body(receive)
+        try:
+            ready = ollama.loaded(await self._parsed(scope, raw))
+        except ValueError as error:
+            await wire.refuse(send, scope, 400, str(error))
+            return
+        if ready is None:
+            await self._answer(scope, receive, send, dialect, raw)
+        else:
+            await wire.respond(send, 200, json.dumps(ready).encode())
+
+    async def _answer(self, scope: Any, receive: Any, send: Any, dialect: Dialect, raw: bytes) -> None:
         headers = wire.headers(scope)
         try:
-            raw = await wire.body(receive)
             reading = asyncio.get_running_loop().run_in_executor(
                 self.reader, self._read, dialect, raw, headers
             )
@@ -157,14 +186,11 @@ class AnswersAPI:
             log.error("an answer failed: %s", redact(str(error)))
             await wire.refuse(send, scope, 503, str(error))
             return
-        marks = [(b"x-clawback-version", str(version.number).encode())]
         chosen = answer.best_of > 1
-        if chosen:
-            marks.append((b"x-clawback-best-of", str(answer.best_of).encode()))
-        if version.prompt and asked.raw is None:
-            marks.append((PROMPT_HEADER, str(version.number).encode()))
-        if asked.raw is not None or asked.form is not None:
-            # It saw no chat template, so there is no conversation to train on; or what was sent is not what the policy alone would have said.
+        # What is held to a schema is not what the policy alone would have drawn.
+        sampled = not (chosen or asked.must_call or asked.form is not None)
+        if asked.raw is not None or (asked.form is not None and not asked.tools):
+            # There is no conversation to train on: it saw no chat template, or a program asked for a document.
             headers = {**headers, "x-turn-type": "side"}
 
         async def record() -> None:
@@ -177,17 +203,28 @@ class AnswersAPI:
                     said=answer.said(),
                     # One that was chosen is no sample of the version (release.best_of).
                     version=None if chosen else version.number,
-                    response_ids=None if chosen else tuple(answer.ids),
-                    response_logprobs=None if chosen else tuple(answer.logprobs),
+                    response_ids=tuple(answer.ids) if sampled else None,
+                    response_logprobs=tuple(answer.logprobs) if sampled else None,
                     vouched=bool(scope.get("clawback.vouched")),
                 )
             )
             log.debug("turn %s by version %s", number, version.number)
 
         gone = asyncio.create_task(wire.gone(receive))
-        talk = Talk(scope, send, dialect, asked, pieces, answer, record, marks, gone)
+        talk = Talk(scope, send, dialect, asked, pieces, answer, record, _marks(version, answer), gone)
         try:
             await (talk.stream(first) if asked.stream else talk.whole())
         finally:
             gone.cancel()
             self.server.spend(answer.drawn or len(answer.ids))
+
+
+def _marks(version: Version, answer: Answer) -> list[tuple[bytes, bytes]]:
+    """Headers that say who answered."""
+    number = str(version.number).encode()
+    marks = [(b"x-clawback-version", number)]
+    if answer.best_of > 1:
+        marks.append((b"x-clawback-best-of", str(answer.best_of).encode()))
+    if version.prompt and answer.asked.raw is None:
+        marks.append((PROMPT_HEADER, number))
+    return marks

@@ -47,7 +47,8 @@ class Talk:
 
     async def stream(self, first: str) -> None:
         """``first``: the piece that was waited for before anything was promised."""
-        kind = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache"), *self.marks]
+        label = self.dialect.stream_type.encode()
+        kind = [(b"content-type", label), (b"cache-control", b"no-cache"), *self.marks]
         await self.send({"type": "http.response.start", "status": 200, "headers": kind})
         await self._say(b"".join(self.dialect.open(self.answer.reply())))
         if first:

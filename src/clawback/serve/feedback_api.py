@@ -36,7 +36,8 @@ def give(server: Server, request: Request, body: Given) -> Any:
     marks = {"source": source, "event_id": _event(whom, body.event_id)}
     with store.connect(server.home.database) as db:
         require_assigned(db, whom, number)
-        cut = notice(db.turn(number).ending) if body.kind != "undo" else ""
+        turn = db.turn(number)
+        cut = notice(turn.ending, turn.kind) if body.kind != "undo" else ""
         match body.kind:
             case "good" | "bad":
                 value = 1.0 if body.kind == "good" else -1.0

@@ -20,7 +20,7 @@ from clawback.paths import Home
 from clawback.pictures import pictures
 from clawback.records import Ending, Version, text_of
 from clawback.release.best_of import model_name
-from clawback.serve import tools
+from clawback.serve import tool_choice, tools
 from clawback.serve.dialects import Asked, Said
 from clawback.serve.dialects.shapes import Reply, dicts
 from clawback.system_prompt import under
@@ -44,6 +44,7 @@ BASE, LIVE = "clawback-base", "clawback"
 
 def named(model: str) -> int | None:
     """The version that a model's name asks for: ``clawback-base``, ``clawback-v7``; None: whichever is live."""
+    model = model.removesuffix(":latest")  # as Ollama's clients write a name
     tail = model.removeprefix("clawback-v")
     if tail != model and tail.isascii() and tail.isdigit() and len(tail) < 10:
         return int(tail)
@@ -241,7 +242,7 @@ class Local:
             certain = (speaker.certain(whole) if speaker else len(whole)) - held
             if answer.asked.form is None:
                 certain = min(certain, tools.certain(whole, answer.asked.tools))
-            if certain > shown and not whole.endswith("\ufffd") and answer.asked.field is None:
+            if certain > shown and not whole.endswith("\ufffd") and not answer.asked.needs_its_end:
                 answer.text = whole[:certain]
                 yield whole[shown:certain]
                 shown = certain
@@ -254,8 +255,9 @@ class Local:
             )
         if answer.asked.field is not None:
             answer.text, answer.ended = answer.asked.field.around(whole), "stop"
-        elif answer.asked.form is not None:
-            answer.text = whole
+        elif answer.asked.form is not None or answer.asked.must_call:
+            call = tool_choice.call_of(whole, answer.asked.tools)
+            answer.text, answer.calls = ("", (call,)) if call else (whole, ())
         else:
             answer.text, answer.calls = tools.find(whole, answer.asked.tools)
         yield answer.text[shown:]
@@ -274,9 +276,8 @@ class Local:
     async def constraint(self, request: Asked) -> Constraint | None:
         """What the answer is held to, where it must keep to a schema. Raises ``UsageError`` for a schema that cannot be kept to."""
         assert self.grammars
-        if request.form is None or request.field is not None:
-            return None
-        return await asyncio.to_thread(self.grammars.constraint, request.form)
+        schema = None if request.field is not None else tool_choice.schema_of(request)
+        return None if schema is None else await asyncio.to_thread(self.grammars.constraint, schema)
 
     @property
     def sees(self) -> bool:
@@ -437,12 +438,8 @@ def _sampling(sampling: Sampling, request: Asked) -> Sampling:
 
 
 def _end(done: asyncio.Future[Any], result: Any, error: Exception | None) -> None:
-    if done.done():  # whoever asked has gone
-        return
-    if error is not None:
-        done.set_exception(error)
-    else:
-        done.set_result(result)
+    if not done.done():  # else whoever asked has gone
+        done.set_result(result) if error is None else done.set_exception(error)
 
 
 def _put(loop: asyncio.AbstractEventLoop, inbox: asyncio.Queue[Any], item: Any) -> None:

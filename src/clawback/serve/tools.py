@@ -23,7 +23,7 @@ def find(text: str, tools: Tools = ()) -> tuple[str, tuple[Message, ...]]:
     known = {_name(tool) for tool in tools}
     if not reply.calls or (reply.bare and not {call.name for call in reply.calls} <= known):
         return text, ()
-    return reply.text, tuple(_message(call) for call in reply.calls)
+    return reply.text, tuple(call_message(call.name, call.arguments) for call in reply.calls)
 
 
 def certain(text: str, tools: Tools = ()) -> int:
@@ -52,6 +52,7 @@ def _name(tool: Mapping[str, Any]) -> str:
     return str((function if isinstance(function, Mapping) else tool).get("name"))
 
 
-def _message(call: reading.Call) -> Message:
-    arguments = json.dumps(dict(call.arguments), ensure_ascii=False)
-    return {"id": f"call_{uuid.uuid4().hex[:24]}", "name": call.name, "arguments": arguments}
+def call_message(name: str, arguments: Mapping[str, Any]) -> Message:
+    """A call as API clients take it, with an id of its own."""
+    written = json.dumps(dict(arguments), ensure_ascii=False)
+    return {"id": f"call_{uuid.uuid4().hex[:24]}", "name": name, "arguments": written}

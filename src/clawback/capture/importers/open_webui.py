@@ -78,7 +78,7 @@ def _webui_conversation(data: Mapping[str, Any], person: str = "") -> Conversati
 
 def _webui_node(name: str, raw: Mapping[str, Any], person: str) -> Node:
     parent = raw.get("parentId")
-    words, thinking = _without_details(str(raw.get("content") or ""))
+    words, thinking = without_details(str(raw.get("content") or ""))
     at = stamp(raw, ("timestamp",))
     node = Node(
         name,
@@ -94,7 +94,7 @@ def _webui_node(name: str, raw: Mapping[str, Any], person: str) -> Node:
     return node
 
 
-def _without_details(words: str) -> tuple[str, str]:
+def without_details(words: str) -> tuple[str, str]:
     """The text of an answer without the folded boxes that Open WebUI puts in, and what was thought in them."""
     thoughts = [
         re.sub(r"^> ?", "", body, flags=re.MULTILINE).strip()

@@ -184,4 +184,4 @@ async def _stream(question: Question, reply: Reply, send: Any) -> None:
     if reply.text:
         events += dialect.delta(reply, reply.text)
     events += b"".join(dialect.close(reply, question.conversation.usage))
-    await wire.respond(send, 200, events, b"text/event-stream")
+    await wire.respond(send, 200, events, dialect.stream_type.encode())

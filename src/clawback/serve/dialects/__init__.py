@@ -26,6 +26,8 @@ BY_PATH: dict[str, Dialect] = {
     "/v1/responses": openai_responses.DIALECT,
     "/v1/messages": anthropic.DIALECT,
     "/v1/completions": completions.DIALECT,
+    "/api/chat": ollama.CHAT,
+    "/api/generate": ollama.GENERATE,
 }
 """What the embedded model answers in, too."""
 
@@ -39,9 +41,7 @@ OLLAMA = (
     "/api/ps",
     "/api/version",
 )
-"""Ollama's own paths that are passed on: what asks, and what looks. Our API has none of these, and what changes its models stays out."""
-
-_HEARD: dict[str, Reading] = {"/api/chat": ollama.CHAT, "/api/generate": ollama.GENERATE}
+"""Ollama's own paths that are answered or passed on: what asks, and what looks. Our API has none of these, and what changes its models stays out."""
 _GEMINI = re.compile(r"/v1(?:beta)?/models/[^/:]{1,200}:(?:stream)?[gG]enerateContent")
 
 
@@ -49,7 +49,7 @@ def of(path: str) -> Reading | None:
     """The dialect that is spoken at a path; None where nothing of a conversation is said."""
     if _GEMINI.fullmatch(path):
         return gemini.READING
-    return BY_PATH.get(path) or _HEARD.get(path)
+    return BY_PATH.get(path)
 
 
 def is_model_path(path: str) -> bool:

@@ -11,8 +11,11 @@ from clawback.serve.dialects import shapes
 from clawback.serve.dialects.assembler import AnswerAssembler
 from clawback.serve.dialects.shapes import Asked, Dialect, Json, Reply, Said, event
 
+_RUN_BY_PROVIDER = ("web_search", "web_fetch", "code_execution", "mcp_toolset", "tool_search")
+"""How types of tools begin that Anthropic's own servers run: no client answers a call of these."""
 
-def read(body: Mapping[str, Any]) -> Asked:
+
+def read(body: shapes.Body) -> Asked:
     given = shapes.dicts(body.get("messages"))
     if not given:
         raise ValueError("messages: a list with at least one message is needed")
@@ -30,14 +33,15 @@ def read(body: Mapping[str, Any]) -> Asked:
         tools=tuple(
             shapes.function(t.get("name"), t.get("description"), t.get("input_schema"))
             for t in shapes.dicts(body.get("tools"))
+            if not shapes.text(t.get("type")).startswith(_RUN_BY_PROVIDER)
         ),
         max_tokens=shapes.count(body.get("max_tokens")),
         temperature=shapes.number(body.get("temperature")),
         top_p=shapes.number(body.get("top_p")),
         top_k=shapes.count(body.get("top_k")),
         stop=shapes.stops(body.get("stop_sequences")),
-        schema=layout.get("schema") if isinstance(layout, dict) else None,
-        form=shapes.form(layout, layout.get("schema") if isinstance(layout, dict) else None),
+        schema=shapes.schema_in(layout),
+        form=shapes.form(layout),
     )
 
 
@@ -97,7 +101,7 @@ def _image(source: Any) -> Json:
     return {"type": "image_url", "image_url": {"url": shapes.text(source.get("url"))}}
 
 
-def refuses(body: Mapping[str, Any]) -> str:
+def refuses(body: shapes.Body) -> str:
     style = body.get("output_config")
     wrong = shapes.formless(style.get("format") if isinstance(style, dict) else None, read(body))
     return f"output_config.format: {wrong}" if wrong else ""

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from clawback.serve.dialects import openai_chat, shapes
 from clawback.serve.dialects.assembler import AnswerAssembler
 from clawback.serve.dialects.shapes import Asked, Dialect, Json, Reply, Said, event
 
 
-def read(body: Mapping[str, Any]) -> Asked:
+def read(body: shapes.Body) -> Asked:
     given = body.get("prompt")
     if isinstance(given, list) and len(given) == 1:
         given = given[0]
@@ -31,7 +30,7 @@ def read(body: Mapping[str, Any]) -> Asked:
     )
 
 
-def refuses(body: Mapping[str, Any]) -> str:
+def refuses(body: shapes.Body) -> str:
     return shapes.refused(
         body, n=1, best_of=1, echo=False, suffix=None, logprobs=None, logit_bias=None, presence_penalty=0, frequency_penalty=0
     )  # fmt: skip

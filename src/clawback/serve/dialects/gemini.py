@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from clawback.serve.dialects import shapes
@@ -11,7 +11,7 @@ from clawback.serve.dialects.assembler import AnswerAssembler
 from clawback.serve.dialects.shapes import Asked, Json, Reading, Said
 
 
-def read(body: Mapping[str, Any]) -> Asked:
+def read(body: shapes.Body) -> Asked:
     contents = shapes.dicts(body.get("contents"))
     if not contents:
         raise ValueError("contents: a list with at least one content is needed")
@@ -62,7 +62,7 @@ def _messages(content: Json) -> Iterator[Json]:
         yield {**made, "tool_calls": calls} if calls else made
 
 
-def _tools(body: Mapping[str, Any]) -> Iterator[Json]:
+def _tools(body: shapes.Body) -> Iterator[Json]:
     for tool in shapes.dicts(body.get("tools")):
         for one in shapes.dicts(_either(tool, "functionDeclarations", "function_declarations")):
             yield shapes.function(
@@ -110,7 +110,7 @@ def _calls(parts: list[Json]) -> list[Json]:
     return [shapes.call(c.get("id"), c.get("name"), c.get("args")) for c in found]
 
 
-def _either(body: Mapping[str, Any], name: str, other: str) -> Any:
+def _either(body: shapes.Body, name: str, other: str) -> Any:
     return body[name] if name in body else body.get(other)
 
 

@@ -1,24 +1,28 @@
-"""Ollama's own ``/api/chat`` and ``/api/generate``, recorded while they are proxied: one line of JSON per chunk."""
+"""Ollama's own ``/api/chat`` and ``/api/generate``: a stream is one line of JSON per chunk."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from clawback.serve.dialects import shapes
 from clawback.serve.dialects.assembler import AnswerAssembler
-from clawback.serve.dialects.shapes import Asked, Json, Reading, Said
+from clawback.serve.dialects.shapes import Asked, Dialect, Json, Reply, Said
+
+LINES = "application/x-ndjson"
 
 
-def read_chat(body: Mapping[str, Any]) -> Asked:
+def read_chat(body: shapes.Body) -> Asked:
     given = shapes.dicts(body.get("messages"))
     if not given:
         raise ValueError("messages: a list with at least one message is needed")
     return _request(body, [_message(m) for m in given])
 
 
-def read_generate(body: Mapping[str, Any]) -> Asked:
+def read_generate(body: shapes.Body) -> Asked:
     prompt = shapes.text(body.get("prompt"))
     if not prompt:
         raise ValueError("prompt: a text is needed")
@@ -50,7 +54,7 @@ def _seen(text: str, images: Any) -> Any:
     return [{"type": "text", "text": text}, *(shapes.picture(data) for data in images)]
 
 
-def _request(body: Mapping[str, Any], messages: list[Json]) -> Asked:
+def _request(body: shapes.Body, messages: list[Json]) -> Asked:
     given = body.get("options")
     options = given if isinstance(given, dict) else {}
     layout = body.get("format")
@@ -66,6 +70,11 @@ def _request(body: Mapping[str, Any], messages: list[Json]) -> Asked:
         seed=shapes.count(options.get("seed")),
         stop=shapes.stops(options.get("stop")),
         schema=layout if isinstance(layout, dict) else None,
+        form=shapes.ANY_OBJECT
+        if layout == "json"
+        else layout
+        if isinstance(layout, dict) and layout
+        else None,
     )
 
 
@@ -109,5 +118,99 @@ def error(_: int, message: str) -> Json:
     return {"error": message}
 
 
-CHAT = Reading("ollama-chat", read_chat, hear, error)
-GENERATE = Reading("ollama-generate", read_generate, hear, error)
+def refuses(body: shapes.Body) -> str:
+    """Options that would change the answer and are not followed. Those about the machine (``num_ctx``, ``keep_alive``) have no meaning here."""
+    layout, options = body.get("format"), body.get("options")
+    if layout not in (None, "", "json") and not isinstance(layout, dict):
+        return "format: json or a JSON schema is needed."
+    options = options if isinstance(options, dict) else {}
+    if wrong := shapes.odd(options) or shapes.refused(
+        options, presence_penalty=0, frequency_penalty=0, mirostat=0, min_p=0
+    ):
+        return f"options: {wrong}"
+    filled = {name: value for name, value in body.items() if value != ""}
+    return shapes.refused(filled, suffix=None, raw=False, context=None, template=None)
+
+
+def write_chat(reply: Reply) -> Json:
+    return {
+        **_head(reply),
+        "message": {"role": "assistant", "content": reply.text, **_called(reply)},
+        **_end(reply),
+    }
+
+
+def write_generate(reply: Reply) -> Json:
+    return {**_head(reply), "response": reply.text, **_end(reply)}
+
+
+def opening(_: Reply) -> Iterator[bytes]:
+    yield from ()
+
+
+def chat_delta(reply: Reply, more: str) -> bytes:
+    return _line({**_head(reply), "message": {"role": "assistant", "content": more}, "done": False})
+
+
+def generate_delta(reply: Reply, more: str) -> bytes:
+    return _line({**_head(reply), "response": more, "done": False})
+
+
+def chat_closing(reply: Reply, _: bool) -> Iterator[bytes]:
+    if reply.calls:
+        message = {"role": "assistant", "content": "", **_called(reply)}
+        yield _line({**_head(reply), "message": message, "done": False})
+    yield _line({**_head(reply), "message": {"role": "assistant", "content": ""}, **_end(reply)})
+
+
+def generate_closing(reply: Reply, _: bool) -> Iterator[bytes]:
+    yield _line({**_head(reply), "response": "", **_end(reply)})
+
+
+def loaded(body: shapes.Body) -> Json | None:
+    """The answer to a request that only has the model loaded: one without a prompt or messages. None for any other."""
+    if body.get("messages") or body.get("prompt"):
+        return None
+    reply = {"message": {"role": "assistant", "content": ""}} if "messages" in body else {"response": ""}
+    now = datetime.now(UTC).isoformat()
+    model = shapes.text(body.get("model"))
+    return {"model": model, "created_at": now, **reply, "done": True, "done_reason": "load"}
+
+
+def _line(data: Json) -> bytes:
+    return json.dumps(data, ensure_ascii=False).encode() + b"\n"
+
+
+def _head(reply: Reply) -> Json:
+    return {"model": reply.model, "created_at": datetime.fromtimestamp(reply.created, UTC).isoformat()}
+
+
+def _called(reply: Reply) -> Json:
+    """Arguments are an object here, where OpenAI's APIs have a text."""
+    calls = [
+        {"id": c["id"], "function": {"name": c["name"], "arguments": shapes.parse(c["arguments"].encode())}}
+        for c in reply.calls
+    ]
+    return {"tool_calls": calls} if calls else {}
+
+
+def _end(reply: Reply) -> Json:
+    nanoseconds = max(1, int((time.time() - reply.created) * 1e9))
+    return {
+        "done": True,
+        "done_reason": "stop" if reply.finished or reply.calls else "length",
+        "total_duration": nanoseconds,
+        "load_duration": 0,
+        "prompt_eval_count": reply.prompt_tokens,
+        "prompt_eval_duration": 0,
+        "eval_count": reply.tokens,
+        "eval_duration": nanoseconds,
+    }
+
+
+CHAT = Dialect(
+    "ollama-chat", read_chat, hear, error, refuses, write_chat, opening, chat_delta, chat_closing, LINES
+)
+GENERATE = Dialect(
+    "ollama-generate", read_generate, hear, error, refuses, write_generate, opening, generate_delta, generate_closing, LINES
+)  # fmt: skip

@@ -12,13 +12,11 @@ from clawback.serve.dialects.shapes import Asked, Dialect, Json, Reply, Said, ev
 MOST_BESIDE = 20
 
 
-def read(body: Mapping[str, Any]) -> Asked:
+def read(body: shapes.Body) -> Asked:
     messages = shapes.dicts(body.get("messages"))
     if not messages:
         raise ValueError("messages: a list with at least one message is needed")
     style = body.get("response_format")
-    schema = style.get("json_schema") if isinstance(style, dict) else None
-    inner = schema.get("schema") if isinstance(schema, dict) else None
     options = body.get("stream_options")
     limit = shapes.count(body.get("max_completion_tokens"))
     return Asked(
@@ -32,15 +30,15 @@ def read(body: Mapping[str, Any]) -> Asked:
         top_k=shapes.count(body.get("top_k")),
         seed=shapes.count(body.get("seed")),
         stop=shapes.stops(body.get("stop")),
-        schema=schema if isinstance(schema, dict) else None,
-        form=shapes.form(style, inner),
+        schema=shapes.schema_in(style),
+        form=shapes.form(style),
         usage=isinstance(options, dict) and options.get("include_usage") is True,
         logprobs=body.get("logprobs") is True,
         top=max(0, min(shapes.count(body.get("top_logprobs")) or 0, MOST_BESIDE)),
     )
 
 
-def refuses(body: Mapping[str, Any]) -> str:
+def refuses(body: shapes.Body) -> str:
     if wrong := shapes.formless(body.get("response_format"), read(body)):
         return f"response_format: {wrong}"
     if body.get("top_logprobs") and not (

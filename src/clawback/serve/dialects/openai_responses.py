@@ -13,7 +13,7 @@ from clawback.serve.dialects.shapes import Asked, Dialect, Json, Reply, Said, ev
 _KINDS = {"input_text": "text", "output_text": "text", "text": "text"}
 
 
-def read(body: Mapping[str, Any]) -> Asked:
+def read(body: shapes.Body) -> Asked:
     given = body.get("input")
     items = [{"role": "user", "content": given}] if isinstance(given, str) else shapes.dicts(given)
     if not items:
@@ -37,8 +37,8 @@ def read(body: Mapping[str, Any]) -> Asked:
         max_tokens=shapes.count(body.get("max_output_tokens")),
         temperature=shapes.number(body.get("temperature")),
         top_p=shapes.number(body.get("top_p")),
-        schema=layout.get("schema") if isinstance(layout, dict) else None,
-        form=shapes.form(layout, layout.get("schema") if isinstance(layout, dict) else None),
+        schema=shapes.schema_in(layout),
+        form=shapes.form(layout),
     )
 
 
@@ -118,7 +118,7 @@ def _content(value: Any) -> Any:
     return blocks
 
 
-def refuses(body: Mapping[str, Any]) -> str:
+def refuses(body: shapes.Body) -> str:
     style = body.get("text")
     layout = style.get("format") if isinstance(style, dict) else None
     if wrong := shapes.formless(layout, read(body)):

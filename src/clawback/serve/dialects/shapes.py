@@ -11,6 +11,8 @@ from typing import Any
 from clawback.records import Ending, Message
 
 Json = dict[str, Any]
+Body = Mapping[str, Any]
+"""A request's JSON object, or a part of it."""
 ANY_OBJECT: Json = {"type": "object"}
 """What JSON mode asks for."""
 
@@ -47,6 +49,8 @@ class Asked:
     """JSON schema that the answer must follow, if one was given."""
     form: Json | None = None
     """The JSON schema that the embedded model's answer is held to: the same, or any object at all in JSON mode."""
+    must_call: bool = False
+    """Whether the embedded model's answer has to be a call of one of ``tools``."""
     usage: bool = True
     """Whether a stream ends with a count of tokens."""
     logprobs: bool = False
@@ -59,7 +63,12 @@ class Asked:
     @property
     def field(self) -> Field | None:
         """The one text of that schema, where there is no more to it: then whatever the model says is put into it."""
-        return None if self.form is None else field(self.form)
+        return None if self.form is None or self.tools else field(self.form)
+
+    @property
+    def needs_its_end(self) -> bool:
+        """Whether what an answer is shows only once it is complete: a call or a document, or a text put into a document."""
+        return self.field is not None or self.must_call or bool(self.form is not None and self.tools)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +120,7 @@ class Reading:
     """A dialect as far as it is read along on its way to an upstream and back."""
 
     name: str
-    read: Callable[[Mapping[str, Any]], Asked]
+    read: Callable[[Body], Asked]
     """The body of a request → what it asks. Raises ``ValueError`` for one that nobody could answer."""
     hear: Callable[[bytes], Said]
     """The bytes of a response → what it said. Whether they are events, lines or one answer is seen from them: labels are often wrong."""
@@ -122,7 +131,7 @@ class Reading:
 class Dialect(Reading):
     """One in which the embedded model answers, too."""
 
-    refuses: Callable[[Mapping[str, Any]], str]
+    refuses: Callable[[Body], str]
     """What the body asks for that the embedded model does not do, in a sentence; "" for nothing."""
     write: Callable[[Reply], Json]
     """A whole answer as JSON."""
@@ -132,6 +141,7 @@ class Dialect(Reading):
     """The event of one more piece of text."""
     close: Callable[[Reply, bool], Iterator[bytes]]
     """The events after the last text; ``True``: with a count of tokens."""
+    stream_type: str = "text/event-stream"
 
 
 def field(schema: Any) -> Field | None:
@@ -161,12 +171,21 @@ def field(schema: Any) -> Field | None:
     return Field(str(name), most)
 
 
-def form(layout: Any, schema: Any) -> Json | None:
-    """The schema of a request's ``response_format``, as every dialect has one; None where text is asked for."""
+def schema_in(layout: Any) -> Json | None:
+    """The schema of a request's ``response_format``: within ``json_schema``, as OpenAI's chat has it, or beside the type, as Anthropic, OpenAI's
+    Responses, llama.cpp and Together have it (``{"type": "json_object", "schema": …}``). None where there is none."""
+    known = layout if isinstance(layout, dict) else {}
+    inner = known.get("json_schema")
+    schema = inner.get("schema") if isinstance(inner, dict) else known.get("schema")
+    return schema if isinstance(schema, dict) and schema else None
+
+
+def form(layout: Any) -> Json | None:
+    """The schema that an answer is held to, as every dialect has one; None where text is asked for."""
     kind = layout.get("type") if isinstance(layout, dict) else None
-    if kind == "json_object":
-        return ANY_OBJECT
-    return schema if kind == "json_schema" and isinstance(schema, dict) and schema else None
+    if kind not in ("json_object", "json_schema"):
+        return None
+    return schema_in(layout) or (ANY_OBJECT if kind == "json_object" else None)
 
 
 def formless(layout: Any, request: Asked) -> str:
@@ -175,8 +194,6 @@ def formless(layout: Any, request: Asked) -> str:
         return ""
     if request.form is None:
         return "a type is needed that is text, json_object or json_schema, the last with a schema."
-    if request.tools and request.field is None:
-        return "a schema cannot be kept to where tools may be called; leave one of them out."
     return ""
 
 
@@ -269,7 +286,7 @@ def stops(value: Any) -> tuple[str, ...]:
     return tuple(s for s in found if isinstance(s, str) and s)[:_MOST_STOPS]
 
 
-def refused(body: Mapping[str, Any], **done: Any) -> str:
+def refused(body: Body, **done: Any) -> str:
     """A sentence about the first of these fields that is set to something else than what is done; "" where none is."""
     for name, value in done.items():
         given = body.get(name)
@@ -289,7 +306,7 @@ _STOPS = ("stop", "stop_sequences")
 _MOST_STOPS = 16
 
 
-def odd(body: Mapping[str, Any]) -> str:
+def odd(body: Body) -> str:
     """A sentence about the first of the fields that say how to answer whose value is none of those that are possible; "" where all are.
 
     A client that says 0 or "5" means something by it, and would take an answer for the answer to that.
@@ -312,15 +329,7 @@ def odd(body: Mapping[str, Any]) -> str:
             return f"{name}: a text, or a list of texts, is needed."
         if len(texts) > _MOST_STOPS:
             return f"{name}: at most {_MOST_STOPS} texts are looked for."
-    if choice(body) not in ("", "auto", "none"):
-        return "tool_choice can only be auto or none here: no model is made to call a tool."
     return ""
-
-
-def choice(body: Mapping[str, Any]) -> str:
-    """``tool_choice``, which is a word or has one as its type; "" where there is none."""
-    given = body.get("tool_choice")
-    return text(given.get("type")) or "?" if isinstance(given, dict) else text(given)
 
 
 def lines(raw: bytes) -> Iterator[Json]:

@@ -8,8 +8,7 @@ server checks how the agent's own prompt begins.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from clawback.serve.dialects import shapes
 from clawback.serve.dialects.shapes import Json
@@ -18,7 +17,7 @@ from clawback.system_prompt import SYSTEM, joined, under
 Put = Callable[[Json, str], Json | None]
 
 
-def put(dialect: str, body: Mapping[str, Any], prompt: str) -> Json | None:
+def put(dialect: str, body: shapes.Body, prompt: str) -> Json | None:
     """The body with the prompt in it; None where it has no place there (a completion without a chat, a cached context), or stands there already."""
     known = _PLACES.get(dialect)
     return known(dict(body), prompt.strip()) if known and prompt.strip() else None
