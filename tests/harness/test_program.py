@@ -16,20 +16,13 @@ from clawback.environments.core import EnvironmentFailure, Request
 from clawback.environments.find import find
 from clawback.environments.program_dialogue import ProgramDialogue
 from clawback.environments.rollouts import Order, Play, Rollouts
-from clawback.errors import NotFound, SandboxRefused, UsageError
+from clawback.errors import NotFound, UsageError
 from clawback.harness import commands, wrap
 from clawback.sandbox import Limits, open_sandbox
+from tests.harness.boxes import boxes
 
 AGENT = Path(__file__).with_name("agent.py")
 CHECK = 'if grep -q "^S" answer.txt; then echo 1; else echo 0; fi > /logs/verifier/reward.txt\n'
-
-
-def boxes():
-    try:
-        open_sandbox(Limits(), network=True).close()
-    except SandboxRefused:
-        return False
-    return True
 
 
 pytestmark = pytest.mark.skipif(not boxes(), reason="no box with a network of its own can be made here")

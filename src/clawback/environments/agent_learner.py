@@ -8,13 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from clawback.engine.best_weights import BestWeights
 from clawback.engine.episodes import WARM_UP, episode_recipe
 from clawback.errors import ModelError, UsageError
 from clawback.records import Episode, EpisodeStep, Message
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from clawback.engine.recipe import Recipe
     from clawback.engine.torch.models.dialogue import Dialogue
     from clawback.engine.torch.models.policy import Policy
@@ -97,16 +96,18 @@ class Learner:
         weight = 1.0 if left is None else 1.0 + (KL_START - 1.0) * left
         self.loop.source.settings = dataclasses.replace(self.loop.source.settings, kl_start=weight)
 
-    def weights(self) -> list[Tensor]:
-        """A copy of the adapter's weights."""
-        return [weight.detach().clone() for weight in self.loop.weights]
+    def watch_best(self) -> None:
+        """Keep the weights that play best from now on."""
+        self.loop.source.best = BestWeights(self.policy)
 
-    def put(self, weights: Sequence[Tensor]) -> None:
-        """Weights of earlier, in place of those that are there."""
-        for kept, weight in zip(self.loop.good, weights, strict=True):
-            kept.copy_(weight)
-        self.loop.put_back()
-        self.conversations.refresh()
+    def restore_best(self) -> str:
+        """The weights that played best since ``watch_best``, where the newest are worse: a sentence about it; "" where they are not."""
+        best, self.loop.source.best = self.loop.source.best, None
+        notice: str = best.restore_best()
+        if notice:
+            self.loop.remember()
+            self.conversations.refresh()
+        return notice
 
     # ------------------------------------------------------------------------------------------------- replies
 

@@ -3,10 +3,14 @@
 The policy that is drawn from and learned is the model's distribution renormalised over these tokens:
 π(v) = exp z_v / Σ_{u allowed} exp z_u. So what is recorded, what is learned and the reference are the same distribution,
 and a token without an alternative has log-prob 0 and no gradient.
+
+The reference of the KL is the uniform distribution over the replies: a model that never wrote any of them has a strong
+preference among their first tokens, which says nothing about the actions.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -23,9 +27,17 @@ class Choices:
 
     def __init__(self, replies: Iterable[Sequence[int]]) -> None:
         self._next: dict[tuple[int, ...], list[int]] = {}
-        for ids in replies:
+        self.longest = 0
+        """Tokens of the longest reply."""
+        self._count: dict[tuple[int, ...], int] = {}
+        """Of each beginning, how many replies have it."""
+        for ids in {tuple(reply): None for reply in replies}:
+            self.longest = max(self.longest, len(ids))
+            self._count[ids] = self._count.get(ids, 0) + 1
             for place, token in enumerate(ids):
-                following = self._next.setdefault(tuple(ids[:place]), [])
+                beginning = ids[:place]
+                self._count[beginning] = self._count.get(beginning, 0) + 1
+                following = self._next.setdefault(beginning, [])
                 if token not in following:
                     following.append(token)
 
@@ -40,6 +52,21 @@ class Choices:
             places = torch.tensor(self.allowed(ids), device=logits.device)
             kept[row, places] = logits[row, places]
         return kept
+
+    def uniform(self, encoded: Sequence[Encoded]) -> list[Tensor]:
+        """[response tokens] of each: log-probs of a policy that takes every reply alike; 0 for a token that is no part of a reply."""
+        rows = []
+        for one in encoded:
+            values = torch.zeros(len(one.response))
+            for start in one.starts:
+                for place in range(start, len(one.response)):
+                    beginning = tuple(one.response[start:place])
+                    if one.response[place] not in self.allowed(beginning):
+                        break
+                    longer = (*beginning, one.response[place])
+                    values[place] = math.log(self._count[longer] / self._count[beginning])
+            rows.append(values)
+        return rows
 
     def table(self, encoded: Sequence[Encoded]) -> Tensor:
         """[N, K] int64: for each response token the tokens allowed in its place, filled up with -1; a token that is no part of a
