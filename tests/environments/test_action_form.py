@@ -9,6 +9,7 @@ import re
 import pytest
 import torch
 
+from clawback import release, store
 from clawback.engine.episodes import episode_recipe
 from clawback.engine.torch.models.chat import Encoded
 from clawback.engine.torch.models.policy import Policy
@@ -27,7 +28,6 @@ from clawback.environments.action_form import (
 from clawback.environments.agent import Agent
 from clawback.environments.agent_worlds import UNREAD, AgentWorlds, ReplyForm, reply_form
 from clawback.environments.find import find
-from clawback import release, store
 from clawback.errors import UsageError
 from clawback.jobs import playing
 from clawback.records import Episode, EpisodeStep
@@ -169,7 +169,9 @@ def test_choices_lead_to_one_of_the_replies_and_nowhere_else():
 def test_without_a_preference_each_reply_is_as_likely_as_any_other():
     replies = [(1, 2, 9), (1, 3, 9), (1, 3, 8, 9), (4, 9)]
     choices = Choices(replies)
-    values = choices.uniform([Encoded((0,), (*reply, 7, 4, 9), starts=(0, len(reply) + 1)) for reply in replies])
+    values = choices.uniform(
+        [Encoded((0,), (*reply, 7, 4, 9), starts=(0, len(reply) + 1)) for reply in replies]
+    )
     for reply, value in zip(replies, values, strict=True):
         size = len(reply)
         assert value[:size].sum().exp().item() == pytest.approx(1 / 4)
@@ -314,7 +316,9 @@ def test_a_run_holds_replies_to_the_actions_before_and_after(home):
         replies = [m["content"] for e in db.episodes(100) if e.number < playing.BEFORE or e.number >= playing.HELD
                    for m in e.messages if m["role"] == "assistant"]  # fmt: skip
     assert set(replies) == {"Sure", "No"}
-    assert steps[0]["entropy"] == pytest.approx(math.log(2) / 2, abs=0.05)  # no preference; the end token has no alternative
+    assert steps[0]["entropy"] == pytest.approx(
+        math.log(2) / 2, abs=0.05
+    )  # no preference; the end token has no alternative
     assert max(step["gap"] for step in steps) < 1e-4
 
 

@@ -57,7 +57,11 @@ def test_groups_without_a_verdict_are_left_out_and_graded_ones_are_not_asked_abo
         asked.append(material)
         return by_length(system, material)
 
-    groups = [[attempt(1, "ab"), attempt(2, "abc")], [attempt(3, "a", 0.5), attempt(4, "b", 0.1)], [attempt(5, "a")]]
+    groups = [
+        [attempt(1, "ab"), attempt(2, "abc")],
+        [attempt(3, "a", 0.5), attempt(4, "b", 0.1)],
+        [attempt(5, "a")],
+    ]
     graded = list(GroupJudge(once).grade(groups))
     assert [[e.total for e in group] for group in graded] == [[0.2, 0.3], [0.5, 0.1], []]
     assert len(asked) == 1
@@ -93,7 +97,12 @@ def played(environments, reply):
 def test_rules_reward_the_share_that_is_kept():
     rules = RulesKept((Rule("Be brief.", "words <= 3"), Rule("No questions.", "ends with question = no")))
     worlds = OwnReward(Worlds(turns=1, pay=lambda *_: 7.0), rules)
-    assert [played(worlds, reply).reward for reply in ("Red.", "Is it red?", "Is it red or blue?", "")] == [1.0, 0.5, 0.0, 0.0]
+    assert [played(worlds, reply).reward for reply in ("Red.", "Is it red?", "Is it red or blue?", "")] == [
+        1.0,
+        0.5,
+        0.0,
+        0.0,
+    ]
 
 
 def test_a_function_of_ones_own_is_the_reward_and_the_environments_is_left_out(tmp_path):
@@ -146,7 +155,9 @@ def test_a_run_learns_from_comparisons_is_killed_and_asks_about_no_group_twice(h
     assert all(reward is not None and 0 <= reward <= 1 for reward in rewards)
     assert done.run.recipe["extra"]["estimator"] == "group"
     assert done.verdict.tasks == 4
-    assert len(asked) - interrupted == (4 - 2) + 4 + 4  # two groups had their rewards, held-out tasks come in pairs
+    assert (
+        len(asked) - interrupted == (4 - 2) + 4 + 4
+    )  # two groups had their rewards, held-out tasks come in pairs
 
 
 def test_a_judge_needs_tries_to_compare(home):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from clawback import engine, release, store
+from clawback import release, store
 from clawback.engine.torch.sources.episodes import sequences
 from clawback.engine.types import Sampling
 from clawback.jobs import playing
@@ -22,7 +22,20 @@ pytestmark = [
 ]
 AGENT = Path(__file__).with_name("tool_agent.py")
 CHECK = 'if grep -q "^S" answer.txt; then echo 1; else echo 0; fi > /logs/verifier/reward.txt\n'
-NAMES = ("a fox", "rice", "Paris", "a cat", "bread", "Oslo", "a dog", "Rome", "tea", "a tree", "snow", "the sea")
+NAMES = (
+    "a fox",
+    "rice",
+    "Paris",
+    "a cat",
+    "bread",
+    "Oslo",
+    "a dog",
+    "Rome",
+    "tea",
+    "a tree",
+    "snow",
+    "the sea",
+)
 ROUNDS, GROUPS, HELD_OUT = 6, 16, 16
 KILLS = 3
 
@@ -42,7 +55,14 @@ def tasks(tmp_path):
 
 def command(home, tasks):
     words = [sys.executable, "-m", "clawback", "env", "train", f"terminal:{tasks}", "--json", "--seed", "1"]
-    words += ["--harness", f"python3 {AGENT} {{task}}", "--episodes", str(ROUNDS * GROUPS), "--batch", str(GROUPS)]
+    words += [
+        "--harness",
+        f"python3 {AGENT} {{task}}",
+        "--episodes",
+        str(ROUNDS * GROUPS),
+        "--batch",
+        str(GROUPS),
+    ]
     words += ["--held-out", str(HELD_OUT), "--max-tokens", "6"]
     return words, {**os.environ, "CLAWBACK_HOME": str(home.root)}
 
@@ -85,14 +105,21 @@ def test_killed_again_and_again_a_run_accounts_for_every_token_and_loses_nothing
     assert max(gaps) < 1e-4
     for episode in episodes.values():
         assert (episode.status, len(episode.steps), len(episode.branches)) == ("completed", 2, 2)
-        written = [(b, i) for b, branch in enumerate(episode.branches) for i, wrote in enumerate(branch.mask) if wrote]
+        written = [
+            (b, i)
+            for b, branch in enumerate(episode.branches)
+            for i, wrote in enumerate(branch.mask)
+            if wrote
+        ]
         assert written == sorted((s.branch, i) for s in episode.steps for i in range(s.start, s.end))
     for version, first in zip(versions, (playing.BEFORE, playing.AFTER), strict=True):
         policy = release.load(home, version)
         policy.sampling = Sampling(policy.sampling.temperature)
         parts = sequences([e for number, e in episodes.items() if first <= number < first + HELD_OUT])
         learned = policy.scorer([part.encoded for part in parts]).split()
-        apart = [(one.cpu() - part.old)[part.mask].abs().max() for one, part in zip(learned, parts, strict=True)]
+        apart = [
+            (one.cpu() - part.old)[part.mask].abs().max() for one, part in zip(learned, parts, strict=True)
+        ]
         assert max(apart) < 1e-3
 
 

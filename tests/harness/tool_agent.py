@@ -31,7 +31,11 @@ def main(task):
     messages = [{"role": "user", "content": task}]
     reply = ask(messages)
     arguments = json.dumps({"text": reply["content"] or ""})
-    own_call = {"id": "call_1", "type": "function", "function": {"name": "write_answer", "arguments": arguments}}
+    own_call = {
+        "id": "call_1",
+        "type": "function",
+        "function": {"name": "write_answer", "arguments": arguments},
+    }
     call = (reply.get("tool_calls") or [own_call])[0]
     text = str(json.loads(call["function"]["arguments"]).get("text", ""))
     Path("answer.txt").write_text(text)

@@ -184,7 +184,9 @@ def gym(
             "Single replies are judged here, not on a cluster: leave --ray or --judge-steps out."
         )
     if wish.harness and wish.reward not in ("", "judge"):
-        raise UsageError("The reward of a program is its task's check, or a judge's comparison (--reward judge).")
+        raise UsageError(
+            "The reward of a program is its task's check, or a judge's comparison (--reward judge)."
+        )
     if wish.harness and (ray or wish.shots or wish.judge_steps or agent):
         raise UsageError(
             "--harness is about one machine's programs: leave --ray, --shots, --judge-steps and --agent out."

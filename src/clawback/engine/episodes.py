@@ -129,7 +129,9 @@ def train_episodes(
         learning_rate=recipe.learning_rate,
         grad_clip=recipe.grad_clip,
         weight_decay=recipe.weight_decay,
-        max_drift=math.inf if learned or held else recipe.max_drift,  # the form alone may be far from the base
+        max_drift=math.inf
+        if learned or held
+        else recipe.max_drift,  # the form alone may be far from the base
         decay=playing.decay,
         warm_up=WARM_UP,
         seed=seed,

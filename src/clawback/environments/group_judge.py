@@ -47,7 +47,9 @@ class GroupJudge:
         pieces = [("TASK", _text(opening))]
         pieces += [(f"TRY {place}", _text(_split(tries[i].messages)[1])) for place, i in enumerate(order, 1)]
         try:
-            votes = readings(self.ask, COMPARE, fenced(pieces), self.votes, lambda text: read_scores(text, len(tries)))
+            votes = readings(
+                self.ask, COMPARE, fenced(pieces), self.votes, lambda text: read_scores(text, len(tries))
+            )
         except NoAnswer:
             return None
         except JudgeError as error:

@@ -13,7 +13,15 @@ from typing import Any
 
 from clawback import store
 from clawback.environments import worlds
-from clawback.environments.core import Environment, EnvironmentFailure, EnvironmentSet, Observation, Split, Step, Task
+from clawback.environments.core import (
+    Environment,
+    EnvironmentFailure,
+    EnvironmentSet,
+    Observation,
+    Split,
+    Step,
+    Task,
+)
 from clawback.environments.play import let_go
 from clawback.environments.tools import calls
 from clawback.environments.tools.rewards import Finished, Own, Reward
@@ -92,7 +100,9 @@ class RulesKept:
         verdicts = [keeps(rule, question, episode.answer) for rule in self.rules]
         known = [verdict for verdict in verdicts if verdict is not None]
         if not known and episode.answer.strip():
-            raise EnvironmentFailure("none of your rules applies to the reply, so nothing can be learned from it")
+            raise EnvironmentFailure(
+                "none of your rules applies to the reply, so nothing can be learned from it"
+            )
         return sum(known) / len(known) if known else 0.0
 
 
@@ -103,7 +113,9 @@ def with_reward(of: EnvironmentSet, name: str) -> OwnReward:
     if name == RULES:
         return OwnReward(of, RulesKept(_checked_rules()))
     if ":" not in name:
-        raise UsageError(f"There is no reward `{name}`. Choose judge, rules, or a function of yours (file.py:function).")
+        raise UsageError(
+            f"There is no reward `{name}`. Choose judge, rules, or a function of yours (file.py:function)."
+        )
     function = worlds.loaded(name)
     if not callable(function):
         raise UsageError(f"The reward `{name}` is no function.")

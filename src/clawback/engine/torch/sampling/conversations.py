@@ -67,7 +67,9 @@ class Conversations:
         if not turns:
             return []
         sampling = self.sampling
-        if self.policy.choices is not None:  # no reply is cut, and none is left out: what is never drawn is never learned
+        if (
+            self.policy.choices is not None
+        ):  # no reply is cut, and none is left out: what is never drawn is never learned
             turns = [replace(turn, max_tokens=self.policy.choices.longest) for turn in turns]
             sampling = replace(sampling, top_p=1.0, top_k=0)
         requests = [
