@@ -162,8 +162,9 @@ def test_choices_lead_to_one_of_the_replies_and_nowhere_else():
     assert choices.allowed((5,)) == []
     masked = choices.masked(torch.zeros(2, 10), [(), (1,)])
     assert [row.isfinite().nonzero()[:, 0].tolist() for row in masked] == [[1, 4], [2, 3]]
-    table = choices.table([Encoded((0,), (1, 3, 9, 7, 4, 9), starts=(0, 4))])
+    table, uniform = choices.table([Encoded((0,), (1, 3, 9, 7, 4, 9), starts=(0, 4))])
     assert table.tolist() == [[1, 4], [2, 3], [9, -1], [7, -1], [1, 4], [9, -1]]
+    assert uniform[:2].exp().flatten().tolist() == pytest.approx([2 / 3, 1 / 3, 1 / 2, 1 / 2])
 
 
 def test_without_a_preference_each_reply_is_as_likely_as_any_other():
@@ -186,7 +187,8 @@ def test_choice_logprobs_are_those_of_the_renormalised_softmax_with_its_gradient
     head = Head(torch.randn(12, 8, generator=generator), torch.randn(12, generator=generator), 0.7, cap)
     table = torch.tensor([[1, 4, 7], [2, 3, -1], [9, -1, -1], [0, 11, 5], [6, 8, -1]])
     targets = torch.tensor([4, 2, 9, 5, 8])
-    values, entropy = choice_logprobs(head, hidden, targets, table)
+    uniform = torch.where(table < 0, 0.0, -(table >= 0).sum(-1, keepdim=True).log())
+    values, entropy, divergence = choice_logprobs(head, hidden, targets, table, uniform)
     logits = (hidden @ head.weight.T + head.bias) * head.scale
     logits = cap * torch.tanh(logits / cap) if cap else logits
     for row in range(5):
@@ -194,6 +196,9 @@ def test_choice_logprobs_are_those_of_the_renormalised_softmax_with_its_gradient
         expected = logits[row, allowed].log_softmax(0)
         assert values[row].item() == pytest.approx(
             expected[allowed.index(int(targets[row]))].item(), abs=1e-5
+        )
+        assert divergence[row].item() == pytest.approx(
+            (expected.exp() * (expected + math.log(len(allowed)))).sum().item(), abs=1e-5
         )
         assert entropy[row].item() == pytest.approx(-(expected.exp() * expected).sum().item(), abs=1e-5)
     assert values[2] == 0.0

@@ -33,7 +33,7 @@ def by_length(system, material):
     """A judge that gives each try its reply's length as its score."""
     assert system == COMPARE
     tries = re.findall(r"<<TRY (\d+) \w+>>\nassistant: (.*?)\n<<end", material, re.DOTALL)
-    return Answer(json.dumps({number: len(reply) for number, reply in tries}), 1)
+    return Answer(json.dumps({number: min(len(reply), 10) for number, reply in tries}), 1)
 
 
 def test_each_try_gets_its_own_score_wherever_it_stood():

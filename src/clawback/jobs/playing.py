@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 BEFORE, HELD, AFTER = 1_000_000_000, 1_500_000_000, 2_000_000_000
 """Where the numbers of a run's held-out episodes begin. ``HELD``: before training, with replies held to actions."""
+LOOKED_AT = 8
+"""Held-out episodes that show whether replies name actions."""
 HELD_TO = "held_to"
 """Name in a version's record of the replies that it was held to in the environment."""
 
@@ -308,8 +310,9 @@ class _Job(RunJob):
     def played_before(
         self, run: Run, policy: Policy, rollouts: EpisodeSource, held: Sequence[Any], wish: Wish
     ) -> tuple[Sequence[Episode], ReplyPlan]:
-        """Held-out episodes before training, and what is done about replies that name no action."""
-        episodes = self.held_out(run, rollouts, held, wish, BEFORE)
+        """Held-out episodes before training, and what is done about replies that name no action: a few episodes show whether they do."""
+        few = replace(wish, held_out=min(wish.held_out, LOOKED_AT))
+        episodes = self.held_out(run, rollouts, held, few, BEFORE)
         drawn_here = self.cluster is None and not wish.draw
         plan = plan_replies(policy, rollouts.worlds, wish, episodes, drawn_here=drawn_here)
         if plan.notice:
@@ -317,8 +320,7 @@ class _Job(RunJob):
             self.tell({"phase": "alert", "text": plan.notice})
         if plan.held:  # what is compared is played under the same rule
             rollouts.refreshed(0)
-            episodes = self.held_out(run, rollouts, held, wish, HELD)
-        return episodes, plan
+        return self.held_out(run, rollouts, held, wish, HELD if plan.held else BEFORE), plan
 
     def noticed(self, progress: Progress) -> Progress:
         """Progress, after a sentence where most replies of the first batch name no action."""

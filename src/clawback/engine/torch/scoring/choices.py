@@ -57,44 +57,57 @@ class Choices:
         """[response tokens] of each: log-probs of a policy that takes every reply alike; 0 for a token that is no part of a reply."""
         rows = []
         for one in encoded:
-            values = torch.zeros(len(one.response))
-            for start in one.starts:
-                for place in range(start, len(one.response)):
-                    beginning = tuple(one.response[start:place])
-                    if one.response[place] not in self.allowed(beginning):
-                        break
-                    longer = (*beginning, one.response[place])
-                    values[place] = math.log(self._count[longer] / self._count[beginning])
-            rows.append(values)
+            places = self._places(one)
+            chosen = zip(one.response, places, strict=True)
+            rows.append(torch.tensor([self._log_uniform(beginning, token) for token, beginning in chosen]))
         return rows
 
-    def table(self, encoded: Sequence[Encoded]) -> Tensor:
+    def table(self, encoded: Sequence[Encoded]) -> tuple[Tensor, Tensor]:
         """[N, K] int64: for each response token the tokens allowed in its place, filled up with -1; a token that is no part of a
-        reply is its own only choice."""
-        rows: list[list[int]] = []
+        reply is its own only choice. [N, K] float32: their log-probs where every reply is taken alike."""
+        tokens, values = [], []
         for one in encoded:
-            sets = [[token] for token in one.response]
-            for start in one.starts:
-                for place in range(start, len(one.response)):
-                    allowed = self.allowed(one.response[start:place])
-                    if one.response[place] not in allowed:
-                        break
-                    sets[place] = allowed
-            rows += sets
-        width = max(map(len, rows), default=1)
-        return torch.tensor([[*row, *[-1] * (width - len(row))] for row in rows], dtype=torch.int64)
+            for token, beginning in zip(one.response, self._places(one), strict=True):
+                allowed = [token] if beginning is None else self.allowed(beginning)
+                tokens.append(allowed)
+                values.append([self._log_uniform(beginning, other) for other in allowed])
+        width = max(map(len, tokens), default=1)
+        return (
+            torch.tensor([[*row, *[-1] * (width - len(row))] for row in tokens], dtype=torch.int64),
+            torch.tensor([[*row, *[0.0] * (width - len(row))] for row in values]),
+        )
+
+    def _places(self, one: Encoded) -> list[tuple[int, ...] | None]:
+        """For each response token what its reply had before it; None for one that is no part of a reply."""
+        places: list[tuple[int, ...] | None] = [None] * len(one.response)
+        for start in one.starts:
+            for place in range(start, len(one.response)):
+                beginning = tuple(one.response[start:place])
+                if one.response[place] not in self.allowed(beginning):
+                    break
+                places[place] = beginning
+        return places
+
+    def _log_uniform(self, beginning: tuple[int, ...] | None, token: int) -> float:
+        if beginning is None:
+            return 0.0
+        return math.log(self._count[(*beginning, token)] / self._count[beginning])
 
 
-def choice_logprobs(head: Head, hidden: Tensor, targets: Tensor, table: Tensor) -> tuple[Tensor, Tensor]:
-    """Log-probs of the targets among the allowed tokens, with their gradient, and the entropy over these.
+def choice_logprobs(
+    head: Head, hidden: Tensor, targets: Tensor, table: Tensor, uniform: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Log-probs of the targets among the allowed tokens, the entropy over these, and the KL to ``uniform``; log-probs and KL with
+    their gradients.
 
     Args:
         hidden: [N, H].
         targets: [N] int64, each of them in its row of ``table``.
         table: [N, K] int64, -1 where a row has fewer.
+        uniform: [N, K] log-probs of the reference.
 
     Returns:
-        [N] and [N] float32.
+        [N], [N] and [N] float32.
     """
     rows = head.weight[table.clamp(min=0)].float()  # [N, K, H]
     logits = torch.einsum("nh,nkh->nk", hidden.float(), rows)
@@ -103,5 +116,7 @@ def choice_logprobs(head: Head, hidden: Tensor, targets: Tensor, table: Tensor) 
     logits = head.capped(logits * head.scale).masked_fill(table < 0, float("-inf"))
     logprobs = logits.log_softmax(-1)
     chosen = (table == targets[:, None]).float().argmax(1)
-    entropy = -(logprobs.exp() * logprobs.masked_fill(table < 0, 0.0)).sum(-1)
-    return logprobs.gather(1, chosen[:, None])[:, 0], entropy.detach()
+    finite = logprobs.masked_fill(table < 0, 0.0)
+    weights = logprobs.exp()
+    entropy, divergence = -(weights * finite).sum(-1), (weights * (finite - uniform)).sum(-1)
+    return logprobs.gather(1, chosen[:, None])[:, 0], entropy.detach(), divergence
