@@ -9,8 +9,10 @@ import re
 import pytest
 import torch
 
+from clawback import release, store
 from clawback.engine.episodes import episode_recipe
 from clawback.engine.torch.models.chat import Encoded
+from clawback.engine.torch.models.policy import Policy
 from clawback.engine.torch.scoring.choices import Choices, choice_logprobs
 from clawback.engine.torch.scoring.lm_head import Head
 from clawback.engine.torch.sources.episodes import sequences
@@ -160,8 +162,22 @@ def test_choices_lead_to_one_of_the_replies_and_nowhere_else():
     assert choices.allowed((5,)) == []
     masked = choices.masked(torch.zeros(2, 10), [(), (1,)])
     assert [row.isfinite().nonzero()[:, 0].tolist() for row in masked] == [[1, 4], [2, 3]]
-    table = choices.table([Encoded((0,), (1, 3, 9, 7, 4, 9), starts=(0, 4))])
+    table, uniform = choices.table([Encoded((0,), (1, 3, 9, 7, 4, 9), starts=(0, 4))])
     assert table.tolist() == [[1, 4], [2, 3], [9, -1], [7, -1], [1, 4], [9, -1]]
+    assert uniform[:2].exp().flatten().tolist() == pytest.approx([2 / 3, 1 / 3, 1 / 2, 1 / 2])
+
+
+def test_without_a_preference_each_reply_is_as_likely_as_any_other():
+    replies = [(1, 2, 9), (1, 3, 9), (1, 3, 8, 9), (4, 9)]
+    choices = Choices(replies)
+    values = choices.uniform(
+        [Encoded((0,), (*reply, 7, 4, 9), starts=(0, len(reply) + 1)) for reply in replies]
+    )
+    for reply, value in zip(replies, values, strict=True):
+        size = len(reply)
+        assert value[:size].sum().exp().item() == pytest.approx(1 / 4)
+        assert value[size] == 0.0  # no part of a reply
+        assert value[size + 1 :].sum().exp().item() == pytest.approx(1 / 4)
 
 
 @pytest.mark.parametrize("cap", [0.0, 5.0])
@@ -171,7 +187,8 @@ def test_choice_logprobs_are_those_of_the_renormalised_softmax_with_its_gradient
     head = Head(torch.randn(12, 8, generator=generator), torch.randn(12, generator=generator), 0.7, cap)
     table = torch.tensor([[1, 4, 7], [2, 3, -1], [9, -1, -1], [0, 11, 5], [6, 8, -1]])
     targets = torch.tensor([4, 2, 9, 5, 8])
-    values, entropy = choice_logprobs(head, hidden, targets, table)
+    uniform = torch.where(table < 0, 0.0, -(table >= 0).sum(-1, keepdim=True).log())
+    values, entropy, divergence = choice_logprobs(head, hidden, targets, table, uniform)
     logits = (hidden @ head.weight.T + head.bias) * head.scale
     logits = cap * torch.tanh(logits / cap) if cap else logits
     for row in range(5):
@@ -179,6 +196,9 @@ def test_choice_logprobs_are_those_of_the_renormalised_softmax_with_its_gradient
         expected = logits[row, allowed].log_softmax(0)
         assert values[row].item() == pytest.approx(
             expected[allowed.index(int(targets[row]))].item(), abs=1e-5
+        )
+        assert divergence[row].item() == pytest.approx(
+            (expected.exp() * (expected + math.log(len(allowed)))).sum().item(), abs=1e-5
         )
         assert entropy[row].item() == pytest.approx(-(expected.exp() * expected).sum().item(), abs=1e-5)
     assert values[2] == 0.0
@@ -285,7 +305,30 @@ class ChoosingOnce:
         pass
 
 
-def test_a_run_learns_the_form_first_and_says_so(home):
+def test_a_run_holds_replies_to_the_actions_before_and_after(home):
+    home.config.write_text("[training]\nbackground = false\n")
+    told = []
+    wish = playing.Wish("choosing", episodes=16, groups=16, held_out=4, max_tokens=3)
+    made = playing.learn(home, wish, seed=1, worlds=Choosing(), on_progress=told.append)
+    [alert] = [one["text"] for one in told if one["phase"] == "alert"]
+    assert "of the replies of held-out tasks name no action" in alert
+    assert "From now on each reply is one of 2, such as 'Sure'" in alert
+    assert (made.verdict.unparsable_before, made.verdict.unparsable_after) == (0.0, 0.0)
+    assert release.held_replies(made.version, "choosing") == ("Sure", "No")
+    assert release.held_replies(made.version, "another") == ()
+    with store.connect(home.database) as db:
+        steps = db.steps(made.run.id)
+        replies = [m["content"] for e in db.episodes(100) if e.number < playing.BEFORE or e.number >= playing.HELD
+                   for m in e.messages if m["role"] == "assistant"]  # fmt: skip
+    assert set(replies) == {"Sure", "No"}
+    assert steps[0]["entropy"] == pytest.approx(
+        math.log(2) / 2, abs=0.05
+    )  # no preference; the end token has no alternative
+    assert max(step["gap"] for step in steps) < 1e-4
+
+
+def test_a_run_that_cannot_hold_replies_learns_the_form_first_and_says_so(home, monkeypatch):
+    monkeypatch.setattr(Policy, "hold_to", lambda *_: False)
     home.config.write_text("[training]\nbackground = false\n")
     told = []
     wish = playing.Wish("choosing", episodes=16, groups=16, held_out=4, max_tokens=3)
@@ -309,3 +352,16 @@ def test_where_the_actions_are_not_known_the_cure_is_said(home):
     playing.learn(home, wish, seed=1, worlds=Unknown(), on_progress=told.append)
     [text] = [one["text"] for one in told if one["phase"] == "alert"]
     assert "Show worked examples (--shots N" in text
+
+
+@pytest.mark.slow
+def test_the_command_and_the_agents_own_loop_learn_the_same_game(home):
+    """From replies that name no action to the best ones: a lamp is seen, and its number is pressed."""
+    home.config.write_text("[training]\nbackground = false\n")
+    wish = playing.Wish("light", episodes=512, groups=64, held_out=32, max_tokens=8)
+    made = playing.learn(home, wish, seed=1, worlds=AgentWorlds("light", Presser.speaker(), Light))
+    assert made.verdict.before == pytest.approx(1.0, abs=0.4)
+    assert made.verdict.after > 1.6
+    agent = agent_of(quiet=True)
+    agent.learn(Light, episodes=512, together=64)
+    assert agent.evaluate(Light, episodes=32)["mean"] > 1.6

@@ -13,9 +13,10 @@ import gymnasium
 import numpy
 
 from clawback.environments import play, policies, registry, worlds
+from clawback.environments.action_form import action_replies
 from clawback.environments.core import EnvironmentFailure
 from clawback.environments.validate import validate
-from clawback.errors import NotFound, UsageError
+from clawback.errors import MissingExtra, NotFound, UsageError
 from clawback.extensions.worlds import toy_text
 from tests.environments.playing import walk
 
@@ -268,3 +269,65 @@ def test_a_method_may_say_what_is_seen_and_numbers_have_names(tmp_path, monkeypa
         registry.find("guess_text.py:Guess?text=mute")
     with pytest.raises(NotFound, match="gymnasium:PACKAGE:Nowhere-v0"):
         registry.find("gymnasium:Nowhere-v0")
+
+
+PACKAGE = """
+import gymnasium
+from gymnasium import spaces
+
+
+class Two(gymnasium.Env):
+    observation_space = spaces.Discrete(3)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return 1, {}
+
+    def step(self, action):
+        return 2, __import__("numpy").array([float(action), 10.0]), True, False, {}
+"""
+
+
+def test_a_reward_of_several_parts_is_weighed_as_it_is_said(tmp_path):
+    (tmp_path / "two.py").write_text(PACKAGE)
+    reply = policies.Script(lambda *_: "Action: 1")
+
+    def reward(settings):
+        found = registry.find(f"gymnasium:{tmp_path}/two.py:Two{settings}")
+        return asyncio.run(play.episode(found, found.tasks("train")[0], reply))
+
+    assert reward("?weights=2,0.1").reward == pytest.approx(3.0)
+    assert "has 2 parts: say what each weighs (?weights=1,1)" in reward("").error
+
+
+def test_an_id_may_be_registered_by_the_packages_envs(tmp_path, monkeypatch):
+    folder = tmp_path / "lazy_worlds"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    register = 'gymnasium.register("lazy_worlds/Two", entry_point="lazy_worlds.envs:Two")\n'
+    (folder / "envs.py").write_text(PACKAGE + register)
+    monkeypatch.syspath_prepend(tmp_path)
+    found = registry.find("gymnasium:lazy_worlds:lazy_worlds/Two?weights=1,0")
+    assert action_replies(found) == ("Action: 0", "Action: 1")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("import no_such_package_here.part", "needs no_such_package_here, which is not installed: .*install"),
+        (
+            "raise ImportError('install the online part')",
+            "cannot be imported here: ImportError: install the online",
+        ),
+        ("raise RuntimeError('no display')", "cannot be imported here: RuntimeError: no display"),
+    ],
+)
+def test_a_package_that_does_not_open_says_why_in_a_sentence(tmp_path, monkeypatch, text, why):
+    name = f"broken_worlds_{abs(hash(text)) % 10**6}"
+    (tmp_path / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(MissingExtra, match=why):
+        registry.find(f"gymnasium:{name}:Some-v0")
+    with pytest.raises(MissingExtra, match=why):
+        worlds.needed(name, "Some package")

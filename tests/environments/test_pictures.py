@@ -20,7 +20,6 @@ from clawback.environments.core import Observation, Step, Task
 from clawback.environments.play import View
 from clawback.environments.policies import Local
 from clawback.environments.rollouts import Order, Play, Rollouts
-from clawback.environments.worlds import mixed
 from clawback.jobs import playing
 from clawback.records import Episode
 from clawback.release.registry import WEIGHTS
@@ -78,12 +77,14 @@ def played(policy, count=4, how=SHORT, worlds=None):
 def test_a_version_that_is_evaluated_looks_as_well(folder):  # noqa: F811
     policy = seeing(folder)
     views = [View(Task(str(i)), asked(COLOURS[i]), (), 7, 0) for i in range(2)]
-    said = Local(policy, max_tokens=4, seed=1)._answers(views)
-    seed = mixed(1, *((one.task.id, one.seed, one.turn) for one in views)) >> 1
-    direct = policy.generate([one.messages for one in views], max_tokens=4, seed=seed)
-    assert said == [one.text for [one] in direct]
-    blind = policy.generate([({"role": "user", "content": "Which colour?"},)] * 2, max_tokens=4, seed=seed)
-    assert [one.logprobs for [one] in direct] != [one.logprobs for [one] in blind]
+    local = Local(policy, max_tokens=4, seed=1)
+    turns = []
+    draw = local.conversations.draw
+    local.conversations.draw = lambda some: turns.extend(some) or draw(some)
+    replies = local._answers(views)
+    assert [turn.pixels is not None for turn in turns] == [True, True]
+    direct = [policy.chat.text(turn.ids, draw([turn])[0].ids)[1] for turn in turns]
+    assert replies == direct
 
 
 def plain(episodes):

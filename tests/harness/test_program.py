@@ -19,17 +19,10 @@ from clawback.environments.rollouts import Order, Play, Rollouts
 from clawback.errors import NotFound, SandboxRefused, UsageError
 from clawback.extensions.harness import commands, wrap
 from clawback.extensions.sandbox import Limits, open_sandbox
+from tests.harness.boxes import boxes
 
 AGENT = Path(__file__).with_name("agent.py")
 CHECK = 'if grep -q "^S" answer.txt; then echo 1; else echo 0; fi > /logs/verifier/reward.txt\n'
-
-
-def boxes():
-    try:
-        open_sandbox(Limits(), network=True).close()
-    except SandboxRefused:
-        return False
-    return True
 
 
 pytestmark = pytest.mark.skipif(not boxes(), reason="no box with a network of its own can be made here")
@@ -120,6 +113,28 @@ def test_a_box_reaches_our_server_and_nothing_else():
         result = box.exec(["python3", "-I", "-S", "-c", look])
     assert result.ok, result.stderr
     assert result.stdout.strip() in ("kept in", "unix" if box.rung == "bubblewrap" else "kept in")
+
+
+def test_on_landlock_a_program_sees_itself_among_the_processes_and_nothing_else(tmp_path):
+    (tmp_path / "secret").write_text("seen")
+    look = (
+        "import os, sys\n"
+        "assert open('/proc/self/stat').read() and os.listdir('/proc/self/task')\n"
+        "closed = [f'/proc/{os.getppid()}/stat', '/proc/1/stat', '/proc/meminfo', '/proc/self/root/etc/shadow',\n"
+        "          '/proc/self/root' + sys.argv[1], '/proc/self/task/../../../' + sys.argv[1]]\n"
+        "for path in closed:\n"
+        "    try:\n        open(path).read(); raise SystemExit(path)\n    except OSError:\n        pass\n"
+        "try:\n    open('/proc/self/oom_score_adj', 'w').write('1'); raise SystemExit('written')\n"
+        "except OSError:\n    pass\n"
+        "print('kept in')\n"
+    )
+    try:
+        opened = open_sandbox(Limits(seconds=20), rung="landlock", network=True)
+    except SandboxRefused:
+        pytest.skip("Landlock does not hold here")
+    with opened as box:
+        result = box.exec(["python3", "-I", "-S", "-c", look, str(tmp_path / "secret")])
+    assert result.stdout.strip() == "kept in", result.stdout + result.stderr
 
 
 def test_presets_are_data_and_any_command_takes_the_task():

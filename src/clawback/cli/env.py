@@ -364,7 +364,11 @@ def _player(
         from clawback import release
 
         with open_store() as store:
-            return release.load(current_home(), named_version(store, which))
+            version = named_version(store, which)
+        policy = release.load(current_home(), version)
+        if replies := release.held_replies(version, environments.name):
+            policy.hold_to(replies)
+        return policy
 
     key = os.environ.get(key_env, "") or _own_key(who)
     return policies.player(

@@ -83,6 +83,12 @@ if TYPE_CHECKING:
     help="Train inside an agent program: claude-code, codex, opencode, or any command (docs/harness.md).",
 )
 @click.option(
+    "--reward",
+    default="",
+    metavar="judge|rules|FILE.py:FUNCTION",
+    help="Reward by a judge that compares the tries of a --group, by your rules, or by a function, not by the environment.",
+)
+@click.option(
     "--judge-steps",
     default=0.0,
     type=click.FloatRange(0),
@@ -151,6 +157,8 @@ def gym(
     clawback env train tools:shop --group 8 --set estimator=group
     clawback env train my_tasks:Colours
     clawback env train bfcl:simple_python --shots 3 --group 8 --set estimator=group
+    clawback env train tools:questions.toml --reward judge --group 4
+    clawback env train tools:questions.toml --reward score.py:score
     clawback env train tools:shop --ratings
     clawback env train tools:shop --num-samples 10
     clawback env train tools:shop --draw vllm
@@ -175,10 +183,16 @@ def gym(
         raise UsageError(
             "Single replies are judged here, not on a cluster: leave --ray or --judge-steps out."
         )
+    if wish.harness and wish.reward not in ("", "judge"):
+        raise UsageError(
+            "The reward of a program is its task's check, or a judge's comparison (--reward judge)."
+        )
     if wish.harness and (ray or wish.shots or wish.judge_steps or agent):
         raise UsageError(
             "--harness is about one machine's programs: leave --ray, --shots, --judge-steps and --agent out."
         )
+    if wish.reward and (ray or wish.judge_steps):
+        raise UsageError("Another reward is given on this machine alone: leave --ray or --judge-steps out.")
     if num_samples is not None:
         with progress_bar(quiet=as_json, lines=True) as follow:
             sampled = drawing.samples(here, wish, num_samples, seed=seed, on_progress=follow)

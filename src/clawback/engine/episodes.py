@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clawback import files
+from clawback.engine.best_weights import BestWeights
 from clawback.engine.recipe import Recipe, changed, recipe
 from clawback.engine.run import OnProgress, TrainingRun, adapter_hash, ignore
 from clawback.engine.training import CHECKPOINT, finished, fresh, last, write
@@ -30,14 +31,16 @@ FORM_MISSED = 1.0
 """Nats a reply above the loss of the form alone, from which on the form counts as not learned."""
 FORM_NOT_LEARNED = (
     "{base} does not learn to write these replies ({loss:.1f} nats a reply are left), so their rewards teach it little: their words are hardly "
-    "among those that it writes. Take a larger base (`clawback model list`), other words for the actions, or clawback.Agent in a loop of your "
-    "own, which holds replies to the actions."
+    "among those that it writes. Take a larger base (`clawback model list`), or other words for the actions."
 )
 ALGORITHMS = ("grpo", "ppo", "reinforce")
 """Those whose loss takes an advantage for each token, or one for each answer that is the same for all of its tokens."""
 RATE = 3.0
 """Learning rate, in units of the recipe's: there are fresh episodes every few steps, and a world's reward has no noise of taste in it."""
 KL = 0.002
+HELD_KL_START = 10.0
+"""Weight of the KL in the first step, in units of its own, where replies are held to actions: its reference is the uniform distribution, which
+is no policy that is worth keeping to."""
 WARM_UP = 20
 """Optimizer steps."""
 ACTIVATIONS = 256 << 20
@@ -106,24 +109,34 @@ def train_episodes(
         return done
     from clawback.engine.memory import keep_freed, prepare
 
+    continued = policy.moved
     learned = _learn_form(policy, form, recipe, seed, out / FORM, tell) if form else {}
+    held = policy.choices is not None
     prepare(policy, recipe)
     if policy.device.type == "cpu":
         keep_freed(ACTIVATIONS)
     if policy.device.type == "cpu" and not recipe.micro_tokens:
         policy.scorer.micro_tokens = at_once(policy.info)
     playing = EpisodeSettings.of(recipe)
-    if policy.moved:  # the strong KL of the first rounds would undo what the adapter has learned before
+    if held and "kl_start" not in recipe.part("episodes"):
+        playing = dataclasses.replace(playing, kl_start=HELD_KL_START)
+    if continued or (learned and not held):
+        # The strong KL of the first rounds would undo what the adapter has learned before.
         playing = dataclasses.replace(playing, kl_start=1.0)
-    source: Source = Episodes(policy, collect, playing, seed)
+    episodes = Episodes(policy, collect, playing, seed)
+    source: Source = episodes
     if ratings:
         source = _beside(source, ratings, prompts, recipe, tell)
+    else:
+        episodes.best = BestWeights(policy)
     tell({"phase": "plan", "algorithm": recipe.algorithm, "note": str(about.get("environment", ""))})
     settings = Settings(
         learning_rate=recipe.learning_rate,
         grad_clip=recipe.grad_clip,
         weight_decay=recipe.weight_decay,
-        max_drift=math.inf if learned else recipe.max_drift,  # the form alone may be far from the base
+        max_drift=math.inf
+        if learned or held
+        else recipe.max_drift,  # the form alone may be far from the base
         decay=playing.decay,
         warm_up=WARM_UP,
         seed=seed,
@@ -134,6 +147,8 @@ def train_episodes(
     fitted = fit(policy, source, algorithm, settings, [tell])
     if fitted.stopped:
         tell({"phase": "alert", "text": fitted.stopped, "step": fitted.steps})
+    elif episodes.best is not None and (notice := episodes.best.restore_best()):
+        tell({"phase": "alert", "text": notice, "step": fitted.steps})
     seconds = time.perf_counter() - started
     result = TrainResult(
         path=str(out / "adapter"),

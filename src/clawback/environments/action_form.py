@@ -2,7 +2,8 @@
 
 A model that never writes an action is never rewarded for one, so it never learns to. Where the actions are known (a
 Gymnasium space, or what an agent's own words quote), episodes are played with replies drawn at random from those that
-name one. The policy imitates these (``engine/torch/sources/imitation.py``): it learns the form, and no preference.
+name one. The policy imitates these (``engine/torch/sources/imitation.py``): it learns the form, and no preference. Where
+the engine of this process draws, replies are held to these texts as well (``engine/torch/scoring/choices.py``).
 """
 
 from __future__ import annotations
@@ -83,6 +84,13 @@ def unread_notice(episodes: Sequence[Episode], when: str) -> str:
     )
     sample = f" (such as {example.strip()[:60]!r})" if example.strip() else ""
     return f"{share:.0%} of the replies {when} name no action{sample}."
+
+
+def form_sentence(replies: Sequence[str], held: bool) -> str:
+    """What is done where most replies name no action."""
+    if held:
+        return f"From now on each reply is one of {len(replies)}, such as {replies[0]!r}."
+    return f"The form is learned first, from {len(replies)} replies such as {replies[0]!r}."
 
 
 class RandomReplies:

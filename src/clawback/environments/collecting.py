@@ -62,6 +62,8 @@ class Collector:
     played: Callable[[Sequence[int]], Mapping[int, Episode]] = lambda _: {}
     """Episodes of these numbers that were played before an interruption: they are not played again."""
     tell: OnProgress = lambda _: None
+    grade: Callable[[Sequence[Sequence[Episode]]], Sequence[Sequence[Episode]]] = lambda groups: groups
+    """Gives the groups of a round their rewards, where the environment gives none. A group without a reward is empty."""
     stale: int = 0
     """Episodes that were left out because they had become too old."""
     failed: int = 0
@@ -104,7 +106,12 @@ class Collector:
                     "failed, or they exceeded the allowed staleness. `clawback env episodes list` shows why."
                 )
         self.rollouts.rest()
-        return sorted((e for group in chosen for e in group), key=lambda e: e.number)
+        episodes = [episode for group in self.grade(chosen) for episode in group]
+        if not episodes:
+            raise EnvironmentFailure(
+                f"None of the {len(chosen)} groups of episodes of {self.rollouts.worlds.name} could be graded."
+            )
+        return sorted(episodes, key=lambda e: e.number)
 
     def state(self) -> dict[str, Any]:
         """Which groups are finished: a group that was begun and is in no round yet is begun again, or comes from ``played``."""

@@ -141,7 +141,7 @@ class Server:
 
 
 class Local:
-    """A model in this process. What is asked at the same time is answered in one batch.
+    """A model in this process. What is asked at the same time is answered in one batch; what was read of an episode is not read again.
 
     Environments that answer within ``PATIENCE`` are waited for, so that with fast ones the batches follow from the seed alone.
     """
@@ -150,7 +150,10 @@ class Local:
     """Episodes that are being played: ``play`` keeps it."""
 
     def __init__(self, policy: Policy, max_tokens: int | None = None, seed: int = 0) -> None:
-        self.policy, self.max_tokens, self.seed = policy, max_tokens, seed
+        from clawback.engine.torch.sampling.conversations import Conversations
+
+        self.policy, self.max_tokens, self.seed = policy, max_tokens or policy.max_tokens, seed
+        self.conversations = Conversations(policy, sampling=policy.sampling)
         self.waiting: list[tuple[View, asyncio.Future[Message]]] = []
         self.runner: asyncio.Task[None] | None = None
 
@@ -181,10 +184,15 @@ class Local:
             await asyncio.sleep(0)
 
     def _answers(self, views: Sequence[View]) -> list[str]:
-        asked = [calls.in_words(view.messages, view.tools) for view in views]
-        seed = worlds.mixed(self.seed, *((view.task.id, view.seed, view.turn) for view in views)) >> 1
-        made = self.policy.generate(asked, max_tokens=self.max_tokens, seed=seed)
-        return [completion.text for [completion] in made]
+        from clawback.engine.torch.sampling.conversations import Turn
+
+        chat, turns = self.policy.chat, []
+        for view in views:
+            ids, pixels = chat.looked(calls.in_words(view.messages, view.tools), self.policy.max_prompt)
+            seed = worlds.mixed(self.seed, view.task.id, view.seed, view.turn) >> 1
+            turns.append(Turn((view.task.id, view.seed), ids, seed, self.max_tokens, pixels))
+        replies = self.conversations.draw(turns)
+        return [chat.text(turn.ids, reply.ids)[1] for turn, reply in zip(turns, replies, strict=True)]
 
 
 def player(

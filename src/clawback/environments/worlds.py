@@ -95,6 +95,18 @@ def needed(module: str, for_what: str, extra: str = "") -> Any:
             ) from error
         command = installed.add(extra) if extra else installed.add_package(module.replace("_", "-"))
         raise MissingExtra(f"{for_what} needs a package that is not installed: {command}") from error
+    except Exception as error:
+        raise not_importable(for_what, error) from error
+
+
+def not_importable(name: str, error: Exception) -> MissingExtra:
+    """What to say of a package of somebody else's that is there and does not open."""
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        missing = error.name.partition(".")[0]
+        return MissingExtra(
+            f"{name} needs {missing}, which is not installed: {installed.add_package(missing)}"
+        )
+    return MissingExtra(f"{name} cannot be imported here: {type(error).__name__}: {error}")
 
 
 def imported(name: str) -> Any:
@@ -124,7 +136,9 @@ def _module(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name and name.startswith(error.name):
             raise NotFound(f"There is no Python module {name}.") from error
-        raise MissingExtra(f"{name} needs {error.name}, which is not installed.") from error
+        raise not_importable(name, error) from error
+    except Exception as error:
+        raise not_importable(name, error) from error
 
 
 def _file(path: Path) -> Any:

@@ -12,6 +12,8 @@ from clawback.environments import judges, registry
 from clawback.environments.core import EnvironmentSet
 from clawback.environments.evaluating import orders
 from clawback.environments.find import find
+from clawback.environments.group_judge import GroupJudge
+from clawback.environments.own_reward import JUDGE, with_reward
 from clawback.environments.rollouts import Play, Rollouts
 from clawback.environments.step_judge import StepJudged
 from clawback.environments.worlds import single_task_notice
@@ -60,6 +62,9 @@ class Wish:
     learn_form: bool = True
     """Learn the form of an action first, where most replies name none and the actions are known."""
 
+    reward: str = ""
+    """In place of what the environment rewards: ``judge``, ``rules``, or a function of one's own (``own_reward.py``); "": its own."""
+
     harness: str = ""
     """The agent program that works on the tasks in their boxes: a preset's name, or a command; "": the policy itself replies."""
 
@@ -67,7 +72,17 @@ class Wish:
         found = find(self.task, self.agent, seed=seed, shots=self.shots)
         if self.harness:
             found = plugins.load(plugins.WRAPPERS, "harness")(found, self.harness, self.max_turns)
+        if self.reward:
+            found = with_reward(found, self.reward)
         return StepJudged(found, judges.configured(), self.judge_steps) if self.judge_steps else found
+
+    def group_judge(self) -> GroupJudge | None:
+        """Who compares the tries at one task; None where they are rewarded one by one. Raises ``UsageError``."""
+        if self.reward != JUDGE:
+            return None
+        if self.size < 2:
+            raise UsageError("--reward judge compares tries at the same task: add --group 4, or more.")
+        return GroupJudge(judges.configured())
 
     @property
     def play(self) -> Play:

@@ -11,18 +11,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from clawback import feedback, release, store
-from clawback.environments.action_form import (
-    CURE,
-    MOST_UNREAD,
-    action_replies,
-    random_episodes,
-    unread_notice,
-)
-from clawback.environments.action_form import EPISODES as FORM_EPISODES
+from clawback.environments.action_form import CURE, MOST_UNREAD
 from clawback.environments.collecting import Collector, Dealing
 from clawback.environments.core import EnvironmentSet
 from clawback.environments.evaluating import Verdict, compare, evaluate, orders
@@ -31,6 +24,7 @@ from clawback.errors import Busy, NotFound, Stopped, UsageError
 from clawback.jobs import checks, inputs
 from clawback.jobs.drawing import Wish, connected, players
 from clawback.jobs.drawing_engine import chosen
+from clawback.jobs.reply_form import ReplyPlan, plan_replies
 from clawback.jobs.run_job import EPISODES, RunJob
 from clawback.jobs.seams import Cluster
 from clawback.paths import Home
@@ -39,14 +33,16 @@ from clawback.records import Episode, Message, Run, Sample, Version
 from clawback.release.registry import LOCK_SECONDS
 
 if TYPE_CHECKING:
-    from clawback.engine.episodes import Form
     from clawback.engine.torch.models.policy import Policy
+    from clawback.environments.group_judge import GroupJudge
     from clawback.environments.rollouts import EpisodeSource
 
-BEFORE, AFTER = 1_000_000_000, 2_000_000_000
-"""Where the numbers of a run's held-out episodes begin."""
-FORM_NUMBERS = 3_000_000_000
-"""Where those of the episodes begin that show the form of actions; they are not stored."""
+BEFORE, HELD, AFTER = 1_000_000_000, 1_500_000_000, 2_000_000_000
+"""Where the numbers of a run's held-out episodes begin. ``HELD``: before training, with replies held to actions."""
+LOOKED_AT = 8
+"""Held-out episodes that show whether replies name actions."""
+HELD_TO = "held_to"
+"""Name in a version's record of the replies that it was held to in the environment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +115,8 @@ class _Job(RunJob):
     stops_in = frozenset({"before", "train", "after"})
     cluster: Cluster | None = None
     """That plays the episodes in place of this process."""
+    judge: GroupJudge | None = None
+    """That rewards tries at one task by comparison."""
     noted = False
     """Whether the share of replies that name no action was looked at."""
 
@@ -143,6 +141,9 @@ class _Job(RunJob):
             raise UsageError(
                 "A cluster's workers draw for themselves, in environments that they find by name: leave --ray out, or --draw and `worlds`."
             )
+        self.judge = wish.group_judge()
+        if self.judge is not None:
+            overrides = {"estimator": "group", **overrides}
         worlds = worlds or wish.worlds(seed)
         if notice := single_task_notice(worlds):
             self.tell({"phase": "alert", "text": notice})
@@ -270,18 +271,20 @@ class _Job(RunJob):
             keep=lambda e: self.keep(run, e),
             tell=lambda p: self.enter(run, p),
         ) as rollouts:
-            before = self.held_out(run, rollouts, held, wish, BEFORE)
+            before, plan = self.played_before(run, policy, rollouts, held, wish)
             collector = Collector(
                 rollouts,
                 Dealing(worlds.tasks("train"), run.seed, wish.groups, wish.size),
                 wish.staleness,
                 lambda numbers: self.db.played(run.id, numbers),
                 lambda p: self.enter(run, self.playing(p, run)),
+                grade=lambda groups: self.graded(run, groups),
             )
             about = {
                 **asdict(wish),
                 "environment": worlds.name,
                 "held_out_tasks": min(len(held), wish.held_out),
+                **({HELD_TO: list(plan.replies)} if plan.held else {}),
             }
             result = engine.train_episodes(
                 policy,
@@ -292,11 +295,12 @@ class _Job(RunJob):
                 about=about,
                 ratings=self.rated(run),
                 prompts=self.prompts(run),
-                form=self.form(policy, worlds, wish, before, run.seed),
+                form=plan.form(policy, worlds, wish, run.seed),
                 on_progress=lambda p: self.enter(run, self.noticed(p)),
             )
             rollouts.refreshed(wish.rounds)
             after = self.held_out(run, rollouts, held, wish, AFTER)
+        before, after = self.compared(run, before, after)
         result.episodes.update(
             returned={"before": _mean(before), "after": _mean(after)},
             left_out={"failed": collector.failed, "stale": collector.stale},
@@ -304,22 +308,20 @@ class _Job(RunJob):
         )
         return release.propose(self.db, self.home, run, result), before, after
 
-    def form(
-        self, policy: Policy, worlds: EnvironmentSet, wish: Wish, before: Sequence[Episode], seed: int
-    ) -> Form | None:
-        """Episodes to learn the form of actions from, where most replies name none; None where that is not needed, or not possible."""
-        notice = unread_notice(before, "of held-out tasks")
-        if not notice:
-            return None
-        self.noted = True
-        replies = action_replies(worlds) if wish.learn_form else ()
-        if not replies:
-            self.tell({"phase": "alert", "text": f"{notice} {CURE}"})
-            return None
-        how = f"The form is learned first, from {len(replies)} replies such as {replies[0]!r}."
-        self.tell({"phase": "alert", "text": f"{notice} {how}"})
-        asked = orders(worlds.tasks("train"), FORM_EPISODES, seed, FORM_NUMBERS)
-        return lambda: (random_episodes(policy, worlds, wish.play, asked), len(replies))
+    def played_before(
+        self, run: Run, policy: Policy, rollouts: EpisodeSource, held: Sequence[Any], wish: Wish
+    ) -> tuple[Sequence[Episode], ReplyPlan]:
+        """Held-out episodes before training, and what is done about replies that name no action: a few episodes show whether they do."""
+        few = replace(wish, held_out=min(wish.held_out, LOOKED_AT))
+        episodes = self.held_out(run, rollouts, held, few, BEFORE)
+        drawn_here = self.cluster is None and not wish.draw
+        plan = plan_replies(policy, rollouts.worlds, wish, episodes, drawn_here=drawn_here)
+        if plan.notice:
+            self.noted = True
+            self.tell({"phase": "alert", "text": plan.notice})
+        if plan.held:  # what is compared is played under the same rule
+            rollouts.refreshed(0)
+        return self.held_out(run, rollouts, held, wish, HELD if plan.held else BEFORE), plan
 
     def noticed(self, progress: Progress) -> Progress:
         """Progress, after a sentence where most replies of the first batch name no action."""
@@ -380,7 +382,7 @@ class _Job(RunJob):
         self, run: Run, rollouts: EpisodeSource, tasks: Sequence[Any], wish: Wish, first: int
     ) -> list[Episode]:
         asked = orders(tasks, wish.held_out, run.seed, first)
-        name = "before" if first == BEFORE else "after"
+        name = "after" if first == AFTER else "before"
         known = self.db.played(run.id, [order.number for order in asked])
         return evaluate(
             rollouts,
@@ -388,6 +390,26 @@ class _Job(RunJob):
             played=known,
             tell=lambda done, all_: self.enter(run, {"phase": name, "step": done, "steps": all_}),
         )
+
+    def graded(self, run: Run, groups: Sequence[Sequence[Episode]]) -> Sequence[Sequence[Episode]]:
+        """With the judge's scores as rewards, where it rewards; they are stored."""
+        if self.judge is None:
+            return groups
+        graded = []
+        for group in self.judge.grade(groups):
+            self.db.set_rewards([replace(e, run_id=run.id) for e in group])
+            graded.append(group)
+        return graded
+
+    def compared(
+        self, run: Run, before: Sequence[Episode], after: Sequence[Episode]
+    ) -> tuple[Sequence[Episode], Sequence[Episode]]:
+        """Held-out episodes; where a judge rewards, each pair of one task is scored together, and pairs without a score are left out."""
+        if self.judge is None:
+            return before, after
+        pairs = [pair for pair in zip(before, after, strict=True) if "failed" not in {e.status for e in pair}]
+        scored = [pair for pair in self.graded(run, pairs) if pair]
+        return [pair[0] for pair in scored], [pair[1] for pair in scored]
 
     def keep(self, run: Run, episodes: Sequence[Episode]) -> None:
         """Into the store, before anything is learned from them."""
@@ -405,19 +427,10 @@ def newest(home: Home) -> Run:
 
 def _episode_settings() -> set[str]:
     """Of ``EpisodeSettings``; and of how ratings beside them are graded."""
-    own = {
-        "round_steps",
-        "passes",
-        "estimator",
-        "gamma",
-        "lam",
-        "ridge",
-        "memory",
-        "calm",
-        "decay",
-        "kl_start",
-    }
-    return own | {"max_gap", "grounding", "prompts", "samples", "exact_kl", "replay"}
+    from clawback.engine.torch.sources.episodes import EpisodeSettings
+
+    own = {one.name for one in fields(EpisodeSettings)} - {"rounds"}
+    return own | {"grounding", "prompts", "samples", "exact_kl", "replay"}
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:

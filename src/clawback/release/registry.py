@@ -296,11 +296,22 @@ def provenance_of(run: Run, result: TrainResult, number: int) -> dict[str, Any]:
 
 def sentence_of(version: Version) -> str:
     """The sentence that a version was to learn, "" for none."""
+    return str(_record(version).get("instruction", ""))
+
+
+def held_replies(version: Version, environment: str) -> tuple[str, ...]:
+    """The replies that a version was held to when it learned in this environment; none where it was not."""
+    episodes = _record(version).get("episodes") or {}
+    return tuple(episodes.get("held_to", ())) if episodes.get("environment") == environment else ()
+
+
+def _record(version: Version) -> Mapping[str, Any]:
+    """What made a version; empty where that cannot be read."""
     try:
         provenance = json.loads((Path(version.path) / PROVENANCE).read_text("utf-8"))
-        return str(provenance.get("instruction", ""))
-    except (OSError, ValueError, AttributeError):
-        return ""
+    except (OSError, ValueError):
+        return {}
+    return provenance if isinstance(provenance, dict) else {}
 
 
 def software() -> dict[str, str]:

@@ -8,19 +8,17 @@ import time
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clawback import config
-from clawback.capture import conversations
-from clawback.environments.tools.calls import in_words
 from clawback.errors import ClawbackError, UsageError
 from clawback.paths import Home
 from clawback.pictures import pictures
-from clawback.records import Ending, Version, text_of
+from clawback.records import Ending, Version
 from clawback.release.best_of import model_name
 from clawback.serve import tool_choice, tools
+from clawback.serve.conversation_tokens import conversation_tokens
 from clawback.serve.dialects import Asked, Said
 from clawback.serve.dialects.shapes import Reply, dicts
 from clawback.system_prompt import under
@@ -317,21 +315,9 @@ class Local:
             return await asyncio.to_thread(self.prompt, request, system)
 
     def prompt(self, request: Asked, system: str = "") -> list[int]:
-        """With the version's own prompt, as the chat template writes it. What does not fit loses what the agent put in, then the oldest messages."""
+        """See ``conversation_tokens``."""
         assert self.policy
-        chat, room = self.policy.chat, self.policy.max_prompt
-        if request.raw is not None:
-            return list(self.policy.tokenizer.encode(request.raw))[-room:]
-        messages = [_plain(m) for m in under(request.messages, system)]
-        if len(messages) <= room:  # a message is a token at least
-            whole = (
-                self._with_tools(messages, request.tools, room)
-                if request.tools
-                else chat.prompt(messages, 2**31)
-            )
-            if len(whole) <= room:
-                return whole
-        return chat.prompt(under(conversations.human(messages) or messages, system), room)
+        return conversation_tokens(self.policy, request, system)
 
     async def embed(self, texts: Sequence[str]) -> tuple[list[list[float]], int]:
         """Unit vectors ``[texts][hidden]`` of the base model, and how many tokens were read.
@@ -367,50 +353,6 @@ class Local:
             vectors.append(self.policy.embedding(ids))
         return vectors, sum(map(len, read))
 
-    def _with_tools(
-        self, messages: list[dict[str, Any]], tools: Sequence[Mapping[str, Any]], room: int
-    ) -> list[int]:
-        """As the template tells of tools; where it does not, in words as ``clawback env train`` does, if there is room for them."""
-        assert self.policy
-        if self._tells and (told := self._by_template(messages, list(tools))):
-            return told
-        chat = self.policy.chat
-        try:
-            said = chat.prompt(in_words(messages, tools), 2**31)
-        except RecursionError:  # a schema within a schema within …
-            said = []
-        return said if 0 < len(said) <= room else chat.prompt(messages, 2**31)
-
-    @cached_property
-    def _tells(self) -> bool:
-        """Whether the chat template says anything of tools."""
-        asked = [{"role": "user", "content": "?"}]
-        return self._by_template(
-            asked, [{"type": "function", "function": {"name": "f"}}]
-        ) != self._by_template(asked, None)
-
-    def _by_template(
-        self, messages: list[dict[str, Any]], tools: list[Mapping[str, Any]] | None
-    ) -> list[int]:
-        """[] where the template does not take the conversation: it may raise anything."""
-        from clawback.engine.torch.models.templates import EndlessTemplate
-
-        assert self.policy
-        try:
-            made = self.policy.tokenizer.apply_chat_template(
-                messages,
-                tools=tools,
-                add_generation_prompt=True,
-                tokenize=True,
-                return_dict=True,
-                **self.policy.chat.template_args,
-            )
-        except EndlessTemplate:
-            raise
-        except Exception:
-            return []
-        return list(made["input_ids"])
-
 
 def shows_a_picture(message: Mapping[str, Any]) -> int:
     """How many parts of a message are pictures, or say that they are."""
@@ -420,11 +362,6 @@ def shows_a_picture(message: Mapping[str, Any]) -> int:
 def asks_about_a_picture(message: Mapping[str, Any]) -> bool:
     """Whether it is a person's. What lies further back, or a tool brought along, the conversation goes on without."""
     return message.get("role") == "user" and shows_a_picture(message) > 0
-
-
-def _plain(message: Mapping[str, Any]) -> dict[str, Any]:
-    """A message whose content is text, which is what a text model's template takes."""
-    return {**message, "content": text_of(message.get("content"))}
 
 
 def _sampling(sampling: Sampling, request: Asked) -> Sampling:

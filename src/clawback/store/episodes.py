@@ -68,6 +68,19 @@ class EpisodeTable(PictureTable):
         )
         return replace(episode, id=number.lastrowid or 0)
 
+    def set_rewards(self, episodes: Sequence[Episode]) -> None:
+        """The rewards of a run's episodes that came after they had been stored."""
+        from dataclasses import asdict
+
+        with self._write() as db:
+            db.executemany(
+                "UPDATE episodes SET steps = ?, total = ? WHERE run_id = ? AND number = ?",
+                [
+                    (json.dumps([asdict(step) for step in e.steps]), e.total, e.run_id, e.number)
+                    for e in episodes
+                ],
+            )
+
     def episode(self, number: int) -> Episode:
         """By its id. Raises ``NotFound``."""
         rows = self._read("SELECT * FROM episodes WHERE id = ?", number)

@@ -85,6 +85,8 @@ def test_the_groups_of_a_round_are_kept():
     after = source([], [])
 
     class Nothing:
+        choices = None
+
         def base(self):
             return contextlib.nullcontext()
 

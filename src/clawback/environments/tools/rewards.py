@@ -263,6 +263,14 @@ class Judged:
         return grade
 
 
+@dataclass(frozen=True, slots=True)
+class Unrewarded:
+    """0 for every episode: of tasks that ``--reward`` rewards."""
+
+    async def __call__(self, episode: Finished) -> float:  # noqa: ARG002
+        return 0.0
+
+
 def said(message: Message) -> str:
     """A message as text, with the calls that it makes."""
     made = "".join(

@@ -25,6 +25,7 @@ from clawback.environments.tools.rewards import (
     Judged,
     Own,
     Reward,
+    Unrewarded,
     Verified,
     Weighted,
 )
@@ -185,7 +186,7 @@ def _server(told: Mapping[str, Any], folder: Path) -> Mcp:
 
 
 def reward(told: Any, rows: Sequence[Mapping[str, Any]], folder: Path = Path()) -> Reward:
-    """``"answer"``, ``"calls"``, ``"end-state"``, ``"judge"``, ``"file.py:function"``, ``{verifier = "regex", …}``, or a list of these;
+    """``"answer"``, ``"calls"``, ``"end-state"``, ``"judge"``, ``"none"``, ``"file.py:function"``, ``{verifier = "regex", …}``, or a list of these;
     "": by what the tasks name. Raises ``UsageError``, ``NotFound``."""
     if isinstance(told, list):
         parts = [
@@ -206,12 +207,14 @@ def reward(told: Any, rows: Sequence[Mapping[str, Any]], folder: Path = Path()) 
         told = "answer" if all("answer" in row for row in rows) else "end-state"
     if told == "judge":
         return Judged(judges.configured())
+    if told == "none":
+        return Unrewarded()
     if ":" in str(told):
         return Own(_function(str(told), folder))
     kinds: dict[str, Reward] = {"answer": Answer(), "calls": Calls(), "end-state": EndState()}
     if told not in kinds:
         raise UsageError(
-            f"There is no reward `{told}`. Choose answer, calls, end-state, judge, a function of yours (file.py:name), or a table with `verifier` or `rubric`."
+            f"There is no reward `{told}`. Choose answer, calls, end-state, judge, none, a function of yours (file.py:name), or a table with `verifier` or `rubric`."
         )
     field = "answer" if told == "answer" else "actions"
     if lacking := next(

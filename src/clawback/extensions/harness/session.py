@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from clawback.environments.core import Request
 from clawback.serve import tools, wire
+from clawback.serve.conversation_tokens import conversation_tokens
 from clawback.serve.dialects import BY_PATH, Asked, Dialect
 from clawback.serve.dialects.shapes import Reply
-from clawback.serve.local import Local
 
 if TYPE_CHECKING:
     from clawback.engine.torch.models.policy import Policy
@@ -31,13 +31,6 @@ MOST_BYTES = 64 * 2**20
 COUNT_PATH = "/v1/messages/count_tokens"
 CHARACTERS = 4
 """Of a token, where a program wants a count before it asks."""
-
-
-class PromptReader(Local):
-    """How ``clawback serve`` makes tokens of a conversation with tools, for a policy that is loaded already."""
-
-    def __init__(self, policy: Policy) -> None:
-        self.policy = policy
 
 
 @dataclass(eq=False)
@@ -54,7 +47,7 @@ class Question:
         return Request(self.conversation.messages, self.encode, self.conversation.max_tokens)
 
     def encode(self, policy: Policy) -> Sequence[int]:
-        ids = PromptReader(policy).prompt(self.conversation, policy.chat.system)
+        ids = conversation_tokens(policy, self.conversation, policy.chat.system)
         self.prompt_tokens = len(ids)
         return ids
 

@@ -20,10 +20,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from clawback.engine.best_weights import summary
 from clawback.environments.action_form import (
     CURE,
     action_replies,
     answered_at_random,
+    form_sentence,
     quoted,
     random_episodes,
     unread_notice,
@@ -45,7 +47,6 @@ from clawback.extensions.llamagym.agent_worlds import (
     reply_form,
     shown,
 )
-from clawback.extensions.llamagym.best_weights import BestWeights, summary
 from clawback.records import Episode, EpisodeStep, Message
 
 if TYPE_CHECKING:
@@ -338,16 +339,11 @@ class Agent(ABC):
         batch: Sequence[Episode],
         notice: str,
     ) -> dict[str, Any]:
-        """Replies name actions from now on: by grammar, or where this model cannot be held to one, as learned from episodes of these replies
-        at random."""
-        learned: dict[str, float] = {"loss": 0.0, "steps": 0.0}
-        if self._hold_to(replies):
-            self._say(f"{notice} From now on each reply is one of {len(replies)}, such as {replies[0]!r}.")
-        else:
-            self._say(
-                f"{notice} The form is learned first, from {len(replies)} replies such as {replies[0]!r}."
-            )
-            learned = self.learner.imitate(examples(), len(replies))
+        """Replies name actions from now on: by grammar where this model can be held to one, and as learned from episodes of these replies at
+        random, so that none is preferred to begin with."""
+        held = self._hold_to(replies)
+        self._say(f"{notice} {form_sentence(replies, held)}")
+        learned = self.learner.imitate(examples(), len(replies))
         return {f"form_{name}": value for name, value in learned.items()} | {
             "unparsable": unread_share(batch), "return": summary([e.total for e in batch])["mean"],
             "loss": learned["loss"], "entropy": 0.0, "episodes_trained": 0, "turns_trained": 0, "objective/kl": 0.0,
@@ -402,7 +398,7 @@ class Agent(ABC):
         with self._rollouts(make_env, together, max_turns) as rollouts:
             left = episodes
             replies = action_replies(rollouts.worlds)
-            best = BestWeights(self.learner.weights)
+            self.learner.watch_best()
             if self._grammar and not self.held_to:
                 self._hold_to(replies)
             while left > 0:
@@ -426,17 +422,13 @@ class Agent(ABC):
                     self.finished(episode)
                     if episode.steps:
                         self.batch.append(episode)
-                best.see([episode.total for episode in played])
                 self.learner.pace(left / max(1, episodes))
                 if left == 0 or sum(len(e.steps) for e in self.batch) >= self.settings.batch:
                     told.append({"episodes": self.episodes, **self.train_batch()})
                     tell(told[-1])
         self.learner.pace(None)
-        if best.lost():
-            self.learner.put(best.weights)
-            self._say(
-                f"The return had fallen; the weights are those of its best {best.window} episodes ({best.mean:+.3f})."
-            )
+        if notice := self.learner.restore_best():
+            self._say(notice)
         return told
 
     def evaluate(

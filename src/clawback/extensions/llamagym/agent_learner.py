@@ -8,13 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clawback.engine.episodes import WARM_UP, episode_recipe
+from clawback.engine.best_weights import BestWeights
+from clawback.engine.episodes import HELD_KL_START, WARM_UP, episode_recipe
 from clawback.errors import ModelError, UsageError
 from clawback.records import Episode, EpisodeStep, Message
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from clawback.engine.recipe import Recipe
     from clawback.engine.torch.models.dialogue import Dialogue
     from clawback.engine.torch.models.policy import Policy
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
 
 STATE = "agent.pt"
 _ENDLESS = 10**9
-KL_START = 10.0
-"""Weight of the KL to the base in the first update of a planned run, in units of its own."""
 
 
 class Learner:
@@ -94,19 +91,21 @@ class Learner:
     def pace(self, left: float | None) -> None:
         """Set the weight of the KL to the base for the next update. ``left``: the share of a planned run that is to come, with which the
         weight falls; None: the end is not known, and it has its own."""
-        weight = 1.0 if left is None else 1.0 + (KL_START - 1.0) * left
+        weight = 1.0 if left is None else 1.0 + (HELD_KL_START - 1.0) * left
         self.loop.source.settings = dataclasses.replace(self.loop.source.settings, kl_start=weight)
 
-    def weights(self) -> list[Tensor]:
-        """A copy of the adapter's weights."""
-        return [weight.detach().clone() for weight in self.loop.weights]
+    def watch_best(self) -> None:
+        """Keep the weights that play best from now on."""
+        self.loop.source.best = BestWeights(self.policy)
 
-    def put(self, weights: Sequence[Tensor]) -> None:
-        """Weights of earlier, in place of those that are there."""
-        for kept, weight in zip(self.loop.good, weights, strict=True):
-            kept.copy_(weight)
-        self.loop.put_back()
-        self.conversations.refresh()
+    def restore_best(self) -> str:
+        """The weights that played best since ``watch_best``, where the newest are worse: a sentence about it; "" where they are not."""
+        best, self.loop.source.best = self.loop.source.best, None
+        notice: str = best.restore_best()
+        if notice:
+            self.loop.remember()
+            self.conversations.refresh()
+        return notice
 
     # ------------------------------------------------------------------------------------------------- replies
 

@@ -45,6 +45,9 @@ ETC = tuple(
         "mime.types",
     )
 )
+OWN_PROCESS = "/proc/self"
+"""What the kernel shows a command about itself, which runtimes of agent programs cannot do without (Bun looks for the ends of its stack there).
+The path is resolved by the process that becomes the command, so it is that one's folder and no other's."""
 INNER_ID = 1000
 ACCOUNTS = {
     "/etc/passwd": "root:x:0:0::/:/bin/sh\nagent:x:{id}:{id}::/work:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n",
@@ -142,7 +145,11 @@ def plan(
         it |= {
             "cwd": cwd, "uid": layout.uid, "filter": _filter(closed),
             "landlock": {
-                "read": [*_shown(rung, layout), *(str(f.source) for f in layout.folders if not f.write)],
+                "read": [
+                    *_shown(rung, layout),
+                    *(str(f.source) for f in layout.folders if not f.write),
+                    *([OWN_PROCESS] if layout.network else []),
+                ],
                 "write": [*writable, *DEVICES],
                 "network": layout.network,
             },

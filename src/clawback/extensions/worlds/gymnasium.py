@@ -11,16 +11,17 @@ import asyncio
 import enum
 import json
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 from clawback.environments import worlds
-from clawback.environments.core import Observation, Split, Step, Task
+from clawback.environments.core import EnvironmentFailure, Observation, Split, Step, Task
 from clawback.errors import NotFound, UsageError
 from clawback.extensions.worlds import toy_text
 from clawback.records import Message
 
 PACKAGE = "gymnasium"
-OURS = ("tasks", "held_out", "patience", "goal", "turns", "names", "text")
+OURS = ("tasks", "held_out", "patience", "goal", "turns", "names", "text", "weights")
 """Settings that are not the world's own."""
 PATIENCE = 3
 """Replies in a row that name no action, after which the episode is over."""
@@ -52,9 +53,12 @@ def of_package(name: str, settings: Mapping[str, Any]) -> GymnasiumSet:
     """What a package or a file of one's own provides: an id that it registers when it is imported, or a class. Raises ``NotFound``."""
     gym = worlds.needed(PACKAGE, "Gymnasium")
     module, _, rest = name.rpartition(":")
-    worlds.imported(module)
+    package = worlds.imported(module)
+    inner = f"{module}.envs"
+    if rest not in gym.registry and hasattr(package, "__path__") and find_spec(inner):  # some register there
+        worlds.imported(module := inner)
     if rest in gym.registry:
-        return _set_of(rest if module.endswith(".py") else name, settings)
+        return _set_of(rest if module.endswith(".py") else f"{module}:{rest}", settings)
     return of_class(worlds.loaded(name), name, settings)
 
 
@@ -79,7 +83,9 @@ def _set_of(known: str, settings: Mapping[str, Any], kind: Any = None) -> Gymnas
     found = GymnasiumSet(known, own, {key: value for key, value in settings.items() if key in OURS}, kind)
     try:
         inner = found.open_world()
-    except (gym.error.Error, TypeError, ImportError) as error:
+    except ImportError as error:
+        raise worlds.not_importable(known, error) from error
+    except (gym.error.Error, TypeError) as error:
         raise UsageError(f"Gymnasium cannot make {known}: {error}") from error
     if not isinstance(inner.unwrapped, gym.Env):
         raise UsageError(f"{known} is a {type(inner).__name__}, not one world: name a gymnasium.Env.")
@@ -148,6 +154,21 @@ class GymnasiumSet:
             return [f"Action: {name}" for name in episode.options()]
         finally:
             episode.inner.close()
+
+    def total(self, reward: Any) -> float:
+        """A reward as one number: one of several parts is weighted by the setting ``weights``. Raises ``EnvironmentFailure``."""
+        parts = _plain(reward)
+        if not isinstance(parts, list):
+            return float(reward)
+        weights = [float(part) for part in str(self.ours.get("weights", "")).split(",") if part.strip()]
+        if len(parts) == 1 and not weights:
+            return float(parts[0])
+        if len(weights) != len(parts):
+            example = ",".join("1" for _ in parts)
+            raise EnvironmentFailure(
+                f"the reward of {self.world} has {len(parts)} parts: say what each weighs (?weights={example})"
+            )
+        return sum(weight * part for weight, part in zip(weights, parts, strict=True))
 
     def number_names(self) -> Sequence[str]:
         """What the numbers of an observation are, in order: by the setting ``names``, or as they are known."""
@@ -222,7 +243,7 @@ class Gymnasium:
         cut = cut or late
         info: dict[str, Any] = {"action": _plain(action)} | ({"truncated": True} if cut and not ended else {})
         answer = () if ended or cut else ({"role": "user", "content": self.words(seen)},)
-        return Step(answer, float(reward), bool(ended or cut), info)
+        return Step(answer, self.of.total(reward), bool(ended or cut), info)
 
     async def close(self) -> None:
         inner, self.inner = self.inner, None

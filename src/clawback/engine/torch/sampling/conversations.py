@@ -9,7 +9,7 @@ neighbours. Models that the lean decoder does not know read everything anew each
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -66,12 +66,18 @@ class Conversations:
         """One reply each, in order. The model is left in the mode (train or eval) that it was in."""
         if not turns:
             return []
+        sampling = self.sampling
+        if (
+            self.policy.choices is not None
+        ):  # no reply is cut, and none is left out: what is never drawn is never learned
+            turns = [replace(turn, max_tokens=self.policy.choices.longest) for turn in turns]
+            sampling = replace(sampling, top_p=1.0, top_k=0)
         requests = [
             Request(
                 turn.ids,
                 turn.max_tokens,
-                sampling=self.sampling,
-                chance=_chance(turn, self.sampling),
+                sampling=sampling,
+                chance=_chance(turn, sampling),
                 speaker=self.policy.chat.speaker,
                 choices=self.policy.choices,
                 pixels=turn.pixels,

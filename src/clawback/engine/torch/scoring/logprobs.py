@@ -232,9 +232,9 @@ class Scorer:
         lengths = tuple(len(one.response) for one in encoded)
         targets = torch.tensor([t for one in encoded for t in one.response], device=self.device)
         if self.choices is not None:
-            table = self.choices.table(encoded).to(self.device)
-            values, free = choice_logprobs(self.head, self.states(encoded), targets, table)
-            return Scored(values, lengths, free if entropy else None)
+            table, uniform = (part.to(self.device) for part in self.choices.table(encoded))
+            values, free, kl = choice_logprobs(self.head, self.states(encoded), targets, table, uniform)
+            return Scored(values, lengths, free if entropy else None, kl)
         if self.fused_head:
             values, entropies = logprobs(self.head, self.states(encoded), targets, entropy=entropy)
             return Scored(values, lengths, entropies)

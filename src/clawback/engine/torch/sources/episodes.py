@@ -28,6 +28,7 @@ from clawback.records import Episode
 from clawback.rl import credit, turns
 
 if TYPE_CHECKING:
+    from clawback.engine.best_weights import BestWeights
     from clawback.engine.recipe import Recipe
     from clawback.engine.torch.models.policy import Policy
 
@@ -157,6 +158,8 @@ class Episodes:
         """[turns, H] states before turns of earlier rounds, and [turns] what came of them."""
         self.spread = 0.0
         """Of advantages: their unit."""
+        self.best: BestWeights | None = None
+        """Set where the weights of the best rounds are wanted."""
 
     # ---------------------------------------------------------------------------------------------- the source
 
@@ -192,8 +195,9 @@ class Episodes:
         steps = [step for episode in episodes for step in episode.steps]
         gap, entropy = self._check(parts, [step.update == number for step in steps], number)
         advantages = self._advantages(episodes, parts)
-        with self.policy.base():
-            ref = self.policy.scorer([one.encoded for one in parts]).split()
+        ref = self._reference([one.encoded for one in parts])
+        if self.best is not None:
+            self.best.see([episode.total for episode in episodes])
         self.groups = [episodes[one.episode].group for one in parts]
         self.figures = _figures(episodes, number) | {
             "entropy": entropy,
@@ -211,6 +215,13 @@ class Episodes:
             )
             for one, r in zip(parts, ref, strict=True)
         ]
+
+    def _reference(self, encoded: Sequence[Encoded]) -> list[Tensor]:
+        """Log-probs that the KL is measured against: the base's, or those of a policy without preference among the replies that it is held to."""
+        if self.policy.choices is not None:
+            return self.policy.choices.uniform(encoded)
+        with self.policy.base():
+            return self.policy.scorer(encoded).split() if encoded else []
 
     def _check(self, parts: Sequence[Part], fresh: Sequence[bool], number: int) -> tuple[float | None, float]:
         """The gap and the mean entropy in some of the sequences, those with steps of these very weights first. Raises ``TrainingError``."""
@@ -308,6 +319,7 @@ class Episodes:
             "collected": kept.state() if isinstance(kept, Resumable) else {},
             "seen": None if self.seen is None else list(self.seen),
             "spread": self.spread,
+            "best": {} if self.best is None else self.best.state(),
             "groups": list(self.groups),
             "round": [
                 [list(e.encoded.prompt), list(e.encoded.response), e.advantage, e.reward, e.old, e.mask, e.token_advantages,
@@ -323,6 +335,8 @@ class Episodes:
         if isinstance(kept, Resumable):
             kept.restore(state["collected"])
         self.spread = float(state.get("spread", 0.0))
+        if self.best is not None and state.get("best"):
+            self.best.restore(state["best"])
         self.seen = None if state["seen"] is None else (state["seen"][0], state["seen"][1])
         self.groups = list(state.get("groups", range(len(state["round"]))))
         encoded = [
@@ -334,8 +348,7 @@ class Episodes:
             )
             for row in state["round"]
         ]
-        with self.policy.base():
-            ref = self.policy.scorer(encoded).split() if encoded else []
+        ref = self._reference(encoded)
         self.round = [
             Example(one, float(gain), old, r, float(reward), mask=mask, token_advantages=token)
             for one, r, (_, _, gain, reward, old, mask, token, *_) in zip(

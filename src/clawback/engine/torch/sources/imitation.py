@@ -40,11 +40,11 @@ class Imitation:
     critic = None
     steps = MOST_STEPS
 
-    def __init__(self, episodes: Sequence[Episode], seed: int) -> None:
+    def __init__(self, episodes: Sequence[Episode], seed: int, held: bool = False) -> None:
         self.seed = seed
         self.examples_by_place = [
             Example(one.encoded, 1.0, torch.zeros_like(one.old), torch.zeros_like(one.old), mask=one.mask)
-            for one in sequences(episodes)
+            for one in sequences(episodes, held=held)
         ]
         replies = sum(len(episode.steps) for episode in episodes)
         tokens = sum(example.counted for example in self.examples_by_place)
@@ -75,7 +75,7 @@ def imitate(
 
     Returns ``steps``, ``replies`` read, and ``loss`` in nats a reply (log ``replies`` where nothing but the form is learned).
     """
-    source = Imitation(episodes, seed)
+    source = Imitation(episodes, seed, held=policy.choices is not None)
     settings = Settings(learning_rate=learning_rate, warm_up=RAMP, seed=seed)
     loop = Loop(policy, source, algorithms.make("reinforce", {"kl": 0.0, "importance_cap": 0.0}), settings)
     bound = math.log(max(1, replies)) + SLACK
