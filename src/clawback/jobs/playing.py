@@ -300,7 +300,7 @@ class _Job(RunJob):
             )
             rollouts.refreshed(wish.rounds)
             after = self.held_out(run, rollouts, held, wish, AFTER)
-        before, after = self.compared(run, before, after)
+        before, after = map(list, self.compared(run, before, after))
         result.episodes.update(
             returned={"before": _mean(before), "after": _mean(after)},
             left_out={"failed": collector.failed, "stale": collector.stale},

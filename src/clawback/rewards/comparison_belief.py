@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,7 +106,8 @@ class Fit:
         count = len(rows)
         cross = kernel @ rows.T  # [n, m]
         among = rows @ cross
-        values, slope, root, factor, weighted = np.zeros(count), 0.5 * weights, np.sqrt(weights / 4), np.eye(count), np.zeros(count)  # fmt: skip
+        values, slope, root, weighted = np.zeros(count), 0.5 * weights, np.sqrt(weights / 4), np.zeros(count)
+        factor: np.ndarray[Any, Any] = np.eye(count)
         for _ in range(STEPS):
             right = 1 / (1 + np.exp(-values))
             slope, root = weights * (1 - right), np.sqrt(weights * right * (1 - right))
