@@ -154,8 +154,8 @@ def _rate(inbox: Inbox, limit: int) -> None:
             if turn is None:
                 break
             shown.add(turn.id)
-            asked, answer = fold_words(f"[{place}/{limit}] {turn.prompt}"), fold_words(turn.response)
-            click.echo(f"\n{asked}\n{steps_line(inbox.steps[turn.id])}\n{answer}\n")
+            question, answer = fold_words(f"[{place}/{limit}] {turn.prompt}"), fold_words(turn.response)
+            click.echo(f"\n{question}\n{steps_line(inbox.steps[turn.id])}\n{answer}\n")
             if not rate_by_key(store, turn):
                 return
     click.echo("That was all." if shown or asked else "Nothing is waiting for a rating.")
