@@ -111,7 +111,7 @@ class Fit:
         for _ in range(STEPS):
             right = 1 / (1 + np.exp(-values))
             slope, root = weights * (1 - right), np.sqrt(weights * right * (1 - right))
-            factor = np.linalg.cholesky(np.eye(count) + root[:, None] * among * root)
+            factor = np.asarray(np.linalg.cholesky(np.eye(count) + root[:, None] * among * root), np.float64)
             target = root**2 * values + slope
             weighted = target - root * _solved(factor, root * (among @ target))
             previous, values = values, among @ weighted
