@@ -168,7 +168,7 @@ class GymnasiumSet:
             raise EnvironmentFailure(
                 f"the reward of {self.world} has {len(parts)} parts: say what each weighs (?weights={example})"
             )
-        return sum(weight * part for weight, part in zip(weights, parts, strict=True))
+        return float(sum(weight * part for weight, part in zip(weights, parts, strict=True)))
 
     def number_names(self) -> Sequence[str]:
         """What the numbers of an observation are, in order: by the setting ``names``, or as they are known."""
