@@ -380,7 +380,7 @@ class _Job(RunJob):
 
     def held_out(
         self, run: Run, rollouts: EpisodeSource, tasks: Sequence[Any], wish: Wish, first: int
-    ) -> list[Episode]:
+    ) -> Sequence[Episode]:
         asked = orders(tasks, wish.held_out, run.seed, first)
         name = "after" if first == AFTER else "before"
         known = self.db.played(run.id, [order.number for order in asked])
