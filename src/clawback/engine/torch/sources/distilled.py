@@ -103,6 +103,8 @@ class DistilSettings:
     """Answers of other models that are learned at most; with half as many nothing is drawn under a sentence."""
     other_rounds: int = 1
     """Rounds after such answers."""
+    shown_rounds: int = 1
+    """Rounds after edits and comparisons, where these are all the feedback there is."""
     least_relevance: float = 0.05
     """Quantile of the base's own relevance below which an answer is not about its prompt."""
 

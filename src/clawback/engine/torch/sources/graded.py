@@ -158,11 +158,26 @@ class Grading:
         liked = [len(one.response) for one, reward in zip(rated, rewards, strict=True) if reward > 0]
         usual = [len(one.response) for one in self.base]
         self.shortest = self.settings.shortest * min(float(np.mean(some)) for some in (liked, usual) if some)
+        # How answers vary is seen on the rated ones, too. They may be shorter than fresh ones, or another model's, and a limit that was
+        # cut from fresh answers alone would not divide them.
+        fresh = self.seen(self.base, self.base_seen.hidden)
+        self.ensemble = self.read(rated, rewards, remarks, order, fresh)
+        self.shape = shape
+        self._measure(shape)
+        return self.ensemble
+
+    def read(
+        self,
+        rated: Sequence[Encoded],
+        rewards: Floats,
+        remarks: Sequence[tuple[Encoded, str]] = (),
+        order: Sequence[int] = (),
+        fresh: Answers | None = None,
+    ) -> RewardEnsemble:
+        """The ensemble that the ratings and remarks make, on the rated answers and, where there are any, ``fresh`` ones of the base."""
         seen = self.seen(rated, self.hidden(rated))
-        self.ensemble = learn(
-            # How answers vary is seen on the rated ones, too. They may be shorter than fresh ones, or another model's, and a limit that was
-            # cut from fresh answers alone would not divide them.
-            self.seen(self.base, self.base_seen.hidden).with_others(seen),
+        return learn(
+            seen if fresh is None else fresh.with_others(seen),
             seen,
             rewards,
             [(one.response, self.texts([one])[0], said) for one, said in remarks],
@@ -172,9 +187,6 @@ class Grading:
             order=order,
             judge=self.judge,
         )
-        self.shape = shape
-        self._measure(shape)
-        return self.ensemble
 
     def regrade(self, by_rules: GradesByRule) -> None:
         """Grade by rules from here on, the base's answers first."""
