@@ -268,13 +268,14 @@ class World:
             return Answers(ids, [one.response for one in samples], np.zeros((len(samples), 0)), prompts)
 
         rewards = np.array([one.reward for one in samples])
-        order = [one.newest for one in samples]
-        ensemble = learn(
-            answers(unseen), answers(samples), rewards, ridge=RIDGE, shares=SHARES, seed=seed, order=order
-        )
+        given: dict[str, Any] = {"ridge": RIDGE, "shares": SHARES, "seed": seed}
+        given["order"] = [one.newest for one in samples]
+        rated_answers = answers(samples)
+        ensemble = learn(answers(unseen).with_others(rated_answers), rated_answers, rewards, **given)
+        trust = learn(rated_answers, rated_answers, rewards, **given).trust  # as a run decides
         grades = ensemble.reward(answers(unseen), RULES, 0.5)
         liked = np.array([likes(one.response) for one in unseen])
-        return {"kinds": kinds, "seed": seed, "auc": round(auc(grades, liked), 3), "p": ensemble.trust.p, "trusted": ensemble.trust.trusted}  # fmt: skip
+        return {"kinds": kinds, "seed": seed, "auc": round(auc(grades, liked), 3), "p": trust.p, "trusted": trust.trusted}  # fmt: skip
 
     def measured(self, kinds: str, seed: int, row: dict[str, Any]) -> dict[str, Any]:
         """What the policy as it stands answers, and how likely it finds what it should not forget."""

@@ -103,12 +103,14 @@ def phases(recipe: Recipe, lengths: Lengths, *, follows: bool) -> tuple[Phase, .
     Args:
         follows: the base follows instructions, so that a sentence is distilled; else rollouts.
     """
-    from clawback.engine.torch.sources.distilled import BASE, DistilSettings
+    from clawback.engine.torch.sources.distilled import BASE, HELD, DistilSettings
     from clawback.engine.torch.sources.graded import GradingSettings
     from clawback.engine.torch.sources.rollouts import RolloutSettings
 
     each, answer = lengths.prompt + lengths.answer, lengths.answer
     ground = GradingSettings.of(recipe).grounding
+    if lengths.only_shown:
+        ground = min(ground, HELD)
     look = Phase("read", int(ground * answer), int((ground + lengths.rated) * each))
     gate = gate_phase(lengths, recipe)
     if not follows:
@@ -124,9 +126,8 @@ def phases(recipe: Recipe, lengths: Lengths, *, follows: bool) -> tuple[Phase, .
     if by_others:  # as `sources/plan.py` decides: no sentence, and fewer rounds
         rounds = min(ours_.refine_rounds, ours_.other_rounds)
         ours_, tried, prompts = replace(ours_, refine_rounds=rounds, answers=0), 0, others
-    if lengths.only_shown:  # no sentence is looked for, and nothing drawn before the rounds
-        rounds = min(ours_.refine_rounds, ours_.shown_rounds)
-        ours_, tried, prompts = replace(ours_, refine_rounds=rounds), 0, 0
+    if lengths.only_shown:  # no sentence is looked for, nothing is graded, and there are no rounds
+        ours_, tried, prompts = replace(ours_, refine_rounds=0), 0, 0
     asked = ours_.rounds(lengths.prompts) * min(ours_.refine_prompts, lengths.prompts)
     # A learned answer goes through the loss with how a worse one begins in most cases, which the base has to give first in half; in a round in one of three.
     held, worse = 1 + ours_.hold_share, min(answer, ours_.worse_tokens)
@@ -217,7 +218,7 @@ def fit(
         versions=3 if allowed.live else 2,
         targets=len(feedback.shown.targets),
         others=len(feedback.shown.answers) + int(liked * len(captured)),
-        only_shown=feedback.only_shown and recipe.algorithm == "auto",
+        only_shown=feedback.only_shown and recipe.algorithm == "auto" and policy.info.bucket != "micro",
     )
     # As ``sources/plan.py`` decides.
     follows = recipe.algorithm == "distil" or (recipe.algorithm == "auto" and policy.info.bucket != "micro")

@@ -135,22 +135,36 @@ def test_who_wants_it_all_the_same_learns_the_ratings_themselves(policy, drawn, 
     assert not drawn
 
 
-def test_edits_alone_are_learned_at_first_and_then_the_best_at_other_prompts(policy):
-    options = {"distilled": {"least_steps": 2, "refine_prompts": 3}}
-    settings = dataclasses.replace(engine.recipe(policy.info, algorithm="auto"), options=options)
-    run = TrainingRun(policy, edits(), settings, seed=1)
-    inputs = Inputs.of(policy, run.samples, settings)
-    assert inputs.only_shown
-    grading = plan.Grading(run, plan.GradingSettings(grounding=8), 16)
-    others = [policy.encode(tapped(i, "x", 1.0)).asked for i in range(20, 26)]
-    grading.draw_base(others)
-    prompts = [*(one.better.asked for one in inputs.shown.targets), *others]
-    made = plan.demonstrated(grading, prompts, inputs.shown, run)
-    assert (made.name, made.note, made.source.rounds) == ("distil", "4 edits", 1)
-    steps = range(made.source.dealt.steps)
-    first = {one.encoded for step in steps for one in made.source.examples(step) if one.advantage}
-    assert first == {one.better for one in inputs.shown.targets}
-    assert set(made.source.prompts) == set(others)
+def test_edits_alone_are_learned_and_nothing_is_read_or_searched(policy, monkeypatch):
+    monkeypatch.setattr(graded.Grading, "read", lambda *_, **__: pytest.fail("the reader was fitted"))
+    numbers, real = [], graded.Grading.draw
+
+    def draw(self, prompts, each, generator):
+        numbers.append((len(prompts), each))
+        self.room = 8
+        return real(self, prompts, each, generator)
+
+    monkeypatch.setattr(graded.Grading, "draw", draw)
+    asked = [({"role": "user", "content": f"Tell me about heron number {i}."},) for i in range(20, 26)]
+    settings = dataclasses.replace(
+        engine.recipe(policy.info, algorithm="auto"), options={"graded": {"grounding": 6}}
+    )
+    samples = edits()
+    made = plan.plan(TrainingRun(policy, samples, settings, seed=1, prompts=asked))
+    shown = {one.better for one in Inputs.of(policy, samples, settings).shown.targets}
+    assert (made.name, len(shown)) == ("rpo", 4)
+    assert made.note == "what needs no reading alone (4 edits): nothing else was rated"
+    assert numbers == [(6, 1)], "one answer of the base to each of some prompts"
+    held = {one.asked for one in made.source.grading.base}
+    assert not held & {one.asked for one in shown}
+    learned = {
+        one.encoded
+        for step in range(made.source.steps)
+        for one in made.source.examples(step)
+        if one.advantage
+    }
+    assert learned == shown
+    assert made.source.rounds == 0
 
 
 @pytest.mark.parametrize("more", ["tap", "remark", "rule"])

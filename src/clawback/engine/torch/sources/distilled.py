@@ -53,6 +53,8 @@ def nothing(targets: Sequence[Target] = ()) -> Chosen:
 
 BASE = 32
 """Answers of the base that show how relevant its answers are, or how likely they still are."""
+HELD = 32
+"""Answers of the base where nothing is read: half of them hold the policy in place, half show what it forgets."""
 CHUNK = 32
 """Prompts that are drawn together, so that progress can be told."""
 
@@ -103,8 +105,6 @@ class DistilSettings:
     """Answers of other models that are learned at most; with half as many nothing is drawn under a sentence."""
     other_rounds: int = 1
     """Rounds after such answers."""
-    shown_rounds: int = 1
-    """Rounds after edits and comparisons, where these are all the feedback there is."""
     least_relevance: float = 0.05
     """Quantile of the base's own relevance below which an answer is not about its prompt."""
 

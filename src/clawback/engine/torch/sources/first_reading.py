@@ -94,11 +94,15 @@ def only_shown(sample: Sample) -> bool:
 def read(grading: Grading, inputs: Inputs) -> RewardEnsemble | None:
     """What the rated answers tell by themselves, and whether that is trusted. None where fresh answers cost little, or nothing has to be read: the
     trust is then that of the reader that has seen them."""
-    recipe = grading.recipe
-    reads = recipe.algorithm == "auto" and grading.policy.info.bucket != "micro" and grading.grader is None
-    if not reads:
+    if not reads(grading):
         return None
     return grading.read(inputs.rated, inputs.rewards, inputs.remarks, inputs.order)
+
+
+def reads(grading: Grading) -> bool:
+    """Whether the run decides before it draws anything: ``auto``, on models above micro size."""
+    micro = grading.policy.info.bucket == "micro"
+    return grading.recipe.algorithm == "auto" and not micro and grading.grader is None
 
 
 def unreadable(inputs: Inputs, ensemble: RewardEnsemble | None) -> str:

@@ -197,10 +197,12 @@ class Grading:
         """See how the base answers and how the grader rates that: nothing has to be fitted."""
         self._measure(self.draw_base(asked))
 
-    def draw_base(self, asked: Sequence[Prompt]) -> tuple[int, int]:
-        """See how the base answers, without grading it: how many prompts, and answers to each."""
-        each = max(2, self.settings.grounding // len(asked))
-        prompts = asked[: max(1, self.settings.grounding // each)]
+    def draw_base(self, asked: Sequence[Prompt], count: int = 0) -> tuple[int, int]:
+        """See how the base answers, without grading it: how many prompts, and answers to each; at least two, or one where only ``count`` answers are
+        drawn in all, fewer than ``grounding``."""
+        most = min(count or self.settings.grounding, self.settings.grounding)
+        each = max(1 if count else 2, most // len(asked))
+        prompts = asked[: max(1, most // each)]
         with self.policy.base():
             drawn = self.draw(prompts, each, self.generator(-1, 3))
         self.base, self.base_ended = drawn.answers, drawn.ended

@@ -45,6 +45,7 @@ from clawback.engine.options import RULES
 from clawback.engine.torch.models.chat import Encoded
 from clawback.engine.torch.sources import first_reading
 from clawback.engine.torch.sources.distilled import (
+    HELD,
     Chosen,
     DistilSettings,
     best_of,
@@ -112,6 +113,8 @@ def _start(run: TrainingRun) -> _Start:
     grading = _grading(run, inputs.samples, inputs.rated, conversations)
     if run.grader is not None:
         return _Start(inputs, conversations, grading)
+    if inputs.only_shown and first_reading.reads(grading):
+        return _Start(inputs, conversations, grading, unreadable="nothing else was rated")
     reader = first_reading.read(grading, inputs)
     return _Start(inputs, conversations, grading, reader, first_reading.unreadable(inputs, reader))
 
@@ -142,8 +145,11 @@ def plan(run: TrainingRun) -> Plan:
         return _fall_back(run, inputs.every, "fresh answers to pictures are not drawn yet")
     prompts = list(start.conversations)
     run.tell({"phase": "draw", "step": 0, "steps": grading.settings.grounding})
-    if start.unreadable:
-        grading.draw_base(prompts)
+    if (
+        start.unreadable
+    ):  # fresh answers only hold the policy in place, at other prompts than those that something is shown to
+        known = {one.better.asked for one in shown.targets}
+        grading.draw_base(sorted(prompts, key=known.__contains__), HELD)
         return learned_directly(grading, shown, run, inputs.every, start.unreadable)
     if run.grader is None:
         ensemble = grading.learn(prompts, inputs.rated, inputs.rewards, inputs.remarks, inputs.order)
@@ -174,9 +180,6 @@ def _distilled(start: _Start, grading: Grading, run: TrainingRun, note: str, bas
     A model of a few million parameters follows few sentences, and full rounds cost it a minute: they go further (0.95 against 0.46).
     """
     inputs, folded = start.inputs, str(run.recipe.extra.get(SYSTEM, ""))
-    if inputs.only_shown and run.recipe.algorithm == "auto":
-        made = demonstrated(grading, list(start.conversations), inputs.shown, run)
-        return dataclasses.replace(made, note=f"{made.note}; {note}", baseline=baseline)
     made = (
         fold(grading, Conversations(start.conversations, system=True), folded, run)
         if folded
@@ -241,23 +244,6 @@ def distil(
     note = f"{len(good.answers)} answers {why}{_beside(shown)}"
     good = dataclasses.replace(good, targets=targets)
     return _rpo(grading, good, settings, conversations, run, note, best.instruction.text if told else "")
-
-
-def demonstrated(grading: Grading, prompts: Sequence[Prompt], shown: Evidence, run: TrainingRun) -> Plan:
-    """The plan that learns edits and comparisons, then the best of the policy's own answers to other prompts.
-
-    What a sentence would be looked for is shown: answers are drawn from the policy that has learned it, and nothing is drawn under sentences.
-    """
-    settings = DistilSettings.of(run.recipe)
-    rounds = min(settings.refine_rounds, settings.shown_rounds)
-    settings = dataclasses.replace(settings, refine_rounds=rounds)
-    # What was learned to a prompt is known by heart: the policy shows at other ones what it has made of it.
-    known = {one.better.asked for one in shown.targets}
-    others = [prompt for prompt in prompts if prompt not in known]
-    first = nothing(with_worse(grading, shown.targets))
-    source = RpoRounds(grading, first, settings, others or prompts, run.tell)
-    rate = settings.rate(grading.policy.info.total_parameters)
-    return Plan(Rpo(kl=settings.hold_kl), source, DISTIL, str(shown), rate=rate, decay=True)
 
 
 def _rpo(
