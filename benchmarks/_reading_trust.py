@@ -50,6 +50,50 @@ def trusted(
     return {"tastes": which, "wrong": wrong, "people": people, "tossers": tossers, "rows": rows}
 
 
+GROUNDS = ("fresh", "fresh and rated", "rated")
+"""Answers on which is seen how answers vary, before the rated ones are read."""
+
+
+def by_ground(here: Any, which: str, draws: int, counts: list[int], wrong: float) -> dict[str, Any]:
+    """p of the product's test and AUC by what the reader has seen of how answers vary, of persons with a taste."""
+    from clawback.rewards.reward_ensemble import RULES, fit
+    from clawback.rewards.rule_posterior import Space
+    from clawback.rewards.views import Views
+
+    fresh = _rows(here.answers, range(1, here.rated, GROUND))
+    unseen, rows = _rows(here.answers, range(here.rated, len(here.texts))), []
+    for group, sets in (("inside", INSIDE), ("outside", OUTSIDE)):
+        for taste, count, draw in itertools.product(sets[which], counts, range(draws)):
+            fits = np.array(taste.fits(here.prompts, here.texts))
+            places, said = taps(taste.name, fits, count, draw, wrong)
+            rated, row = _rows(here.answers, places), {"taste": taste.name, "group": group, "ratings": count}
+            for name, ground in zip(GROUNDS, (fresh, fresh.with_others(rated), rated), strict=True):
+                views = Views.ground(ground)
+                space = Space.of(views.signs(ground), views.layout)
+                made = fit(views, space, views.view(rated), said, ridge=RIDGE)
+                read = auc(made.score(views.view(unseen), RULES, 0.0), fits[here.rated :])
+                row[name] = {"p": made.trust.p, "auc": read}
+            rows.append(row)
+    return {"tastes": which, "wrong": wrong, "rows": rows}
+
+
+def ground_table(found: Mapping[str, Any]) -> str:
+    from clawback.rewards.reward_head import TRUSTED_BELOW
+
+    lines = [
+        "| how answers vary is seen on | persons | AUC | read (AUC ≥ 0.75): trusted | not read: trusted |"
+    ]
+    lines.append("|" + " --- |" * 5)
+    good = [row["fresh and rated"]["auc"] >= 0.75 for row in found["rows"]]
+    for name in GROUNDS:
+        trusted = [row[name]["p"] <= TRUSTED_BELOW for row in found["rows"]]
+        read = [t for t, g in zip(trusted, good, strict=True) if g]
+        rest = [t for t, g in zip(trusted, good, strict=True) if not g]
+        mean = interval([row[name]["auc"] for row in found["rows"]])
+        lines.append(f"| {name} | {len(trusted)} | {mean} | {sum(read)} of {len(read)} | {sum(rest)} of {len(rest)} |")  # fmt: skip
+    return "\n".join(lines)
+
+
 def by_evidence(views: Any, space: Any, rated: Any, said: Floats) -> float:
     """p of the log evidence of rules and kernels together, which was the whole test before."""
     from clawback.rewards.kernel_ensemble import Spectra

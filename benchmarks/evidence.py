@@ -63,6 +63,22 @@ def to_last_sentence(text: str) -> str:
     return text[: ends[-1]] if ends else text
 
 
+def in_time(samples: list[Any], seed: int) -> list[Any]:
+    """The samples in the order in which the person gave this feedback, and numbered by it: a shuffled one, whatever the prompts' numbers are.
+
+    A reader looks for a change of mind in that order. The two samples of an edit are one piece of feedback.
+    """
+    numbers = sorted({one.newest for one in samples})
+    random.Random(f"time:{seed}").shuffle(numbers)
+    place = {number: order for order, number in enumerate(numbers, 1)}
+
+    def dated(sample: Any) -> Any:
+        parts = [dataclasses.replace(part, feedback_id=place[part.feedback_id]) for part in sample.parts]
+        return dataclasses.replace(sample, parts=tuple(parts))
+
+    return sorted(map(dated, samples), key=lambda one: one.newest)
+
+
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks evidence", description=__doc__.partition("\n")[0]
@@ -151,7 +167,7 @@ class World:
                     captured = [self._captured(turn) for turn in known[int(count) :]]
             else:
                 raise SystemExit(f"There is no kind of feedback {kind!r}.")
-        return samples, captured
+        return in_time(samples, seed), captured
 
     def _tap(self, turn: int, rng: random.Random, foreign: bool = False) -> Any:
         from clawback.records import Part
@@ -192,6 +208,7 @@ class World:
 
     def run(self, kinds: str, seed: int) -> dict[str, Any]:
         from clawback import engine
+        from clawback.errors import NothingRead
 
         options = self.options
         samples, captured = self.feedback(kinds, seed)
@@ -212,23 +229,25 @@ class World:
 
         started = time.process_time()
         with tempfile.TemporaryDirectory() as out:
-            result = engine.train(
-                self.policy,
-                samples,
-                recipe,
-                seed=seed,
-                out=Path(out) / "run",
-                prompts=[user(p) for p in self.own],
-                captured=captured,
-                on_progress=note,
-            )
-        row = {
-            "algorithm": result.algorithm,
-            "steps": result.steps,
-            "note": result.note,
-            "cpu_seconds": round(time.process_time() - started),
-            "phases": {name: round(seconds) for name, seconds in phases.items()},
-        }
+            try:
+                result = engine.train(
+                    self.policy,
+                    samples,
+                    recipe,
+                    seed=seed,
+                    out=Path(out) / "run",
+                    prompts=[user(p) for p in self.own],
+                    captured=captured,
+                    on_progress=note,
+                )
+                row = {"algorithm": result.algorithm, "steps": result.steps, "note": result.note}
+            except NothingRead as error:  # no version: the base goes on answering
+                row = {"algorithm": "none", "steps": 0, "note": str(error)}
+        note({})
+        row["cpu_seconds"] = round(time.process_time() - started)
+        row["phases"] = {name: round(seconds) for name, seconds in phases.items()}
+        if not row["steps"]:
+            return {**self.measured("base", seed, {}), **row, "kinds": kinds}
         return self.measured(kinds, seed, row)
 
     def read(self, kinds: str, seed: int) -> dict[str, Any]:
@@ -249,13 +268,14 @@ class World:
             return Answers(ids, [one.response for one in samples], np.zeros((len(samples), 0)), prompts)
 
         rewards = np.array([one.reward for one in samples])
-        order = [one.newest for one in samples]
-        ensemble = learn(
-            answers(unseen), answers(samples), rewards, ridge=RIDGE, shares=SHARES, seed=seed, order=order
-        )
+        given: dict[str, Any] = {"ridge": RIDGE, "shares": SHARES, "seed": seed}
+        given["order"] = [one.newest for one in samples]
+        rated_answers = answers(samples)
+        ensemble = learn(answers(unseen).with_others(rated_answers), rated_answers, rewards, **given)
+        trust = learn(rated_answers, rated_answers, rewards, **given).trust  # as a run decides
         grades = ensemble.reward(answers(unseen), RULES, 0.5)
         liked = np.array([likes(one.response) for one in unseen])
-        return {"kinds": kinds, "seed": seed, "auc": round(auc(grades, liked), 3), "p": ensemble.trust.p, "trusted": ensemble.trust.trusted}  # fmt: skip
+        return {"kinds": kinds, "seed": seed, "auc": round(auc(grades, liked), 3), "p": trust.p, "trusted": trust.trusted}  # fmt: skip
 
     def measured(self, kinds: str, seed: int, row: dict[str, Any]) -> dict[str, Any]:
         """What the policy as it stands answers, and how likely it finds what it should not forget."""

@@ -195,6 +195,7 @@ class World:
         from clawback import engine
         from clawback.engine import budget
         from clawback.engine.training import DRAWING
+        from clawback.errors import NothingRead
 
         algorithm, _, changes = recipe.partition(":")
         given = dict(change.split("=") for change in changes.split("+") if change)
@@ -216,9 +217,13 @@ class World:
         if algorithm in DRAWING:
             phases = budget.fit(self.policy, chosen, train, prompts, budget.Allowed(math.inf))[1].phases
         took = Took()
-        result = engine.train(
-            self.policy, train, chosen, seed=seed, out=out, prompts=prompts, on_progress=took
-        )
+        try:
+            result = engine.train(
+                self.policy, train, chosen, seed=seed, out=out, prompts=prompts, on_progress=took
+            )
+        except NothingRead as error:  # no version: the base goes on answering
+            self.policy.put(None)
+            return {"algorithm": "none", "instruction": "", "note": str(error), "steps": 0}
         took({})
         expected = {name: round(seconds) for name, seconds in phases if name != "gate"}
         found: dict[str, Any] = {

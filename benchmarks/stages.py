@@ -48,6 +48,7 @@ def main(argv: list[str]) -> int:
 def show(world: World, name: str, taste: Any, options: argparse.Namespace) -> None:
     from clawback import engine
     from clawback.engine.torch.sources import distilled, graded, plan
+    from clawback.errors import NothingRead
 
     samples = world.rated(taste, options.seed, options.ratings, options.words)
     print(
@@ -96,6 +97,8 @@ def show(world: World, name: str, taste: Any, options: argparse.Namespace) -> No
                 world.policy, train, recipe, seed=options.seed, out=Path(out), prompts=prompts
             )
             print(f"not distilled: {result.note}", flush=True)
+        except NothingRead as error:
+            print(f"no run: {error}", flush=True)
         except Seen:
             pass
 

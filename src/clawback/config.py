@@ -68,7 +68,7 @@ class Training(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     algorithm: AlgorithmName = "auto"
     """``auto``: a reward ensemble is fitted to the ratings, then answers that it prefers are distilled or, on models under 50 M parameters, trained on with
-    GRPO; ``reinforce`` on the ratings themselves if the ensemble finds no pattern (docs/training.md)."""
+    GRPO; without a pattern in the ratings it learns edits and comparisons alone, and without these no run begins (docs/training.md)."""
     preset: Preset = "balanced"
     """How far one run may move the model: ``careful`` drifts least, ``aggressive`` learns fastest."""
     threshold: Annotated[int, msgspec.Meta(ge=1)] = 32

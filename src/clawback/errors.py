@@ -44,6 +44,10 @@ class NothingToGain(TrainingError):
     """A run that would hardly make a better version than the live one. Asked for all the same, it starts."""
 
 
+class NothingRead(NothingToGain):
+    """A run whose ratings cannot be told from chance yet, and that has nothing else to learn from. Asked for all the same, it starts."""
+
+
 class DoesNotFit(TrainingError):
     """A run that would take more time or memory than there is, even at its smallest. A prompt can be learned instead."""
 

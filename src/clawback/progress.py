@@ -28,6 +28,7 @@ def phase_name(progress: Progress) -> str:
     return {
         "preparation": "preparing",
         "load": f"loading{model}",
+        "read": "reading the ratings",
         "measure": "measuring the speed",
         "form": "learning the form of actions",
     }.get(phase, phase)

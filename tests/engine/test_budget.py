@@ -170,3 +170,12 @@ def test_how_long_answers_take_follows_from_the_policys_own(policy, monkeypatch)
         budget.fit(policy, recipe(policy), samples, (), budget.Allowed(1e9))
     own, mixed, foreign = seen
     assert own == mixed < foreign
+
+
+def test_a_run_on_edits_alone_is_estimated_without_search_and_rounds(policy):
+    lengths = dataclasses.replace(LENGTHS, targets=8, only_shown=True)
+    parts = {one.name: one for one in budget.phases(recipe(policy), lengths, follows=True)}
+    usual = {one.name: one for one in budget.phases(recipe(policy), LENGTHS, follows=True)}
+    assert [parts[name].drawn for name in ("choose", "draw", "refine")] == [0, 0, 0]
+    assert parts["read"].drawn < usual["read"].drawn
+    assert 0 < parts["train"].trained < usual["train"].trained

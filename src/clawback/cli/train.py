@@ -76,7 +76,7 @@ FOLLOW = "`clawback status` shows how far it is."
     "--at", "clock", default="", metavar="HH:MM",
     help="In a separate process, the next time the clock shows this (`runs stop` takes it back).",
 )  # fmt: skip
-@click.option("--anyway", is_flag=True, help="Train also where there is little to gain.")
+@click.option("--anyway", is_flag=True, help="Train also where there is little to gain, or nothing was read.")
 @json_option
 def train(
     algorithm: str | None,
@@ -95,7 +95,8 @@ def train(
 ) -> int:
     """Train a new version now, from all feedback, and let the gate decide whether it goes live.
 
-    No run starts where the live version's answers are liked nearly as much as they could be, unless --anyway is given.
+    No run starts where the live version's answers are liked nearly as much as they could be, or where nothing can be read from the ratings yet and there
+    are no edits, comparisons, rules or notes, unless --anyway is given.
 
     An interrupted run is finished first. Ctrl-C stops the run; `clawback runs resume` continues it. With --processes each process holds the
     base and computes a share of each step's gradient; with --shard the base is split among them, too. With --ray the machines of a cluster draw

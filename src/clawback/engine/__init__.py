@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING
 from clawback import installed, plugins
 from clawback.engine.episodes import episode_recipe, train_episodes
 from clawback.engine.memory import Estimate, estimate
+from clawback.engine.options import ANYWAY
 from clawback.engine.recipe import Recipe, recipe, recipe_from
-from clawback.engine.training import DRAWING, PROCESSES, SHARD, reads_words, shardable, train
+from clawback.engine.training import DRAWING, PROCESSES, SHARD, check_readable, reads_words, shardable, train
 from clawback.engine.types import Completion, ModelInfo, TrainResult
 
 if TYPE_CHECKING:
     from clawback.engine.torch.models.policy import Policy
 
 __all__ = [
+    "ANYWAY",
     "DRAWING",
     "PROCESSES",
     "SHARD",
@@ -27,6 +29,7 @@ __all__ = [
     "ModelInfo",
     "Recipe",
     "TrainResult",
+    "check_readable",
     "episode_recipe",
     "estimate",
     "load",

@@ -93,6 +93,8 @@ class Lengths:
     """Edits and comparisons, which are learned as they are."""
     others: int = 0
     """Answers of other models that will probably be learned."""
+    only_shown: bool = False
+    """Edits and comparisons are all the feedback there is."""
 
 
 def phases(recipe: Recipe, lengths: Lengths, *, follows: bool) -> tuple[Phase, ...]:
@@ -101,12 +103,14 @@ def phases(recipe: Recipe, lengths: Lengths, *, follows: bool) -> tuple[Phase, .
     Args:
         follows: the base follows instructions, so that a sentence is distilled; else rollouts.
     """
-    from clawback.engine.torch.sources.distilled import BASE, DistilSettings
+    from clawback.engine.torch.sources.distilled import BASE, HELD, DistilSettings
     from clawback.engine.torch.sources.graded import GradingSettings
     from clawback.engine.torch.sources.rollouts import RolloutSettings
 
     each, answer = lengths.prompt + lengths.answer, lengths.answer
     ground = GradingSettings.of(recipe).grounding
+    if lengths.only_shown:
+        ground = min(ground, HELD)
     look = Phase("read", int(ground * answer), int((ground + lengths.rated) * each))
     gate = gate_phase(lengths, recipe)
     if not follows:
@@ -122,6 +126,8 @@ def phases(recipe: Recipe, lengths: Lengths, *, follows: bool) -> tuple[Phase, .
     if by_others:  # as `sources/plan.py` decides: no sentence, and fewer rounds
         rounds = min(ours_.refine_rounds, ours_.other_rounds)
         ours_, tried, prompts = replace(ours_, refine_rounds=rounds, answers=0), 0, others
+    if lengths.only_shown:  # no sentence is looked for, nothing is graded, and there are no rounds
+        ours_, tried, prompts = replace(ours_, refine_rounds=0), 0, 0
     asked = ours_.rounds(lengths.prompts) * min(ours_.refine_prompts, lengths.prompts)
     # A learned answer goes through the loss with how a worse one begins in most cases, which the base has to give first in half; in a round in one of three.
     held, worse = 1 + ours_.hold_share, min(answer, ours_.worse_tokens)
@@ -129,7 +135,10 @@ def phases(recipe: Recipe, lengths: Lengths, *, follows: bool) -> tuple[Phase, .
     watched = BASE * each
     # By then the policy's own answers are nearly as long as those that it learns from.
     liked = lengths.prompt + lengths.liked
-    shown = lengths.targets * ours_.repeats(lengths.targets) * (each + worse)
+    learned = lengths.targets * ours_.repeats(lengths.targets)
+    if not prompts:
+        learned = max(learned, ours_.least_steps * ours_.distil_batch)
+    shown = learned * (each + worse)
     return (
         look,
         Phase("choose", int(tried * answer), int(tried * lengths.prompt)),
@@ -191,12 +200,13 @@ def fit(
     Raises:
         TrainingError: it does not fit even at its smallest. Says what would.
     """
-    from clawback.engine.torch.sources.targets import evidence, room_for
+    from clawback.engine.torch.sources.first_reading import Inputs
+    from clawback.engine.torch.sources.targets import room_for
 
     rated = [one for one in samples if one.rated] or samples
     encoded = [policy.encode(one) for one in rated]
     room, _ = room_for(policy, rated, encoded)
-    shown = evidence(samples, policy, recipe.learn_from)
+    feedback = Inputs.of(policy, samples, recipe)
     asked = [one.prompt for one in encoded[:_PROMPTS]]
     speed = throughput.speed_of(policy, asked, room, allowed.speeds, tell)
     drawing = throughput.sampler_speed(sampler, policy, asked, allowed.speeds) if sampler else speed.draw
@@ -206,8 +216,9 @@ def fit(
         lengths,
         prompts=lengths.prompts + len(prompts),
         versions=3 if allowed.live else 2,
-        targets=len(shown.targets),
-        others=len(shown.answers) + int(liked * len(captured)),
+        targets=len(feedback.shown.targets),
+        others=len(feedback.shown.answers) + int(liked * len(captured)),
+        only_shown=feedback.only_shown and recipe.algorithm == "auto" and policy.info.bucket != "micro",
     )
     # As ``sources/plan.py`` decides.
     follows = recipe.algorithm == "distil" or (recipe.algorithm == "auto" and policy.info.bucket != "micro")

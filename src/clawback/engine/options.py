@@ -21,10 +21,12 @@ SOURCES = {
     "episodes": ("episodes", "EpisodeSettings"),
 }
 """Name → module of ``engine/torch/sources``, and the class of its settings."""
-REMEMBERED = frozenset({"processes", "shard", "system", "hosted", "gym", "rules"})
+REMEMBERED = frozenset({"processes", "shard", "system", "hosted", "gym", "rules", "anyway"})
 """Names in ``extra`` that a run itself writes there."""
 RULES = "rules"
 """The person's rules as they were when the run began: ``{"sentences": [text], "features": [[text, check]], "judge": name}``."""
+ANYWAY = "anyway"
+"""Whether somebody wants the run also where nothing can be read from the ratings."""
 FREE = "extra"
 """A field of this name in an algorithm takes all settings that it has no field for."""
 

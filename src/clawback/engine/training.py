@@ -78,7 +78,7 @@ def train(
         The result; its ``path`` is a plain PEFT folder, written beside, fsynced and renamed.
 
     Raises:
-        TrainingError: nothing to learn from, or it cannot be learned.
+        TrainingError: nothing to learn from, or it cannot be learned. ``NothingRead``: ``auto`` cannot tell the ratings from chance.
         UsageError: an algorithm that nobody provides.
     """
     if not samples:
@@ -257,6 +257,20 @@ def plan_for(run: TrainingRun) -> Plan:
             f"{', '.join(algorithms.names())}."
         )
     return from_ratings(run, algorithms.make(name, run.recipe.settings(name)))
+
+
+def check_readable(
+    policy: Policy,
+    samples: Sequence[Sample],
+    recipe: Recipe,
+    *,
+    seed: int = 0,
+    judge: Judge | None = None,
+) -> None:
+    """Raises ``NothingRead`` where ``train`` would, before anything is drawn or entered. The arguments are those of ``train``."""
+    from clawback.engine.torch.sources import plan
+
+    plan.check(TrainingRun(policy, tuple(samples), recipe, seed=seed, judge=judge))
 
 
 def reads_words(algorithm: str) -> bool:

@@ -49,18 +49,24 @@ def scheduled_is_due(store: Store) -> bool:
 
 
 NO_GAIN = "nothing_to_gain"
-"""Where the store keeps how many fresh ratings there were when a run was found to have nothing to gain, and why."""
+"""Where the store keeps how many fresh ratings there were when a run was found to have nothing to gain, or nothing that can be read, and why."""
 
 
 def enough_fresh(store: Store, threshold: int) -> bool:
-    """Whether there are as many ratings since the last run as an automatic run takes; where it was found to have nothing to gain, since then."""
+    """Whether there are as many ratings since the last run as an automatic run takes; where one was skipped, since then."""
     skipped = no_gain(store)
     needed = threshold + (skipped["fresh"] if skipped else 0)
     return store.count_fresh(needed) >= needed
 
 
+def count_towards_run(store: Store) -> int:
+    """Ratings that count towards the next automatic run."""
+    skipped = no_gain(store)
+    return max(store.count_fresh() - (skipped["fresh"] if skipped else 0), 0)
+
+
 def no_gain(store: Store) -> dict[str, Any] | None:
-    """``{"fresh", "live", "why"}`` where the next run was found to have nothing to gain over the version that is live; None else."""
+    """``{"fresh", "live", "why"}`` where the next run was skipped: nothing to gain over the version that is live, or nothing read. None else."""
     found: dict[str, Any] | None = store.get(NO_GAIN)
     return found if found and found["live"] == store.live().number else None
 

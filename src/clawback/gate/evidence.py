@@ -239,10 +239,9 @@ def read(
     base: views.Answers, rated: views.Answers, samples: Sequence[Sample], seed: int = 0
 ) -> RewardEnsemble:
     """The reward model of a run, fitted on all ratings and remarks."""
-    import numpy as np
-
     from clawback.rewards.features import SHARES
     from clawback.rewards.reward_ensemble import RIDGE, learn
+    from clawback.rewards.scores import reader_values
 
     remarks = [
         (ids, s.response, hint)
@@ -250,11 +249,16 @@ def read(
         for hint in s.hints
         if not hint.startswith(BETTER)
     ]
-    rewards = np.array([s.reward for s in samples])
-    order = [s.newest for s in samples]
-    # As a run does: how answers vary is seen on the rated ones, too.
+    # As a run does: how answers vary is seen on the rated ones, too, and scores count by rank.
     return learn(
-        base.with_others(rated), rated, rewards, remarks, ridge=RIDGE, shares=SHARES, seed=seed, order=order
+        base.with_others(rated),
+        rated,
+        reader_values(samples),
+        remarks,
+        ridge=RIDGE,
+        shares=SHARES,
+        seed=seed,
+        order=[s.newest for s in samples],
     )
 
 

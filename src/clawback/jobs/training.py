@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clawback import feedback, release, store
-from clawback.errors import Busy, ModelError, NothingToGain, Stopped, TrainingError, UsageError
+from clawback.errors import Busy, ModelError, Stopped, TrainingError, UsageError
 from clawback.feedback.due import NO_GAIN
 from clawback.feedback.hold_out import keeps, prompt_key
-from clawback.gate import adapters, headroom, settling
+from clawback.gate import adapters, settling
 from clawback.gate.report import Report, answered
-from clawback.jobs import captured, checks, drawing_engine, inputs, launching, rule_reading, seams
+from clawback.jobs import captured, checks, drawing_engine, inputs, launching, rule_reading, seams, worthwhile
 from clawback.jobs.run_job import PROGRESS_SECONDS, RunJob, plays
 from clawback.paths import Home
 from clawback.progress import ANNOUNCEMENTS, OnProgress, Progress
@@ -62,7 +62,7 @@ def train_once(
 
     An interrupted run is finished first (its own settings count then). Raises ``Busy``
     while another process trains, ``Stopped`` when somebody stops it, ``TrainingError`` when there is nothing to learn from, ``NothingToGain``
-    when the live version's answers are liked nearly as much as they could be;
+    when the live version's answers are liked nearly as much as they could be, ``NothingRead`` when the ratings cannot be told from chance yet;
     any failure is entered in the run.
     """
     from filelock import FileLock, Timeout
@@ -207,7 +207,7 @@ class _Job(RunJob):
     def begin(self) -> tuple[Run, Policy]:
         """Enter a new run with everything that goes into it. The policy comes along, loaded once."""
         from clawback import engine
-        from clawback.engine import budget, machines
+        from clawback.engine import machines
 
         training, model, options = self.settings.training, self.settings.model, self.options
         algorithm, fold, shard, processes = options.algorithm, options.fold, options.shard, options.processes
@@ -249,7 +249,7 @@ class _Job(RunJob):
                 "All rated answers are to prompts that are kept for the gate: rate answers to a few other questions (`clawback good`, `bad`)."
             )
         if not (self.options.anyway or fold):
-            self.worth_it()
+            worthwhile.check_headroom(self.db, self.settings)
         if engine.reads_words(name):
             # Words alone are no evidence for the gate, but its prompts stay its own.
             words = feedback.samples(self.db, ids, raters=training.raters, words=True)
@@ -289,29 +289,8 @@ class _Job(RunJob):
         if shard and not away:
             recipe = engine.shardable(recipe)
             recipe = replace(recipe, extra={**recipe.extra, engine.SHARD: True})
-        if draw:
-            recipe = replace(recipe, extra={**recipe.extra, drawing_engine.DRAW: draw})
-            self.vllm = drawing_engine.vllm_sampler(self.home, self.settings, policy, recipe, draw, self.tell)
-        if recipe.full:
-            engine.memory.choose(policy, recipe)  # now, so that what does not fit leaves no run behind
-        if recipe.algorithm in engine.DRAWING and not away:
-            self.tell({"phase": "measure"})
-            prompts = inputs.prompts(
-                self.db, {s.turn_id for s in held}, time.time(), self.settings.gate.held_out
-            )
-            allowed = budget.Allowed(inputs.budget(self.settings), live.number > 0, self.home.speeds)
-            others = captured.answers(self.db, prompts, recipe.learn_from, time.time())
-            recipe, forecast = budget.fit(
-                policy, recipe, train, prompts, allowed, self.tell, others, self.vllm
-            )
-            self.tell(
-                {
-                    "phase": "estimate",
-                    "text": str(forecast),
-                    "seconds": forecast.seconds,
-                    "bytes": forecast.bytes,
-                }
-            )
+        if options.anyway:
+            recipe = replace(recipe, extra={**recipe.extra, engine.ANYWAY: True})
         run = Run(
             base=model.base,
             base_revision=policy.info.revision,
@@ -321,22 +300,46 @@ class _Job(RunJob):
             parent=live.number,
             train_ids=inputs.feedback_of(train, said),
             held_out_ids=inputs.feedback_of(held, said),
+            created_at=time.time(),
             pid=os.getpid(),
             progress={"phase": "start"},
         )
+        if recipe.algorithm == "auto" and not (away or fold or shard or options.anyway or recipe.reward):
+            self.tell({"phase": "read"})
+            samples, _ = self.samples(run, recipe, policy)
+            numbered = replace(run, id=self.preparing or 0)  # its number, if it begins
+            worthwhile.check_readable(self.home, self.db, policy, samples, numbered, self.tell)
+        if draw:
+            recipe = replace(recipe, extra={**recipe.extra, drawing_engine.DRAW: draw})
+            self.vllm = drawing_engine.vllm_sampler(self.home, self.settings, policy, recipe, draw, self.tell)
+        if recipe.full:
+            engine.memory.choose(policy, recipe)  # now, so that what does not fit leaves no run behind
+        if recipe.algorithm in engine.DRAWING and not away:
+            recipe = self.fitted(run, recipe, policy, train, {s.turn_id for s in held})
         assert self.preparing is not None
-        begun = self.db.begin_run(self.preparing, run)
+        begun = self.db.begin_run(self.preparing, replace(run, recipe=asdict(recipe)))
         self.db.set(NO_GAIN, None)
         self.sweep(begun)
         return begun, policy
 
-    def worth_it(self) -> None:
-        """Raises ``NothingToGain``, and enters in the store that it was so, for what begins runs by itself."""
-        found = headroom.estimate(self.db, self.settings)
-        if found is not None and found.nothing_to_gain:
-            fresh, why = self.db.count_fresh(), found.sentence()
-            self.db.set(NO_GAIN, {"fresh": fresh, "live": self.db.live().number, "why": why})
-            raise NothingToGain(f"{why}. `clawback train --anyway` trains all the same.")
+    def fitted(self, run: Run, recipe: Recipe, policy: Policy, train: list[Sample], held: set[int]) -> Recipe:
+        """The recipe at the largest size that fits the budget. ``held``: turns that are kept for the gate."""
+        from clawback.engine import budget
+
+        self.tell({"phase": "measure"})
+        prompts = inputs.prompts(self.db, held, run.created_at, self.settings.gate.held_out)
+        allowed = budget.Allowed(inputs.budget(self.settings), run.parent > 0, self.home.speeds)
+        others = captured.answers(self.db, prompts, recipe.learn_from, run.created_at)
+        sized, forecast = budget.fit(policy, recipe, train, prompts, allowed, self.tell, others, self.vllm)
+        self.tell(
+            {
+                "phase": "estimate",
+                "text": str(forecast),
+                "seconds": forecast.seconds,
+                "bytes": forecast.bytes,
+            }
+        )
+        return sized
 
     # ------------------------------------------------------------------------------------------------- train
 

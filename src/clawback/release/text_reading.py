@@ -93,17 +93,15 @@ def learn(samples: Sequence[Sample], seen: Sequence[tuple[str, str]] = (), seed:
     Args:
         seen: (question, answer) of further answers, rated or not: they show how answers vary.
     """
-    import numpy as np
-
     from clawback.rewards.features import SHARES
     from clawback.rewards.reward_ensemble import RIDGE, RULES
     from clawback.rewards.reward_ensemble import learn as fit
+    from clawback.rewards.scores import reader_values
 
     vocabulary = Vocabulary()
     rated = [s for s in samples if s.rated]
     pairs = [(question(s), s.response) for s in rated]
     ground = answers(vocabulary, [*dict.fromkeys([*pairs, *seen])])
-    rewards = np.array([s.reward for s in rated])
     remarks = [
         (vocabulary(s.response), s.response, hint)
         for s in samples
@@ -113,7 +111,7 @@ def learn(samples: Sequence[Sample], seen: Sequence[tuple[str, str]] = (), seed:
     made = fit(
         ground,
         answers(vocabulary, pairs),
-        rewards,
+        reader_values(rated),
         remarks,
         ridge=RIDGE,
         shares=SHARES,

@@ -22,7 +22,7 @@ class RunOptions:
     prepared: int | None = None
     """The run that whoever started this process has entered in the store."""
     anyway: bool = False
-    """Train also where there is little to gain."""
+    """Train also where there is little to gain, or nothing was read."""
     if_due: bool = False
     """Do only what is due: train, judge the version that waits, or nothing."""
     fold: bool = False

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from clawback import __version__, feedback, jobs, release, store
 from clawback.errors import Busy, UsageError
-from clawback.feedback.due import no_gain
+from clawback.feedback.due import count_towards_run, no_gain
 from clawback.feedback.news import news
 from clawback.jobs import inbox as waiting
 from clawback.records import Message, Version
@@ -87,6 +87,7 @@ def status(server: Server, request: Request) -> Any:  # noqa: ARG001
             "bad": balance.bad,
             "warning": balance.warning,
             "fresh": db.count_fresh(),
+            "towards_run": count_towards_run(db),
             "threshold": server.settings.training.threshold,
             "nothing_to_gain": (no_gain(db) or {}).get("why", ""),
             "run": shapes.run(active, len(active.train_ids)) if active else None,

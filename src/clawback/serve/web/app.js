@@ -104,7 +104,7 @@ async function known() {
     el("a", { href: `#${name}` }, icon(name), el("span", {}, name === "assigned" ? "Assigned to you" : view.title))));
 }
 
-let warned = "";
+let warned = "", skipped = "";
 
 /** The line at the top, from what the server knows now. */
 async function refresh() {
@@ -115,15 +115,17 @@ async function refresh() {
     return latest = person;
   }
   const now = latest = await api("status");
-  const share = Math.min(now.fresh, now.threshold);
+  const share = Math.min(now.towards_run, now.threshold);
   line.replaceChildren(
     el("span", { class: "now" }, `${who(now.live)} is live`),
     el("span", { class: "taps" }, `${now.good} good, ${now.bad} bad`),
     now.run ? el("span", { class: "run" }, now.run.interrupted ? "a run was interrupted" : `${now.run.status === "preparing" ? "run" : "training"}: ${now.run.text}`)
-      : el("span", { class: "fresh" }, share < now.threshold ? `${now.threshold - share} more ratings until the next run` : "enough ratings for a run"));
+      : el("span", { class: "fresh", title: now.nothing_to_gain }, share < now.threshold ? `${now.threshold - share} more ratings until the next run` : "enough ratings for a run"));
   tellNews(now.news);
   if (now.warning && now.warning !== warned) say(now.warning);
   warned = now.warning;
+  if (now.nothing_to_gain && now.nothing_to_gain !== skipped) say(`${now.nothing_to_gain}.`);
+  skipped = now.nothing_to_gain;
   return now;
 }
 

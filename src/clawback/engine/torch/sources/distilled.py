@@ -53,6 +53,8 @@ def nothing(targets: Sequence[Target] = ()) -> Chosen:
 
 BASE = 32
 """Answers of the base that show how relevant its answers are, or how likely they still are."""
+HELD = 32
+"""Answers of the base where nothing is read: half of them hold the policy in place, half show what it forgets."""
 CHUNK = 32
 """Prompts that are drawn together, so that progress can be told."""
 

@@ -158,11 +158,26 @@ class Grading:
         liked = [len(one.response) for one, reward in zip(rated, rewards, strict=True) if reward > 0]
         usual = [len(one.response) for one in self.base]
         self.shortest = self.settings.shortest * min(float(np.mean(some)) for some in (liked, usual) if some)
+        # How answers vary is seen on the rated ones, too. They may be shorter than fresh ones, or another model's, and a limit that was
+        # cut from fresh answers alone would not divide them.
+        fresh = self.seen(self.base, self.base_seen.hidden)
+        self.ensemble = self.read(rated, rewards, remarks, order, fresh)
+        self.shape = shape
+        self._measure(shape)
+        return self.ensemble
+
+    def read(
+        self,
+        rated: Sequence[Encoded],
+        rewards: Floats,
+        remarks: Sequence[tuple[Encoded, str]] = (),
+        order: Sequence[int] = (),
+        fresh: Answers | None = None,
+    ) -> RewardEnsemble:
+        """The ensemble that the ratings and remarks make, on the rated answers and, where there are any, ``fresh`` ones of the base."""
         seen = self.seen(rated, self.hidden(rated))
-        self.ensemble = learn(
-            # How answers vary is seen on the rated ones, too. They may be shorter than fresh ones, or another model's, and a limit that was
-            # cut from fresh answers alone would not divide them.
-            self.seen(self.base, self.base_seen.hidden).with_others(seen),
+        return learn(
+            seen if fresh is None else fresh.with_others(seen),
             seen,
             rewards,
             [(one.response, self.texts([one])[0], said) for one, said in remarks],
@@ -172,9 +187,6 @@ class Grading:
             order=order,
             judge=self.judge,
         )
-        self.shape = shape
-        self._measure(shape)
-        return self.ensemble
 
     def regrade(self, by_rules: GradesByRule) -> None:
         """Grade by rules from here on, the base's answers first."""
@@ -185,10 +197,12 @@ class Grading:
         """See how the base answers and how the grader rates that: nothing has to be fitted."""
         self._measure(self.draw_base(asked))
 
-    def draw_base(self, asked: Sequence[Prompt]) -> tuple[int, int]:
-        """See how the base answers, without grading it: how many prompts, and answers to each."""
-        each = max(2, self.settings.grounding // len(asked))
-        prompts = asked[: max(1, self.settings.grounding // each)]
+    def draw_base(self, asked: Sequence[Prompt], count: int = 0) -> tuple[int, int]:
+        """See how the base answers, without grading it: how many prompts, and answers to each; at least two, or one where only ``count`` answers are
+        drawn in all, fewer than ``grounding``."""
+        most = min(count or self.settings.grounding, self.settings.grounding)
+        each = max(1 if count else 2, most // len(asked))
+        prompts = asked[: max(1, most // each)]
         with self.policy.base():
             drawn = self.draw(prompts, each, self.generator(-1, 3))
         self.base, self.base_ended = drawn.answers, drawn.ended

@@ -5,10 +5,10 @@ it happened to say. So:
 
 0. **Collect what needs no reading** (``targets.py``). Edits, comparisons and, where the person allows it, answers of other models are learned as
    they are, beside all that follows.
-1. **Fit.** The base answers the person's prompts a few times over. That shows how its answers vary (``rewards.features``). A reward ensemble is
-   fitted on the features and ratings of the rated answers, and on the remarks about them (``reward_ensemble.py``). If it
-   explains the ratings no better than the same ratings permuted, and no remark was understood, the run learns edits and comparisons alone;
-   where there are none, it falls back to ``reinforce`` on the ratings themselves. It says which.
+1. **Fit.** A reward ensemble is fitted on the features and ratings of the rated answers, and on the remarks about them (``reward_ensemble.py``). If it
+   explains the ratings no better than the same ratings permuted, and nothing was said in words, the run learns edits and comparisons alone;
+   where there are none, it ends before anything is drawn (``first_reading.py``). Else the base answers the person's prompts a few times over, which shows
+   how its answers vary (``rewards.features``), and the ensemble is fitted again on both.
 2. **Instruct.** What the ensemble has learned is turned into candidate sentences, and answers drawn under each show which of them helps (``instructed.py``).
 3. **Distil.** Answers drawn under the best sentence and filtered by the ensemble are what the adapter learns, after the prompt without the
    sentence (``distilled.py``): one pass, little drift. Where enough answers of other models may be learned and are graded well, they take the
@@ -33,6 +33,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -42,7 +43,9 @@ import torch
 from clawback.engine.authorship import may_learn
 from clawback.engine.options import RULES
 from clawback.engine.torch.models.chat import Encoded
+from clawback.engine.torch.sources import first_reading
 from clawback.engine.torch.sources.distilled import (
+    HELD,
     Chosen,
     DistilSettings,
     best_of,
@@ -52,16 +55,17 @@ from clawback.engine.torch.sources.distilled import (
     with_base_answers,
 )
 from clawback.engine.torch.sources.examples import Plan
+from clawback.engine.torch.sources.first_reading import Inputs
 from clawback.engine.torch.sources.graded import Graded, Grading, GradingSettings, Prompt
 from clawback.engine.torch.sources.instructed import Arm, Conversations, follows, search
 from clawback.engine.torch.sources.ratings import from_ratings
 from clawback.engine.torch.sources.rollouts import Rollouts, RolloutSettings
 from clawback.engine.torch.sources.rpo_rounds import RpoRounds
 from clawback.engine.torch.sources.rule_grades import rule_grades
-from clawback.engine.torch.sources.targets import Evidence, Target, evidence, room_for, with_worse
+from clawback.engine.torch.sources.targets import Evidence, Target, room_for, with_worse
 from clawback.errors import TrainingError
 from clawback.pictures import pictures
-from clawback.records import BETTER, Turn
+from clawback.records import Turn
 from clawback.rewards.features import Floats
 from clawback.rewards.instructions import Instruction, candidates
 from clawback.rl import advantages
@@ -72,6 +76,7 @@ from clawback.rl.algorithms.rpo import Rpo
 if TYPE_CHECKING:
     from clawback.engine.run import TrainingRun
     from clawback.records import Message, Sample
+    from clawback.rewards.reward_ensemble import RewardEnsemble
 
 NAME = "rollouts"
 DISTIL = "distil"
@@ -79,87 +84,116 @@ SYSTEM = "system"
 """Name in a recipe's ``extra`` of a learned prompt that the run folds into the adapter."""
 
 
+@dataclass(frozen=True)
+class _Start:
+    """What is known of a run before anything is drawn."""
+
+    inputs: Inputs
+    conversations: Mapping[Prompt, Sequence[Message]]
+    """Every different prompt once: token ids → messages."""
+    grading: Grading | None = None
+    """None where no fresh answers can be drawn."""
+    reader: RewardEnsemble | None = None
+    """What the rated answers tell by themselves (``first_reading.read``)."""
+    unreadable: str = ""
+    """Why nothing can be read, in a sentence."""
+
+
+def _start(run: TrainingRun) -> _Start:
+    inputs = Inputs.of(run.policy, run.samples, run.recipe)
+    if not inputs.every:
+        raise TrainingError(
+            "Fresh answers cannot be scored without ratings; remarks alone are only used by opd and combined."
+        )
+    if not inputs.samples:
+        return _Start(inputs, {}, unreadable="all rated answers were cut off")
+    conversations = _asked(run, inputs.samples, inputs.rated)
+    if not conversations:
+        return _Start(inputs, conversations)
+    grading = _grading(run, inputs.samples, inputs.rated, conversations)
+    if run.grader is not None:
+        return _Start(inputs, conversations, grading)
+    if inputs.only_shown and first_reading.reads(grading):
+        return _Start(inputs, conversations, grading, unreadable="nothing else was rated")
+    reader = first_reading.read(grading, inputs)
+    return _Start(inputs, conversations, grading, reader, first_reading.unreadable(inputs, reader))
+
+
+def check(run: TrainingRun) -> None:
+    """Raises ``NothingRead`` where ``plan`` would: it costs seconds, and nothing is drawn."""
+    if first_reading.goes_on(run):
+        return
+    start = _start(run)
+    if start.unreadable and not start.inputs.shown:
+        raise first_reading.stop(start.unreadable)
+
+
 def plan(run: TrainingRun) -> Plan:
-    """How to learn from these ratings: by distilling a sentence or by fresh answers, where the reward head is trusted, else by ``reinforce``.
+    """How to learn from these ratings: by distilling a sentence or by fresh answers, where the reader is trusted, else what needs no reading.
 
     With the run's ``grader`` nothing is fitted, and there is no fallback. Its ``terms`` count beside head or
     grader: the head is fitted on feedback alone, or it would learn them a second time.
 
     A recipe whose algorithm is ``rollouts`` or ``distil`` does not fall back; it raises ``TrainingError``
-    where all ratings are the same.
+    where all ratings are the same. Raises ``NothingRead`` where ``auto`` has nothing to learn from.
     """
-    policy, recipe, grader = run.policy, run.recipe, run.grader
-    words = [(one, hint) for one in run.samples for hint in one.hints if not hint.startswith(BETTER)]
-    every = [one for one in run.samples if one.rated]
-    if not every:
-        raise TrainingError(
-            "Fresh answers cannot be scored without ratings; remarks alone are only used by opd and combined."
-        )
-    samples = [one for one in every if not one.cut]  # what grades complete answers has seen complete ones
-    if not samples:
-        return _fall_back(run, every, "all rated answers were cut off")
-    rated = [policy.encode(one) for one in samples]
-    rewards = np.array([one.said for one in samples], dtype=np.float64)
-    remarks = [(policy.encode(one), hint) for one, hint in words]
-    spoken = [hint for one, hint in words if hint not in one.foreign_hints]
-    shown = evidence(run.samples, policy, recipe.learn_from)
-    alike = ""
-    if np.ptp(rewards) == 0 and grader is None:
-        alike = f"all {len(rewards)} ratings are {'good' if rewards[0] > 0 else 'bad'}, so there is nothing to compare"
-    wished = bool(remarks or (recipe.extra.get(RULES) or {}).get("sentences"))
-    if alike and not wished and not shown:
-        return _fall_back(run, every, alike)
-
-    asked = _asked(run, samples, rated)
-    if not asked:
-        return _fall_back(run, every, "fresh answers to pictures are not drawn yet")
-    grading = _grading(run, samples, rated, asked)
+    policy, recipe, start = run.policy, run.recipe, _start(run)
+    inputs, shown, grading = start.inputs, start.inputs.shown, start.grading
+    if start.unreadable and (not shown or recipe.algorithm != "auto"):
+        return _unread(run, inputs.every, start.unreadable)
+    if grading is None:
+        return _fall_back(run, inputs.every, "fresh answers to pictures are not drawn yet")
+    prompts = list(start.conversations)
     run.tell({"phase": "draw", "step": 0, "steps": grading.settings.grounding})
-    if alike and not wished:
-        grading.draw_base(list(asked))
-        return learned_directly(grading, shown, run, every, alike)
-    if grader is None:
-        order = [sample.newest for sample in samples]
-        ensemble = grading.learn(list(asked), rated, rewards, remarks, order)
-        trust = ensemble.trust
+    if (
+        start.unreadable
+    ):  # fresh answers only hold the policy in place, at other prompts than those that something is shown to
+        known = {one.better.asked for one in shown.targets}
+        grading.draw_base(sorted(prompts, key=known.__contains__), HELD)
+        return learned_directly(grading, shown, run, inputs.every, start.unreadable)
+    if run.grader is None:
+        ensemble = grading.learn(prompts, inputs.rated, inputs.rewards, inputs.remarks, inputs.order)
+        trust = ensemble.trust if start.reader is None else start.reader.trust
         note = f"graded by a reward ensemble: {trust.reason}"
         note += f"; remarks recognised: {ensemble.heard}" if ensemble.heard else ""
-        if not ensemble.heard and (alike or (not trust.trusted and recipe.algorithm == "auto")):
-            rules = rule_grades(grading, Conversations(asked), run, spoken)
+        if not ensemble.heard and (inputs.alike or (not trust.trusted and recipe.algorithm == "auto")):
+            why = inputs.alike or trust.reason
+            rules = rule_grades(grading, Conversations(start.conversations), run, inputs.spoken)
             if rules is None:
-                return learned_directly(grading, shown, run, every, alike or trust.reason)
+                return learned_directly(grading, shown, run, inputs.every, why)
             grading.regrade(rules)
-            note = (
-                f"graded by what was said in words ({' '.join(rules.sentences)!r}): {alike or trust.reason}"
-            )
+            note = f"graded by what was said in words ({' '.join(rules.sentences)!r}): {why}"
         if ensemble.outdated:
             note += f"; {ensemble.outdated} older ratings left out, which ask for something else than the newer ones"
     else:
-        grading.ground(list(asked))
-        note = f"graded by {grader.name}"
-    baseline = _moved(run, rewards)
+        grading.ground(prompts)
+        note = f"graded by {run.grader.name}"
+    baseline = _moved(run, inputs.rewards)
     if recipe.algorithm == DISTIL or (recipe.algorithm == "auto" and policy.info.bucket != "micro"):
-        # A model of a few million parameters follows few sentences, and full rounds cost it a minute: they go further (0.95 against 0.46).
-        folded = str(recipe.extra.get(SYSTEM, ""))
-        made = (
-            fold(grading, Conversations(asked, system=True), folded, run)
-            if folded
-            else distil(
-                grading,
-                Conversations(asked),
-                spoken,
-                run,
-                shown,
-            )
-        )
-        if made is not None:
-            return dataclasses.replace(made, note=f"{made.note}; {note}", baseline=baseline)
-        few = "too few of this model's answers are good enough by the ratings"
-        if recipe.algorithm == DISTIL:
-            raise TrainingError(f"Nothing can be distilled: {few}. Use `rollouts`, or rate some more.")
-        # Rounds of fresh answers would take a model of this size hours, and the run was sized for a sentence.
-        return learned_directly(grading, shown, run, every, few)
-    return _rollouts(grading, list(asked), shown, note, baseline)
+        return _distilled(start, grading, run, note, baseline)
+    return _rollouts(grading, prompts, shown, note, baseline)
+
+
+def _distilled(start: _Start, grading: Grading, run: TrainingRun, note: str, baseline: float) -> Plan:
+    """The plan that distils a sentence, a learned prompt or good answers; what needs no reading alone where too few are good.
+
+    A model of a few million parameters follows few sentences, and full rounds cost it a minute: they go further (0.95 against 0.46).
+    """
+    inputs, folded = start.inputs, str(run.recipe.extra.get(SYSTEM, ""))
+    made = (
+        fold(grading, Conversations(start.conversations, system=True), folded, run)
+        if folded
+        else distil(grading, Conversations(start.conversations), inputs.spoken, run, inputs.shown)
+    )
+    if made is not None:
+        return dataclasses.replace(made, note=f"{made.note}; {note}", baseline=baseline)
+    few = "too few of this model's answers are good enough by the ratings"
+    if run.recipe.algorithm == DISTIL:
+        raise TrainingError(f"Nothing can be distilled: {few}. Use `rollouts`, or rate some more.")
+    # Rounds of fresh answers would take a model of this size hours, and the run was sized for a sentence.
+    if not inputs.shown:
+        return _fall_back(run, inputs.every, few)
+    return learned_directly(grading, inputs.shown, run, inputs.every, few)
 
 
 def _rollouts(grading: Grading, asked: list[Prompt], shown: Evidence, note: str, baseline: float) -> Plan:
@@ -290,9 +324,9 @@ def of_other_models(
 def learned_directly(
     grading: Grading, shown: Evidence, run: TrainingRun, samples: Sequence[Sample], why: str
 ) -> Plan:
-    """The plan that learns demonstrations and comparisons, where nothing can be read from the ratings; without any, ``reinforce``."""
+    """The plan that learns demonstrations and comparisons, where nothing can be read from the ratings."""
     if not shown or run.recipe.algorithm != "auto":
-        return _fall_back(run, samples, why)
+        return _unread(run, samples, why)
     settings = dataclasses.replace(DistilSettings.of(run.recipe), refine_rounds=0)
     answers = [Target(one) for one in shown.answers if len(one.response) <= grading.room]
     targets = with_worse(grading, [*shown.targets, *answers])
@@ -331,6 +365,13 @@ def fold(grading: Grading, conversations: Conversations, prompt: str, run: Train
         decay=True,
         instruction=prompt,
     )
+
+
+def _unread(run: TrainingRun, samples: Sequence[Sample], why: str) -> Plan:
+    """The plan where nothing can be read and nothing else is there: ``reinforce``, where the run goes on at all. Raises ``NothingRead``."""
+    if not first_reading.goes_on(run):
+        raise first_reading.stop(why)
+    return _fall_back(run, samples, why)
 
 
 def _fall_back(run: TrainingRun, samples: Sequence[Sample], why: str) -> Plan:

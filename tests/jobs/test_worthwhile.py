@@ -1,0 +1,81 @@
+"""Ratings that cannot be told from chance begin no run, and that is said wherever somebody looks."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from clawback import config, feedback, jobs, store
+from clawback.cli import main
+from clawback.engine import budget
+from clawback.engine.types import ModelInfo
+from clawback.errors import NothingRead
+from clawback.feedback import command, due
+from clawback.jobs import worker
+from clawback.paths import Home
+from clawback.serve import api
+from tests.gate.test_headroom import filled
+
+pytest.importorskip("peft")
+
+
+@pytest.fixture
+def chance(home: Home, monkeypatch: pytest.MonkeyPatch) -> Home:
+    """A home with 32 ratings by a coin, of a model that is taken for a large one."""
+    monkeypatch.setattr(ModelInfo, "bucket", property(lambda _: "tiny"))
+    monkeypatch.setenv("CLAWBACK_HOME", str(home.root))
+    filled(home, 0.5, wrong=0.5, seed=3)
+    return home
+
+
+def test_ratings_by_chance_begin_no_run_and_say_so(
+    chance: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(worker.os, "nice", lambda _: 0)
+    monkeypatch.setattr(budget, "fit", lambda *_, **__: pytest.fail("the machine was measured"))
+    with store.connect(chance.database) as db:
+        assert due.training_due(db, chance)
+    assert worker.main([str(chance.root), "--if-due"]) == 0
+    with store.connect(chance.database) as db:
+        assert db.runs() == []
+        assert not due.training_due(db, chance)
+        assert due.last_failure(db) is None
+        assert "Nothing read: these" in command.status(db)
+        shown = api.status(
+            SimpleNamespace(home=chance, settings=config.load(chance.config), forward=None), None
+        )
+        assert "Nothing read: these" in shown["nothing_to_gain"]
+        assert (shown["fresh"], shown["towards_run"]) == (32, 0)
+        for turn in db.turns(limit=200, rated=False)[:32]:
+            assert not due.training_due(db, chance)
+            feedback.rate(db, turn.id, 1)
+        assert due.training_due(db, chance), "as many further ratings are a reason to look again"
+    assert list(chance.runs.glob("*")) == []
+
+
+def test_who_asks_is_told_what_needs_no_reading(chance: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train"]) == 1
+    said = " ".join(capsys.readouterr().err.split())
+    assert "Nothing read: these" in said
+    assert "by itself after 32 further ratings" in said
+    assert "An edit, an A or B, or a sentence on a bad answer needs no reading" in said
+    main(["status"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "No run Nothing read: these" in said
+    assert "Next run 0 of 32 fresh ratings" in said
+
+
+def test_anyway_is_measured_and_remembered(chance: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipes = []
+
+    def fit(_: object, recipe: object, *__: object, **___: object) -> object:
+        recipes.append(recipe)
+        raise KeyError("measured")
+
+    monkeypatch.setattr(budget, "fit", fit)
+    with pytest.raises(KeyError, match="measured"):
+        jobs.train_once(chance, anyway=True)
+    assert recipes[0].extra["anyway"]
+    with pytest.raises(NothingRead, match="--anyway"):
+        jobs.train_once(chance)
