@@ -29,7 +29,7 @@ MOVED = {
     "environments.agent_learner": "extensions.llamagym.agent_learner",
     "environments.agent_settings": "extensions.llamagym.agent_settings",
     "environments.agent_worlds": "extensions.llamagym.agent_worlds",
-    "environments.best_weights": "extensions.llamagym.best_weights",
+    "environments.best_weights": "engine.best_weights",
     "environments.browser": "extensions.browser",
     "environments.repository": "extensions.sandbox.repository",
     "environments.terminal": "extensions.sandbox.terminal",

@@ -56,6 +56,9 @@ def test_it_costs_no_more_with_ten_times_the_turns(
         monkeypatch.setattr(store.Store.search, "__kwdefaults__", {"look": 200})
     if what == "turns for a judge":
         monkeypatch.setattr("clawback.store.turns.FOLLOWED", 200)
+    if what == "pairs":
+        for bound in ("MOST_GUESSES", "MOST_PAIRS", "MOST_REPEATED"):
+            monkeypatch.setattr(f"clawback.jobs.pair_questions.{bound}", 20)
     if what == "health":
         monkeypatch.setattr("clawback.jobs.health.GLANCE", 0)
     few, many = (steps(EVERYDAY[what], grown[turns], monkeypatch) for turns in (FEW, MANY))

@@ -326,7 +326,7 @@ def show(turn: int, as_json: bool) -> None:
     lines = [f"Turn {found.id} · {found.agent} · {who} · {when(found.created_at)} · {found.kind}", ""]
     lines += ["> " + line for line in found.prompt.splitlines()] + ["", found.response, ""]
     if cut := endings.notice(found.ending):
-        lines += [cut, ""]
+        lines += [fold(cut), ""]
     lines += [f"  {_in_words(f)} ({f.source}, {when(f.created_at)})" for f in said]
     if sample:
         made = ", ".join(f"{p.kind} {p.value:+.2g} × {p.weight:g}" for p in sample.parts)

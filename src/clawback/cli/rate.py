@@ -85,7 +85,7 @@ def done(store: Store, opinion: Feedback, sentence: str, as_json: bool) -> None:
     data: dict[str, Any] = asdict(opinion) | {"warning": warning, "notice": cut, "training_started": started}
     about = f"{sentence} (turn {turn.id}: "
     lines = [f'{about}"{shorten(turn.response, max(width() - len(about) - 3, 20))}")']
-    lines += [text for text in (cut, warning) if text]
+    lines += [fold(text) for text in (cut, warning) if text]
     lines += [training_prepared()] if started else []
     emit(data, "\n".join(lines), as_json)
 

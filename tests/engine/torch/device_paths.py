@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import random
@@ -396,6 +397,9 @@ def held_to_actions(stage):
     from clawback.engine.torch.sources import imitation
     from clawback.engine.torch.sources.episodes import sequences
     from clawback.environments.action_form import answered_at_random
+    from clawback.environments.collecting import Collector, Dealing
+    from clawback.environments.rollouts import Play, Rollouts
+    from tests.environments.worlds import Worlds
 
     stage.monkeypatch.setattr(imitation, "MOST_STEPS", 2)
     stage.monkeypatch.setattr(imitation.Imitation, "steps", 2)
@@ -407,6 +411,24 @@ def held_to_actions(stage):
     [reply] = Conversations(policy, sampling=Sampling(1.0)).draw([Turn(0, [5, 6, 7], 1, 8)])
     assert reply.finished
     policy.scorer([one.encoded for one in sequences(episodes, held=True)])
+    worlds = Worlds(turns=2)
+    small = {"rounds": 1, "round_steps": 2, "prompts": 2, "samples": 2}
+    settings = dataclasses.replace(engine.episode_recipe(policy.info, **small), max_drift=1e9)
+    with Rollouts(policy, worlds, Play(together=4, max_turns=2, max_tokens=8)) as rollouts:
+        collect = Collector(rollouts, Dealing(worlds.tasks("train"), 1, 2))
+        engine.train_episodes(policy, collect, settings, out=stage.out, about={})
+
+
+@scenario
+def read_before_anything_is_drawn(stage):
+    """Whether a run of a model above micro size would read anything."""
+    from clawback.engine.training import check_readable
+    from clawback.errors import NothingRead
+
+    policy = stage.policy()
+    stage.monkeypatch.setattr(type(policy.info), "bucket", "small")
+    with contextlib.suppress(NothingRead):
+        check_readable(policy, make_samples(8), recipe(policy, "auto"))
 
 
 # ------------------------------------------------------------------------------- drawing, serving, reading

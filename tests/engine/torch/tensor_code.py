@@ -114,6 +114,7 @@ def _loaded(files: Iterable[str]) -> list[FunctionType]:
             "clawback." + file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
         )
     paths = {str(ROOT / file) for file in files}
+    gc.unfreeze()  # tests/conftest.py freezes what is there once tests are collected: no pass sees that, and `get_objects` does not
     return [
         one for one in gc.get_objects() if type(one) is FunctionType and one.__code__.co_filename in paths
     ]

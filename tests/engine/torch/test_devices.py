@@ -77,7 +77,7 @@ NEVER = {
     "engine/tracking.py:TensorBoard.__init__": "numbers alone",
     "engine/torch/sources/imitation.py:Imitation.state": "nothing of it is kept",
     "engine/torch/sources/ratings.py:_without_hints": "texts alone",
-    "environments/agent.py:Agent.format_episode_for_ppo": "makes tensors of ids on the CPU, for others",
+    "extensions/llamagym/agent.py:Agent.format_episode_for_ppo": "makes tensors of ids on the CPU, for others",
 }
 """Single functions, and why they meet no device."""
 

@@ -177,7 +177,7 @@ def schema_in(layout: Any) -> Json | None:
     known = layout if isinstance(layout, dict) else {}
     inner = known.get("json_schema")
     schema = inner.get("schema") if isinstance(inner, dict) else known.get("schema")
-    return schema if isinstance(schema, dict) and schema else None
+    return schema if isinstance(schema, dict) else None
 
 
 def form(layout: Any) -> Json | None:
