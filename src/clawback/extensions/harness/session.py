@@ -85,14 +85,20 @@ class Session:
         self._serving: asyncio.Task[None] | None = None
 
     def start(self, listener: socket) -> None:
-        """Answer whoever connects, on the running event loop."""
+        """Answer whoever connects, on the running event loop.
+
+        On a descriptor of its own: a box that is judged closes its listener from another thread, the loop would keep the number of the
+        closed one as watched, and whatever gets that number next (the listener of another episode) would never be looked at.
+        """
         import uvicorn
+
+        own = listener.dup()
 
         config = uvicorn.Config(
             self, lifespan="off", log_level="critical", access_log=False, timeout_graceful_shutdown=1
         )
         self._server = uvicorn.Server(config)
-        self._serving = asyncio.create_task(self._server.serve(sockets=[listener]))
+        self._serving = asyncio.create_task(self._server.serve(sockets=[own]))
 
     async def close(self) -> None:
         """Refuse what still waits."""

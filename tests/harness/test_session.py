@@ -1,0 +1,37 @@
+"""The server of an episode."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import urllib.request
+
+from clawback.extensions.harness.session import Session
+
+
+async def answered(listener: socket.socket) -> list[str]:
+    """The models that a session on this socket names; the socket is closed by its owner while the session still runs."""
+    session, port = Session(), listener.getsockname()[1]
+    session.start(listener)
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/v1/models", headers={"Authorization": f"Bearer {session.key}"}
+    )
+
+    def ask() -> list[str]:
+        with urllib.request.urlopen(request, timeout=10) as response:
+            return [model["id"] for model in json.load(response)["data"]]
+
+    models = await asyncio.to_thread(ask)
+    listener.close()
+    await session.close()
+    return models
+
+
+def test_the_next_episode_is_answered_though_the_box_of_the_last_one_closed_its_listener_first() -> None:
+    async def episodes() -> list[list[str]]:
+        return [await answered(socket.create_server(("127.0.0.1", 0))) for _ in range(3)]
+
+    first, *others = asyncio.run(episodes())
+    assert first
+    assert others == [first, first]
