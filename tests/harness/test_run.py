@@ -104,7 +104,7 @@ def test_killed_again_and_again_a_run_accounts_for_every_token_and_loses_nothing
         versions = [db.version(run.parent), db.version(run.version)]
     assert max(gaps) < 1e-4
     for episode in episodes.values():
-        assert (episode.status, len(episode.steps), len(episode.branches)) == ("completed", 2, 2)
+        assert (episode.status, len(episode.steps)) == ("completed", 2)
         written = [
             (b, i)
             for b, branch in enumerate(episode.branches)
