@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from clawback import config
-from clawback.engine.memory import give_back
 from clawback.errors import ClawbackError, Interrupted, Stopped, TrainingError
+from clawback.learning.memory import give_back
 from clawback.paths import Home
 from clawback.progress import ANNOUNCEMENTS, OnProgress, Pace, Progress, curve, describe
 from clawback.records import Run

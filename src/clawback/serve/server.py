@@ -14,10 +14,10 @@ from typing import Any
 
 from clawback import config, jobs, release, store
 from clawback.capture import spool
-from clawback.engine.memory import give_back
 from clawback.errors import ClawbackError
 from clawback.feedback import training_due
 from clawback.jobs import prompt_worker, upkeep
+from clawback.learning.memory import give_back
 from clawback.paths import Home
 from clawback.records import Turn, Version
 from clawback.serve.best_answer import BestAnswers
