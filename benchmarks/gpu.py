@@ -52,7 +52,7 @@ class Bench:
 
     def __init__(self, options: argparse.Namespace) -> None:
         from clawback import devices, engine
-        from clawback.learning import memory
+        from clawback.policy import memory
 
         self.options = options
         self.rows: list[Row] = []
@@ -185,10 +185,10 @@ def peak_operations(device: Any) -> float:
     import torch
 
     from clawback import devices
-    from clawback.learning import memory
+    from clawback.learning.estimate import speed
 
     if device.type == "cpu":
-        return memory.speed(device, torch.bfloat16 if devices.multiplies_bfloat16() else torch.float32)
+        return speed(device, torch.bfloat16 if devices.multiplies_bfloat16() else torch.float32)
     left = torch.ones(4096, 4096, device=device, dtype=torch.bfloat16)
     best = 0.0
     for _ in range(10):

@@ -18,7 +18,8 @@ from clawback.extensions.cluster.player import Player, Scene
 from clawback.learning.loop.parallel import described
 from clawback.models import embedded
 from clawback.models.types import Sampling
-from clawback.policy.policy import Policy, load
+from clawback.policy import load
+from clawback.policy.policy import Policy
 from clawback.records import Episode
 from tests.cluster.crews import Here
 

@@ -20,7 +20,8 @@ from clawback.feedback.endpoint import Budget
 from clawback.jobs import judging, playing
 from clawback.models import embedded
 from clawback.paths import Home
-from clawback.policy.policy import Policy, load
+from clawback.policy import load
+from clawback.policy.policy import Policy
 from clawback.records import Sample
 from tests.cluster.test_asking import ASKED
 from tests.conftest import rate_some

@@ -6,7 +6,7 @@ import dataclasses
 
 from clawback import engine
 from clawback.learning import episodes
-from clawback.learning.memory import CPU_MICRO_TOKENS, need
+from clawback.policy.memory import CPU_MICRO_TOKENS, need
 
 
 def test_tiny_models_take_more_at_once_and_no_model_less_or_more_than_its_memory():

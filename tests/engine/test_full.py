@@ -8,10 +8,10 @@ import torch
 
 from clawback import engine
 from clawback.errors import DoesNotFit, ModelError, UsageError
-from clawback.learning import memory
 from clawback.learning.loop import trainer
 from clawback.models import adapter, base, delta
 from clawback.models.types import GREEDY
+from clawback.policy import memory
 from clawback.records import Sample
 
 ASKED = ({"role": "user", "content": "Tell me about otters."},)

@@ -7,8 +7,8 @@ import torch
 
 from clawback import devices, engine
 from clawback.errors import MissingExtra, TrainingError, UsageError
-from clawback.learning import memory
 from clawback.models.types import ModelInfo
+from clawback.policy import memory
 
 EIGHT_B = ModelInfo("m", "r", "A", 8_000_000_000, 8_000_000_000, 4096, 32, 128_000, 14_336, 8192)
 GB = 10**9

@@ -87,7 +87,7 @@ def test_only_small_models_that_nobody_has_placed_are_measured(monkeypatch, aske
 
     monkeypatch.setattr(placement, "quickest", quickest)
     monkeypatch.setattr(loading, "load_base", load_base)
-    monkeypatch.setattr("clawback.learning.memory.holds", lambda *_: 32)
+    monkeypatch.setattr("clawback.policy.memory.holds", lambda *_: 32)
     with pytest.raises(UsageError):
         engine.load("a model", device=asked)
     assert where == ([["cuda", "cpu"]] if measured else [asked or "cuda"])

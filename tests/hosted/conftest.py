@@ -20,7 +20,8 @@ from clawback.extensions.hosted.stand_in.learner import StandInLearner
 from clawback.extensions.hosted.stand_in.service import Service
 from clawback.extensions.hosted.tinker import TinkerTrainer
 from clawback.extensions.hosted.wire import Wire
-from clawback.policy.policy import Policy, load
+from clawback.policy import load
+from clawback.policy.policy import Policy
 
 torch.set_num_threads(1)
 KEY = "a-key-that-is-long-enough-for-anybody"

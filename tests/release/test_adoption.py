@@ -13,6 +13,7 @@ from clawback import config, engine, gate, store
 from clawback.errors import ModelError, UsageError
 from clawback.gate import settling
 from clawback.gate.report import Report
+from clawback.models.types import GREEDY
 from clawback.paths import Home
 from clawback.release import adoption, registry
 
@@ -81,7 +82,7 @@ def test_an_adapter_becomes_a_version_that_answers_as_peft_does(
         with pytest.raises(UsageError, match="has not passed the gate"):
             registry.promote(db, home, number)
     policy = engine.load("embedded", adapter=Path(version.path))
-    policy.sampling = engine.types.GREEDY
+    policy.sampling = GREEDY
     [got] = policy.logprobs(MESSAGES, ["It is an animal."])
     assert torch.allclose(got, wanted, atol=1e-4)
     assert (
@@ -125,7 +126,7 @@ def test_one_of_mlx_lm_is_read_too(home: Home, tmp_path: Path) -> None:
         version = adoption.adopt(db, home, folder, config.load(home.config))
     assert version.origin["adapter"]["trainer"] == "mlx-lm"
     policy = engine.load("embedded", adapter=Path(version.path))
-    policy.sampling = engine.types.GREEDY
+    policy.sampling = GREEDY
     assert torch.allclose(policy.logprobs(MESSAGES, ["It is an animal."])[0], wanted, atol=1e-4)
 
 

@@ -15,7 +15,7 @@ from clawback.jobs import seams
 if TYPE_CHECKING:
     from clawback.jobs.seams import ServedSampler
     from clawback.learning.recipe import Recipe
-    from clawback.sampling.generate import Sampler
+    from clawback.policy.sampler import Sampler
 
 INSTEAD = "Start it without `accelerate launch`: `clawback train --processes {}` starts its processes itself."
 

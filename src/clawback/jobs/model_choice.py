@@ -12,9 +12,9 @@ from typing import Any
 
 from clawback import config, installed, paths
 from clawback.errors import ClawbackError, ModelError, UsageError
-from clawback.learning import memory
 from clawback.models import conversions, gguf_file, hub_cache, local_models, model_folder
 from clawback.models.types import LocalModel, ModelInfo
+from clawback.policy import memory
 
 RANK = 16
 PATIENCE = 3600.0

@@ -64,8 +64,8 @@ def judge_of(home: Home, settings: config.Judge, db: Store, policy: Policy | Non
 
 def _proven_base(db: Store, policy: Policy) -> RuleJudge | None:
     """A run holds no exam: it takes time, and the person starts it."""
+    from clawback.policy.base_judge import BaseJudge, judge_name
     from clawback.rules import exam
-    from clawback.scoring.base_judge import BaseJudge, judge_name
 
     result = exam.stored_result(db, judge_name(policy))
     if result is None or not result.believed or time.time() - result.date >= exam.VALID_DAYS * exam.DAY:

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from clawback.models.types import TrainResult
     from clawback.paths import Home
     from clawback.policy.policy import Policy
+    from clawback.policy.sampler import Sampler
     from clawback.progress import OnProgress
     from clawback.records import Episode, Run, Sample
-    from clawback.sampling.generate import Chance, Sampled, Sampler
+    from clawback.sampling.generate import Chance, Sampled
 
 HOSTED = "hosted"
 """Name in a recipe's ``extra`` of the address that it is trained at."""

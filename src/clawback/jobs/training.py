@@ -313,7 +313,9 @@ class _Job(RunJob):
             recipe = replace(recipe, extra={**recipe.extra, drawing_engine.DRAW: draw})
             self.vllm = drawing_engine.vllm_sampler(self.home, self.settings, policy, recipe, draw, self.tell)
         if recipe.full:
-            engine.memory.choose(policy, recipe)  # now, so that what does not fit leaves no run behind
+            from clawback.learning.estimate import choose
+
+            choose(policy, recipe)  # now, so that what does not fit leaves no run behind
         if recipe.algorithm in engine.DRAWING and not away:
             recipe = self.fitted(run, recipe, policy, train, {s.turn_id for s in held})
         assert self.preparing is not None

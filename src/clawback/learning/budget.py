@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clawback.errors import DoesNotFit
-from clawback.learning.memory import estimate
+from clawback.learning.estimate import estimate
 from clawback.policy import throughput
 from clawback.policy.throughput import Speed
 

@@ -107,7 +107,8 @@ def train_episodes(
     if done is not None:
         policy.put(Path(done.path))
         return done
-    from clawback.learning.memory import keep_freed, prepare
+    from clawback.learning.estimate import prepare
+    from clawback.policy.memory import keep_freed
 
     continued = policy.moved
     learned = _learn_form(policy, form, recipe, seed, out / FORM, tell) if form else {}
@@ -194,7 +195,7 @@ def _learn_form(
 
 def at_once(info: ModelInfo) -> int:
     """Tokens that go through a model at once on a CPU. A tiny one is all overhead in pieces of a few hundred: as many as keep its activations small."""
-    from clawback.learning.memory import CPU_MICRO_TOKENS, need
+    from clawback.policy.memory import CPU_MICRO_TOKENS, need
 
     some, none = (
         need(info, bits=32, rank=1, micro_tokens=n, checkpointing=False, on_cpu=True) for n in (1024, 0)

@@ -20,7 +20,7 @@ SOURCES = {
     "graded": ("graded", "GradingSettings"),
     "episodes": ("episodes", "EpisodeSettings"),
 }
-"""Name → module of ``engine/torch/sources``, and the class of its settings."""
+"""Name → module of ``learning/sources``, and the class of its settings."""
 REMEMBERED = frozenset({"processes", "shard", "system", "hosted", "gym", "rules", "anyway"})
 """Names in ``extra`` that a run itself writes there."""
 RULES = "rules"

@@ -40,9 +40,9 @@ class Reader:
 
     @cached_property
     def policy(self) -> Policy:
-        from clawback import engine
+        from clawback.policy import load
 
-        return engine.load(self.base, revision=self.revision)
+        return load(self.base, revision=self.revision)
 
     def __call__(self, pairs: Sequence[tuple[str, str]]) -> Looks:
         """States ``[n, hidden]`` and token ids; an answer without tokens has zeros."""

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from clawback.learning.recipe import Recipe
     from clawback.models.types import Grader
     from clawback.policy.policy import Policy
+    from clawback.policy.sampler import Sampler
     from clawback.records import Message, Sample
     from clawback.rewards.judged import Judge
     from clawback.rewards.terms import Terms
-    from clawback.sampling.generate import Sampler
 
 Progress = Mapping[str, Any]
 OnProgress = Callable[[Progress], None]

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from clawback.learning.loop.parallel import Group
     from clawback.learning.loop.trainer import Settings
     from clawback.policy.policy import Policy
+    from clawback.policy.sampler import Sampler
     from clawback.rewards.judged import Judge
     from clawback.rewards.terms import Terms
-    from clawback.sampling.generate import Sampler
 
 ADAPTER = "adapter"
 CHECKPOINT = "checkpoint.pt"
@@ -112,10 +112,10 @@ def train(
 def _run(run: TrainingRun, out: Path, identity: str) -> TrainResult:
     """``identity``: the run's fingerprint, taken before it began."""
     from clawback.learning import machines
+    from clawback.learning.estimate import estimate, prepare
     from clawback.learning.examples import Settling
     from clawback.learning.loop import parallel
     from clawback.learning.loop.trainer import fit
-    from clawback.learning.memory import estimate, prepare
     from clawback.rl import algorithms
 
     started = time.perf_counter()

@@ -22,7 +22,7 @@ from clawback.models.traits import number
 from clawback.models.types import ModelInfo
 
 if TYPE_CHECKING:
-    from clawback.learning.memory import Bits
+    from clawback.models.types import Bits
 
 
 def resolve(base: str, revision: str | None = None) -> tuple[str, str]:

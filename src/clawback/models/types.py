@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 Bucket = Literal["micro", "tiny", "small", "mid", "large", "xl"]
 Kind = Literal["dense", "moe"]
+Bits = Literal[32, 16, 8, 4]
+"""Of a stored weight. 16 is bfloat16; 8 and 4 are bitsandbytes' LLM.int8 and NF4, CUDA only."""
 Holder = Literal["hub", "ollama", "lmstudio", "wheel", "file"]
 
 _BUCKETS: tuple[tuple[float, Bucket], ...] = ((2e9, "tiny"), (8e9, "small"), (20e9, "mid"), (45e9, "large"))

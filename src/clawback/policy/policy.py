@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from clawback.sampling.generate import Chance, Sampled
 
 Conversation = Sequence[Message]
-DTYPES = ("auto", "float32", "bfloat16")
 
 
 class Policy:
@@ -355,41 +354,3 @@ def longest_ordinary(lengths: Sequence[int]) -> int:
     ordered = sorted(lengths)
     most = ordered[9 * (len(ordered) - 1) // 10]
     return max(most, min(ordered[-1], int(2 * statistics.median(ordered)))) if len(ordered) < 10 else most
-
-
-def load(
-    base: str,
-    *,
-    revision: str | None = None,
-    adapter: Path | None = None,
-    dtype: str = "auto",
-    load_in_4bit: bool | None = None,
-    device: str | None = None,
-) -> Policy:
-    """See ``clawback.engine.load``."""
-    from clawback import devices, paths
-    from clawback.learning import memory
-    from clawback.models.loading import load_base, look
-    from clawback.models.vision import Vision
-    from clawback.policy import placement
-
-    if dtype not in DTYPES:
-        raise UsageError(f"dtype must be one of {', '.join(DTYPES)}, not {dtype!r}.")
-    where = devices.choose(device)
-    found = look(base, revision)
-
-    def load_on(where: torch.device) -> Policy:
-        bits = memory.holds(found.info, where, dtype, load_in_4bit)
-        model, tokenizer, info = load_base(found, bits=bits, device=where)
-        return Policy(model, tokenizer, info, Vision(found.source, found.options) if found.sees else None)
-
-    either = device is None and where.type != "cpu" and not load_in_4bit
-    if either and found.info.total_parameters <= placement.MEASURED:
-        key = f"{found.info.base} {found.info.revision} {dtype}"
-        cpu = torch.device("cpu")
-        policy = placement.quickest(load_on, (where, cpu), key, paths.home().speeds)
-    else:
-        policy = load_on(where)
-    if adapter is not None:
-        policy.put(adapter)
-    return policy

@@ -34,7 +34,7 @@ from clawback.sampling.shelf import Shelf
 from clawback.sampling.ways import rows_of
 
 if TYPE_CHECKING:
-    from clawback.policy.policy import Policy
+    from clawback.sampling.request import ChatModel
 
 log = logging.getLogger("clawback.engine")
 MOST_ROWS = 64
@@ -50,7 +50,7 @@ MOST_LANES = 4
 class Batcher:
     """``start``, ``submit`` from any thread, ``close``."""
 
-    def __init__(self, policy: Policy, stop: Sequence[int], shelf: Shelf | None = None) -> None:
+    def __init__(self, policy: ChatModel, stop: Sequence[int], shelf: Shelf | None = None) -> None:
         self.policy, self.stop, self.shelf = policy, frozenset(stop), shelf
         self.incoming: queue.SimpleQueue[Request | Callable[[], None] | None] = queue.SimpleQueue()
         self.waiting: list[Request] = []

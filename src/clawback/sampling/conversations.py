@@ -24,7 +24,7 @@ from clawback.sampling.ways import most_rows, rows_of
 
 if TYPE_CHECKING:
     from clawback.models.vision import Pixels
-    from clawback.policy.policy import Policy
+    from clawback.sampling.request import ChatModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Turn:
 class Conversations:
     """``draw`` turns, ``forget`` a conversation that is over, ``refresh`` when the weights have changed."""
 
-    def __init__(self, policy: Policy, *, sampling: Sampling, keep: bool = True) -> None:
+    def __init__(self, policy: ChatModel, *, sampling: Sampling, keep: bool = True) -> None:
         """``keep``: False reads everything anew each turn, to measure what keeping is worth."""
         self.policy, self.sampling, self.keep = policy, sampling, keep
         self.stop = stop_ids(policy.model, policy.chat.end_id)

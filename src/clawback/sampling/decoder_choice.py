@@ -13,7 +13,7 @@ from clawback.models.traits import agree, window
 from clawback.sampling.decoder import SMALL, Cache, Decoder
 
 if TYPE_CHECKING:
-    from clawback.policy.policy import Policy
+    from clawback.sampling.request import ChatModel
 
 _ROPE = {"default", "linear", "llama3", "yarn"}
 """Kinds of rotary positions that do not depend on how long the sequence is."""
@@ -51,7 +51,7 @@ def fits(model: nn.Module, tokens: int) -> bool:
     return _PROVEN[causal]
 
 
-def lean(policy: Policy) -> bool:
+def lean(policy: ChatModel) -> bool:
     """Whether a server draws by the decoder: where it knows the model, and its copy of the weights fits into what memory is free now."""
     model: Any = policy.model
     if not fits(model, policy.info.context):

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from clawback.models.chat import Chat
     from clawback.models.speakers import NextSpeaker
     from clawback.models.vision import Pixels
-    from clawback.policy.policy import Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +109,6 @@ class Chance:
         first = self.first[prompt, sample].tolist()
         again = first if self.again is None else self.again[prompt, sample].tolist()
         return iter(zip(first, again, strict=True))
-
-
-class Sampler(Protocol):
-    """Draws answers in place of the policy's own engine. The adapter is on or off as it is at the call."""
-
-    def __call__(
-        self, policy: Policy, prompts: Sequence[Sequence[int]], chance: Chance, merge: bool
-    ) -> list[list[Sampled]]: ...
 
 
 @contextmanager

@@ -6,19 +6,30 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import torch
+from torch import nn
 
-from clawback.models.types import Sampling
+from clawback.models.types import ModelInfo, Sampling
 
 if TYPE_CHECKING:
+    from clawback.models.chat import Chat
     from clawback.models.speakers import NextSpeaker
     from clawback.models.vision import Pixels
     from clawback.sampling.grammar import Constraint
     from clawback.scoring.choices import Choices
 
 PLAIN = Sampling()
+
+
+class ChatModel(Protocol):
+    """A model that answers conversations: what a sampler needs of a policy."""
+
+    model: nn.Module
+    info: ModelInfo
+    chat: Chat
+    choices: Choices | None
 
 
 def _ignore(*_: object) -> None:

@@ -519,7 +519,7 @@ def drawn_and_read(stage):
     from clawback.config import Generation
     from clawback.models.adapter import remove
     from clawback.models.speakers import NextSpeaker
-    from clawback.sampling.agreement import gap
+    from clawback.policy.sampler import gap
     from clawback.scoring import pooling
     from clawback.scoring.lm_head import full_kl
 
@@ -575,8 +575,7 @@ def measured_little(stage):
 @scenario
 def placed(stage):
     """A small model on the device or on the CPU, whichever is faster."""
-    from clawback.policy import placement
-    from clawback.policy.policy import load
+    from clawback.policy import load, placement
 
     measured_little(stage)
     chosen = []
@@ -596,8 +595,8 @@ def placed(stage):
 @scenario
 def proven(stage):
     """A model is tried before it is taken, and judges whether answers keep rules."""
-    from clawback.models import proof
-    from clawback.scoring.base_judge import BaseJudge
+    from clawback.policy import proof
+    from clawback.policy.base_judge import BaseJudge
 
     proved = proof.prove(str(stage.folder("llama")), None, {}, device=stage.device.type)
     assert "chat template" in proved.sentence()

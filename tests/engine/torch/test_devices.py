@@ -16,7 +16,7 @@ pytest.importorskip("llguidance")
 pytest.importorskip("sentence_transformers")
 
 from clawback import devices, engine
-from clawback.learning import memory
+from clawback.learning import estimate
 from clawback.learning.loop import trainer
 from clawback.models import loading
 from clawback.sampling import prefix_cache, ways
@@ -92,7 +92,7 @@ NOT_YET = {
 """Of each file, functions that a scenario need not reach so far, and why. Nothing may be added; what a scenario reaches fails the test until it is off."""
 
 
-_SPEED = memory.speed
+_SPEED = estimate.speed
 
 
 @functools.cache
@@ -114,7 +114,7 @@ def stage(folders, llava, monkeypatch, tmp_path):  # noqa: F811
         monkeypatch.setattr(module, "total_bytes", lambda device: 8 * 10**9)
     monkeypatch.setattr(devices, "free_bytes", lambda device: 8 * 10**9)
     monkeypatch.setattr(devices, "wait", lambda device: None)
-    monkeypatch.setattr(memory, "speed", quick_speed)
+    monkeypatch.setattr(estimate, "speed", quick_speed)
 
     @contextmanager
     def on(name, out):

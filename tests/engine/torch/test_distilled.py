@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from clawback import engine
 from clawback.errors import TrainingError
+from clawback.learning.loop.packing import Shared, measure
 from clawback.learning.run import TrainingRun
 from clawback.learning.sources import distilled, graded, instructed, plan
 from clawback.learning.sources.graded import Graded, Grading, GradingSettings
@@ -21,7 +22,6 @@ from clawback.models.embedded import corpus
 from clawback.rewards.instructions import Instruction
 from clawback.rl.algorithms.rpo import Rpo
 from clawback.rl.batch import Batch
-from clawback.scoring.packing import Shared, measure
 from tests.engine.torch.test_rollouts import LikesBullets, rated
 
 SMALL = {"grounding": 48, "first": 4, "most": 8, "answers": 1, "distil_prompts": 16, "sentences": 4}

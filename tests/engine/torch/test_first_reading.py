@@ -10,6 +10,7 @@ pytest.importorskip("peft")
 
 from clawback import engine
 from clawback.errors import NothingRead, NothingToGain
+from clawback.learning import training
 from clawback.learning.run import TrainingRun
 from clawback.learning.sources import graded, plan
 from clawback.learning.sources.first_reading import Inputs
@@ -130,7 +131,7 @@ def test_who_wants_it_all_the_same_learns_the_ratings_themselves(policy, drawn, 
     if way == "small":
         policy.info = dataclasses.replace(policy.info, total_parameters=2_000_000)
     engine.check_readable(policy, run.samples, run.recipe, seed=1)
-    made = engine.training.plan_for(run)
+    made = training.plan_for(run)
     assert made.algorithm.name == "reinforce"
     assert not drawn
 

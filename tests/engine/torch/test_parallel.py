@@ -24,7 +24,7 @@ from clawback.learning.loop import parallel
 from clawback.models import embedded
 from clawback.models.chat import Encoded
 from clawback.models.embedded import corpus
-from clawback.policy.policy import load
+from clawback.policy import load
 from clawback.records import Sample
 
 

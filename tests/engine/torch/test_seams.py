@@ -11,13 +11,13 @@ from clawback import engine
 from clawback.errors import TrainingError, UsageError
 from clawback.learning.examples import Example
 from clawback.learning.loop.natural_gradient import Step
+from clawback.learning.loop.packing import Shared, measure
 from clawback.learning.run import TrainingRun
 from clawback.learning.sources import pairs
 from clawback.learning.sources.teacher import HEADING, hinted, taught
 from clawback.learning.training import plan_for
 from clawback.learning.value_head import ValueHead
 from clawback.records import Part, Sample
-from clawback.scoring.packing import Shared, measure
 
 LIKED = ("Sure! Otters live in rivers.", "- a list\n- of points")
 DISLIKED = ("I am sorry, but I cannot.", "No.")

@@ -16,7 +16,8 @@ from clawback.errors import UsageError
 from clawback.learning.loop import sharding
 from clawback.models import embedded
 from clawback.models.embedded import corpus
-from clawback.policy.policy import Policy, load
+from clawback.policy import load
+from clawback.policy.policy import Policy
 from clawback.records import Sample
 from tests.engine.torch.test_parallel import LOSS, WEIGHT, samples
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from clawback.extensions.cluster.adapters import Crew, lost, published
 from clawback.extensions.cluster.dispatch import Dispatcher, Unit
 from clawback.extensions.cluster.sampling import cut
-from clawback.sampling.agreement import gap
+from clawback.policy.sampler import gap
 from clawback.sampling.generate import Chance, Sampled
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from clawback.jobs.judging import Local
     from clawback.learning.recipe import Recipe
     from clawback.policy.policy import Policy
+    from clawback.policy.sampler import Sampler
     from clawback.progress import OnProgress
     from clawback.records import Episode
-    from clawback.sampling.generate import Sampler
 
 
 @contextmanager

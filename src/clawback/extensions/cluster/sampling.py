@@ -18,7 +18,7 @@ from clawback.errors import TrainingError
 from clawback.extensions.cluster.adapters import lost, published
 from clawback.extensions.cluster.dispatch import Unit, dispatch
 from clawback.learning.loop.parallel import described
-from clawback.sampling.agreement import gap
+from clawback.policy.sampler import gap
 from clawback.sampling.generate import Chance, Sampled, stop_ids
 
 if TYPE_CHECKING:

@@ -25,10 +25,10 @@ from clawback.extensions.hosted.types import (
     Spent,
 )
 from clawback.learning.loop import checkpoint
+from clawback.learning.loop.packing import Shared, drift, pack
 from clawback.learning.run import TrainingRun
 from clawback.learning.training import CHECKPOINT, plan_for
 from clawback.scoring.logprobs import Scored
-from clawback.scoring.packing import Shared, drift, pack
 
 if TYPE_CHECKING:
     from clawback.learning.examples import Example, Plan

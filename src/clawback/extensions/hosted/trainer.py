@@ -35,7 +35,7 @@ def policy(settings: Config, base: str, system: str = "") -> Policy:
     a version that cannot be judged must not be paid for. Raises ``DoesNotFit``, and ``UsageError`` where answers are drawn at another temperature than is learned at."""
     from clawback import devices
     from clawback.extensions.hosted.remote_policy import RemotePolicy, light, own_scale
-    from clawback.learning import memory
+    from clawback.policy import memory
 
     model = settings.model
     drawn = settings.generation.temperature

@@ -17,7 +17,7 @@ import torch
 from clawback.extensions.hosted.vllm import VllmConversations
 from clawback.extensions.hosted.vllm_server import OwnVllm, RemoteVllm, VllmServer
 from clawback.models.chat import Encoded
-from clawback.sampling.agreement import gap
+from clawback.policy.sampler import gap
 from clawback.sampling.conversations import Turn
 from clawback.sampling.generate import Chance, Sampled
 

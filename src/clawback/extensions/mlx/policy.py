@@ -15,7 +15,8 @@ from clawback.extensions.mlx import scorer as scoring
 from clawback.extensions.mlx.body import Body, take
 from clawback.models.types import ModelInfo, Sampling
 from clawback.models.vision import Pixels
-from clawback.policy.policy import DTYPES, Policy
+from clawback.policy.loading import DTYPES
+from clawback.policy.policy import Policy
 from clawback.sampling.generate import Chance, Sampled, stop_ids, until_speaker
 from clawback.scoring.logprobs import Scorer
 
@@ -94,8 +95,8 @@ def load(
     load_in_4bit: bool | None = None,
 ) -> Policy:
     """See ``clawback.engine.load``."""
-    from clawback.learning import memory
     from clawback.models.loading import load_base, look
+    from clawback.policy import memory
 
     if dtype not in DTYPES:
         raise UsageError(f"dtype must be one of {', '.join(DTYPES)}, not {dtype!r}.")

@@ -31,11 +31,11 @@ from torch import Tensor
 from clawback.errors import Interrupted, UsageError
 from clawback.learning.examples import Example
 from clawback.learning.loop import sharding
+from clawback.learning.loop.packing import Shared, drift, measure
 from clawback.learning.machines import node, nodes, number
 from clawback.models.chat import Encoded
 from clawback.models.vision import Pixels
 from clawback.rl import algorithms
-from clawback.scoring.packing import Shared, drift, measure
 
 if TYPE_CHECKING:
     from clawback.learning.recipe import Recipe

@@ -23,10 +23,10 @@ from clawback.errors import Stopped, TrainingError
 from clawback.learning import value_head
 from clawback.learning.examples import Example, Source
 from clawback.learning.loop import checkpoint, natural_gradient
+from clawback.learning.loop.packing import Shared, drift, measure, pack
 from clawback.policy.policy import Policy
 from clawback.rl import algorithms
 from clawback.rl.algorithms import Algorithm
-from clawback.scoring.packing import Shared, drift, measure, pack
 
 if TYPE_CHECKING:
     from clawback.learning.loop.parallel import Group

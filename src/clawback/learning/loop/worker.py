@@ -11,10 +11,11 @@ import torch.distributed as dist
 
 from clawback.errors import ClawbackError, ModelError
 from clawback.learning.loop import parallel, sharding
+from clawback.learning.loop.packing import Shared
 from clawback.models.types import Sampling
-from clawback.policy.policy import Policy, load
+from clawback.policy import load
+from clawback.policy.policy import Policy
 from clawback.rl import algorithms
-from clawback.scoring.packing import Shared
 
 
 def main() -> int:

@@ -9,7 +9,7 @@ happens to say (research/studies/2026-11-22-saying-the-taste.md, "Best against w
 under it: what the policy has learned and what it is told add up, so the teacher stays ahead of the learner. It ends
 when the policy's own answers are graded as well as what it learned from (nothing is left to choose), or when the base's own
 answers have become so unlikely that a round more would take the version beyond what the gate lets pass. What the last round took
-too far is taken back (``models/interpolation.py``).
+too far is taken back (``policy/interpolation.py``).
 
 Each round uses other prompts, first those without a good answer yet. A policy memorises what it has learned:
 on learned prompts it seems to have the taste when on new ones it has not (0.78 against 0.28 of the answers
@@ -40,7 +40,7 @@ from clawback.learning.sources.distilled import (
 from clawback.learning.sources.graded import Graded, Grading, Prompt
 from clawback.learning.sources.instructed import Tell, answers_to
 from clawback.models.chat import Encoded
-from clawback.models.interpolation import within
+from clawback.policy.interpolation import within
 
 LEFT = 0.15
 """Standard deviations of the base's rewards between what is learned and what the policy says by itself below which nothing is left to learn."""

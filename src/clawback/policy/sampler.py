@@ -1,9 +1,9 @@
-"""Is what draws elsewhere what learns here? The log-probs of whoever drew an answer, held against the policy's own."""
+"""What draws answers in place of the policy's own sampler, and the gap between its log-probs and the policy's."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 
@@ -12,9 +12,18 @@ from clawback.models.chat import Encoded
 
 if TYPE_CHECKING:
     from clawback.policy.policy import Policy
+    from clawback.sampling.generate import Chance, Sampled
 
 MAX_GAP = 0.3
 """Nats a token, as for episodes (``sources/episodes.py``)."""
+
+
+class Sampler(Protocol):
+    """Draws answers in place of the policy's own engine. The adapter is on or off as it is at the call."""
+
+    def __call__(
+        self, policy: Policy, prompts: Sequence[Sequence[int]], chance: Chance, merge: bool
+    ) -> list[list[Sampled]]: ...
 
 
 @torch.no_grad()

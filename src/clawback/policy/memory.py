@@ -1,9 +1,4 @@
-"""Chooses, before loading, how a model is held in memory so that it fits; and estimates what a run will need.
-
-The estimate of memory is counted from shapes, that of time from the arithmetic and a short measurement of the
-machine. Both are meant to be right within a factor of about 1.5: enough to say "this will take ten minutes"
-or "this will not fit".
-"""
+"""Chooses, before loading, how a model is held in memory so that it fits. The bytes are counted from shapes."""
 
 from __future__ import annotations
 
@@ -11,17 +6,15 @@ import ctypes
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from clawback import devices, installed
 from clawback.errors import DoesNotFit, MissingExtra, TrainingError, UsageError
-from clawback.models.types import ModelInfo
-from clawback.records import Sample
+from clawback.models.types import Bits, ModelInfo
 
 if TYPE_CHECKING:
     import torch
 
-    from clawback.learning.recipe import Recipe
     from clawback.policy.policy import Policy
 
 CPU_MICRO_TOKENS = 512
@@ -44,13 +37,6 @@ _SPARE = 1.1
 """What has to be free for each byte that is counted: allocators leave gaps."""
 _RANK = 16
 """Of the adapter, where a model is loaded before its recipe is known."""
-_EFFICIENCY = 0.6
-"""Share of the speed of a bare matrix product that a training step reaches."""
-_TOKENS_PER_SAMPLE = 256
-
-
-Bits = Literal[32, 16, 8, 4]
-"""Of a stored weight. 16 is bfloat16; 8 and 4 are bitsandbytes' LLM.int8 and NF4, CUDA only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,25 +49,6 @@ class Choice:
     """Tokens that go through the model at once."""
     bytes: int
     """At the peak of a training step."""
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """What a run will need."""
-
-    bytes: int
-    seconds: float
-    tokens: int
-    steps: int
-    free: int
-    """Memory that is free now, in bytes."""
-
-    def __str__(self) -> str:
-        fits = "" if self.bytes <= self.free else ": more than there is"
-        return (
-            f"{self.steps} steps over {self.tokens:,} tokens: about {_span(self.seconds)}, "
-            f"{_size(self.bytes)} of memory ({_size(self.free)} free{fits})"
-        )
 
 
 def give_back() -> None:
@@ -247,7 +214,7 @@ def _too_large(info: ModelInfo, smallest: int, free: int, bits: Sequence[Bits], 
     where = "memory" if kind == "cpu" else "GPU memory"
     if full:
         return (
-            f"All weights of {info.base} cannot be trained here: that needs about {_size(smallest)} of {where}, and {_size(max(0, free))} is free. "
+            f"All weights of {info.base} cannot be trained here: that needs about {size_text(smallest)} of {where}, and {size_text(max(0, free))} is free. "
             "An adapter needs much less: `clawback config set training.full false`."
         )
     fixed = 0 if kind == "cpu" else _CUDA_CONTEXT
@@ -256,40 +223,8 @@ def _too_large(info: ModelInfo, smallest: int, free: int, bits: Sequence[Bits], 
     if kind == "cuda" and 4 not in bits:
         would += f", weights in 4 bits ({installed.add('cuda')}, load_in_4bit not false)"
     return (
-        f"{info.base} does not fit: training it needs about {_size(smallest)} of {where} at its smallest ({min(bits)} bits a weight) "
-        f"and {_size(max(0, free))} is free. What would fit: {would}, a hosted trainer, or a learned prompt, which needs no training."
-    )
-
-
-def prepare(policy: Policy, recipe: Recipe) -> Choice:
-    """Set the policy up for training: how many tokens at once, and gradient checkpointing where it takes it.
-
-    Raises ``TrainingError`` where it does not fit as it was loaded.
-    """
-    choice = choose(policy, recipe)
-    if (
-        recipe.gradient_checkpointing
-        if recipe.gradient_checkpointing is not None
-        else choice.gradient_checkpointing
-    ):
-        policy.checkpoint_layers()
-    policy.scorer.micro_tokens = recipe.micro_tokens or choice.micro_tokens
-    return choice
-
-
-def choose(policy: Policy, recipe: Recipe) -> Choice:
-    """How a loaded model can be trained in the memory there is. Raises ``TrainingError`` where it cannot."""
-    device = policy.device
-    held = stored(policy)
-    return decide(
-        policy.info,
-        free=devices.free_bytes(device) + weight_bytes(policy.info, held),
-        bits=(held,),
-        rank=recipe.rank,
-        kind=device.type,
-        longest=min(policy.max_prompt + policy.max_response, max(policy.max_prompt, 4096)),
-        full=recipe.full,
-        total=devices.total_bytes(device) if device.type == "cpu" else 0,
+        f"{info.base} does not fit: training it needs about {size_text(smallest)} of {where} at its smallest ({min(bits)} bits a weight) "
+        f"and {size_text(max(0, free))} is free. What would fit: {would}, a hosted trainer, or a learned prompt, which needs no training."
     )
 
 
@@ -305,86 +240,9 @@ def stored(policy: Policy) -> Bits:
     return 32 if next(policy.model.parameters()).dtype == torch.float32 else 16
 
 
-def estimate(
-    info: ModelInfo,
-    recipe: Recipe,
-    *,
-    policy: Policy | None = None,
-    samples: Sequence[Sample] = (),
-    count: int = 0,
-) -> Estimate:
-    """What a run of this recipe will need.
-
-    Args:
-        policy: where it is loaded: lengths are then counted with its tokenizer, and its device is measured.
-        samples: the ratings; or
-        count: how many there will be, of an ordinary length.
-    """
-    import torch
-
-    lengths = [(len(e.prompt), len(e.response)) for e in map(policy.encode, samples)] if policy else []
-    number = len(lengths) or len(samples) or count or 32
-    tokens = sum(p + r for p, r in lengths) or number * _TOKENS_PER_SAMPLE
-    responses = sum(r for _, r in lengths) or tokens // 2
-    device = policy.device if policy else devices.choose()
-    dtype = _dtype(policy, device)
-    steps = recipe.steps_for(number)
-    rounds = steps * min(recipe.batch * recipe.accumulation, number) / number
-    head = info.hidden * info.vocabulary
-    body = max(0, info.active_parameters - head)
-    # Forward is 2 operations a weight and token, backward to the inputs 2 more; the reference is one forward.
-    # With all weights trained, 2 more to the weights.
-    work = (2 + (6 if recipe.full else 4) * rounds) * (body * tokens + head * responses)
-    micro = policy.scorer.micro_tokens if policy else CPU_MICRO_TOKENS
-    size = need(
-        info,
-        bits=32 if dtype == torch.float32 else 16,
-        rank=recipe.rank,
-        micro_tokens=micro,
-        checkpointing=bool(recipe.gradient_checkpointing),
-        on_cpu=device.type == "cpu",
-        full=recipe.full,
-    )
-    return Estimate(
-        bytes=size,
-        seconds=work / (speed(device, dtype) * _EFFICIENCY) + 0.01 * steps,
-        tokens=int(tokens * rounds),
-        steps=steps,
-        free=devices.free_bytes(device),
-    )
-
-
-def speed(device: torch.device, dtype: torch.dtype) -> float:
-    """Operations a second of a matrix product here and now, from about 50 ms of them."""
-    import time
-
-    import torch
-
-    left = torch.ones(512, 1024, device=device, dtype=dtype)
-    right = torch.ones(1024, 1024, device=device, dtype=dtype)
-    best = 0.0
-    for _ in range(6):
-        started = time.perf_counter()
-        (left @ right).sum().item()
-        best = max(best, 2 * 512 * 1024 * 1024 / (time.perf_counter() - started))
-    return best
-
-
-def _dtype(policy: Policy | None, device: torch.device) -> torch.dtype:
-    import torch
-
-    if policy is not None:
-        return next(policy.model.parameters()).dtype
-    return torch.float32 if device.type == "cpu" else torch.bfloat16
-
-
-def _size(count: float) -> str:
+def size_text(count: float) -> str:
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
 
 
 def _count(number: float) -> str:
     return f"{number / 1e9:.1f} billion" if number >= 1e9 else f"{number / 1e6:.0f} million"
-
-
-def _span(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

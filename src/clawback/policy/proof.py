@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from clawback import engine
 from clawback.errors import ClawbackError, ModelError
 from clawback.models.chat import OPENINGS
+from clawback.policy import load
 from clawback.policy.policy import Policy
 
 TOKENS = 8
@@ -55,7 +55,7 @@ def prove(base: str, revision: str | None, template_args: Mapping[str, Any], **h
     a sampler that cannot draw from it, or draws what is not scored alike; ``TrainingError`` where it does not fit into memory.
     """
     try:
-        policy = engine.load(base, revision=revision, **how)
+        policy = load(base, revision=revision, **how)
         return tried(policy, template_args)
     except ClawbackError:
         raise
