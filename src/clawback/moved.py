@@ -44,7 +44,6 @@ MOVED = {
     "engine.options": "learning.options",
     "engine.placement": "policy.placement",
     "engine.reading": "learning.reading",
-    "engine.recipe": "learning.recipe",
     "engine.run": "learning.run",
     "engine.throughput": "policy.throughput",
     "engine.torch": "engine",
@@ -97,7 +96,7 @@ MOVED = {
     "serve.cloud_demo": "extensions.demo.cloud_demo",
     "serve.everyone": "extensions.people.everyone",
 }
-"""Old name → new name, both below ``clawback``. A room's modules move with it."""
+"""Old name → new name, both below ``clawback``. A room's modules move with it. ``engine.recipe`` is a function now: an alias would replace it."""
 _ROOT = "clawback."
 
 

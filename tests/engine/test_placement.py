@@ -8,8 +8,7 @@ import torch
 
 from clawback import config, devices, engine, paths
 from clawback.errors import UsageError
-from clawback.models import loading
-from clawback.policy import placement, throughput
+from clawback.policy import loading, placement, throughput
 from clawback.policy.throughput import Speed
 
 CUDA, CPU = torch.device("cuda", 0), torch.device("cpu")

@@ -18,7 +18,7 @@ pytest.importorskip("sentence_transformers")
 from clawback import devices, engine
 from clawback.learning import estimate
 from clawback.learning.loop import trainer
-from clawback.models import loading
+from clawback.policy import loading
 from clawback.sampling import prefix_cache, ways
 from tests.engine.torch import tensor_code
 from tests.engine.torch.device_paths import SCENARIOS, Stage, rounds_of_fresh_answers
