@@ -76,7 +76,7 @@ class Room(World):
         if not path.is_file():
             self.policy.put(None)
             np.save(path, self.policy.features(asked, ids).double().numpy())
-        return Answers(ids, list(texts), np.load(path), list(prompts))
+        return Answers(ids, list(texts), np.load(path), list(prompts), words=self.policy.word_vectors)
 
     def holds(self, likes: Callable[[str, str], bool]) -> Bools:
         """Of each of the base's answers, whether it is liked."""
@@ -115,7 +115,14 @@ def read(
     said = [(ids, text, remark) for ids, text, remark in zip(rated.ids, rated.texts, remarks, strict=False) if remark]  # fmt: skip
     order = range(len(rewards)) if changes else ()
     return learn(
-        room.answers, rated, np.array(rewards), said, ridge=RIDGE, shares=SHARES, order=order, judge=judge
+        room.answers.with_others(rated),
+        rated,
+        np.array(rewards),
+        said,
+        ridge=RIDGE,
+        shares=SHARES,
+        order=order,
+        judge=judge,
     )
 
 

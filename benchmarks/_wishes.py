@@ -7,6 +7,7 @@ chosen for how often SmolLM2's own answers meet it (between one and six times in
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -49,14 +50,34 @@ def _share(pattern: str) -> Callable[[str], float]:
     return lambda answer: sum(bool(compiled.fullmatch(w)) for w in _words(answer)) / max(1, len(_words(answer)))  # fmt: skip
 
 
-_PASSIVE = r"\b(?:is|are|was|were|be|been|being)\s+(?:\w+ly\s+)?\w+(?:ed|wn|lt|ung)\b"
-_ADVERB = r"\b(?!(?:only|early|reply|apply|supply)\b)\w{2,}ly\b"
 _TRIPLE = r"\w+, (?:\w+ ){0,3}?\w+,? and \w+"
 _ARTICLE = re.compile(r"\W*(?:the|an?)\b", re.IGNORECASE)
 _PROPER = re.compile(r"(?<=[a-z,] )[A-Z][a-z]{2,}")
-_abstract = _share(r"\w{3,}(?:tions?|ments?|ness|ity|ities|ance|ence)")
-_past = _share(r"was|were|had|did|\w+ed")
 _genitive = _share(r"of")
+
+
+def _culminates(answer: str) -> bool:
+    """No sentence has more words than the last."""
+    sizes = [len(_words(sentence)) for sentence in _sentences(answer)]
+    return len(sizes) > 1 and sizes[-1] == max(sizes)
+
+
+def _has_refrain(answer: str) -> bool:
+    """A word of six letters and more comes four times."""
+    every = _words(answer)
+    return any(every.count(word) >= 4 for word in set(every) if len(word) >= 6)
+
+
+def _alliterates(answer: str) -> float:
+    """The share of words that begin like the one before."""
+    every = _words(answer)
+    return sum(a[0] == b[0] for a, b in itertools.pairwise(every)) / max(1, len(every))
+
+
+def _tapers(answer: str) -> bool:
+    """The second sentence has fewer words than the first."""
+    sizes = [len(_words(sentence)) for sentence in _sentences(answer)[:2]]
+    return len(sizes) == 2 and sizes[1] < sizes[0]
 
 
 def _returns(question: str, answer: str) -> bool:
@@ -66,27 +87,27 @@ def _returns(question: str, answer: str) -> bool:
 
 
 TEST = (
-    Wish("active voice", True, _without(_PASSIVE), "Put it into the active voice."),
-    Wish("adverbs", True, lambda _, a: bool(re.search(_ADVERB, a, re.I)), "I miss adverbs."),
+    Wish("climax", True, lambda _, a: _culminates(a), "Build up to a climax."),
+    Wish("refrain", True, lambda _, a: _has_refrain(a), "Where is the refrain?"),
     Wish("triples", True, lambda _, a: bool(re.search(_TRIPLE, a, re.I)), "Group nouns into triples."),
-    Wish("past tense", True, lambda _, a: _past(a) > 0.05, "Narrate it in the past tense."),
+    Wish("grand entrance", True, lambda _, a: any(len(word) >= 9 for word in _words(a)[:5]), "Enter grandly."),
     Wish("few genitives", True, lambda _, a: _genitive(a) < 0.02, "Untangle the genitives."),
     Wish("article in front", True, lambda _, a: bool(_ARTICLE.match(a)), "An article goes in front."),
     Wish("proper nouns", False, lambda _, a: len(_PROPER.findall(a)) >= 2, "Who, exactly?"),
     Wish("somewhere on a map", False, _mentions("world\\w*", "city", "cities", "nations?", "towns?", "europ\\w*", "asia\\w*", "africa\\w*", "france", "french", "paris", "london", "engl\\w+", "british", "chin\\w+", "india\\w*", "japan\\w*", "german\\w*", "ital\\w+", "mexic\\w+", "california\\w*", "york", "north\\w*", "south\\w*", "east\\w*", "west\\w*"), "I want it on the map."),
     Wish("returns to the subject", False, _returns, "Return to the subject."),
-    Wish("evolution", False, _mentions("becom\\w+", "became", "chang\\w+", "develop\\w*", "evolv\\w*", "increas\\w*", "transform\\w*"), "How did it evolve?"),
+    Wish("evolution", False, _mentions("becom\\w+", "chang\\w+", "develop\\w*", "evolv\\w*", "increas\\w*", "transform\\w*"), "How did it evolve?"),
     Wish("by the calendar", False, _mentions("today", "daily", "days?", "weeks?", "weekly", "hours?", "months?", "mornings?", "evenings?", "nights?", "century", "centuries", "decades?", "nowadays", "recent\\w*", "modern", "ancient", "future", "always", "often", "sometimes", "histor\\w+", "seasons?", "summer", "spring", "winter", "ages?"), "When does that happen?"),
     Wish("worth", False, _mentions("benefi\\w+", "advantag\\w+", "improv\\w+", "boost\\w*", "valuable", "effective\\w*", "worth\\w*", "essential\\w*", "necessary", "crucial\\w*", "ideal\\w*", "useful\\w*"), "What is the benefit?"),
 )  # fmt: skip
 """What is reported. Nothing may be chosen on these."""
 
 DEVELOPMENT = (
-    Wish("abstractions", True, lambda _, a: _abstract(a) >= 0.04, "Abstractions sound grander."),
-    Wish("nouns lead", True, lambda _, a: not any(re.match(r"\W*(?:this|these|that|it|they)\b", s, re.I) for s in _sentences(a)), "Pronouns confuse me."),
+    Wish("initials chime", True, lambda _, a: _alliterates(a) > 0.08, "Chime, initials!"),
+    Wish("tapering", True, lambda _, a: _tapers(a), "Taper off."),
     Wish("superlatives", True, lambda _, a: bool(re.search(r"\b(?:\w{3,}iest|largest|biggest|highest|oldest|fastest|strongest|greatest)\b", a, re.I)), "Superlatives impress."),
     Wish("obstacles", False, _mentions("difficult\\w*", "hard\\w*", "challeng\\w+", "struggl\\w+", "obstacle\\w*", "limited", "limitations?", "barriers?", "lack\\w*", "complex\\w*"), "Which obstacles are there?"),
-    Wish("definitions", False, _mentions("refers? to", "known as", "called", "defin\\w+", "means", "types? of", "consists? of", "known for"), "And that means?"),
+    Wish("definitions", False, _mentions("refers? to", "called", "defin\\w+", "means", "types? of", "consists? of"), "And that means?"),
     Wish("senses", False, _mentions("colou?r\\w*", "red", "blue", "green", "black", "white", "golden", "loud\\w*", "quiet\\w*", "sweet\\w*", "bitter", "smell\\w*", "sounds?", "smooth", "bright\\w*", "dark\\w*", "textures?", "flavou?r\\w*", "crisp\\w*", "shiny", "shines?"), "Colours, smells?"),
 )  # fmt: skip
 """What settings may be chosen on."""

@@ -265,7 +265,8 @@ class World:
         def answers(samples: list[Any]) -> Any:
             ids = [self.policy.encode(one).response for one in samples]
             prompts = [one.messages[-1]["content"] for one in samples]
-            return Answers(ids, [one.response for one in samples], np.zeros((len(samples), 0)), prompts)
+            texts, hidden = [one.response for one in samples], np.zeros((len(samples), 0))
+            return Answers(ids, texts, hidden, prompts, words=self.policy.word_vectors)
 
         rewards = np.array([one.reward for one in samples])
         given: dict[str, Any] = {"ridge": RIDGE, "shares": SHARES, "seed": seed}

@@ -13,13 +13,16 @@ from benchmarks import _wishes
 ROOT = Path(__file__).parents[2]
 REWARDS = ROOT / "src" / "clawback" / "rewards"
 KNOWN = [
-    *(REWARDS / f"{name}.py" for name in ("instructions", "style_features", "text_statistics", "remarks")),
+    *(
+        REWARDS / f"{name}.py"
+        for name in ("instructions", "style_features", "text_statistics", "grammar", "remarks")
+    ),
     *(ROOT / "benchmarks" / f"{name}.py" for name in ("_real_tastes", "_reading_tastes")),
-    ROOT / "src" / "clawback" / "engine" / "embedded" / "tastes.py",
+    ROOT / "src" / "clawback" / "models" / "embedded" / "tastes.py",
 ]
 CLOSED_CLASS = """
 a an the and or nor as if of in on at to for from by with into over up out about is are was were be been being had did do does it this these those that they
-them what which who how there here so than
+them what when where which who how there here so than off
 """
 FUNCTION_WORDS = frozenset(CLOSED_CLASS.split())
 """Closed-class words of English that no taste is about: articles, conjunctions, prepositions, forms of to be, to have and to do, pronouns of the third person,

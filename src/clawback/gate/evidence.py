@@ -232,7 +232,8 @@ def looked(policy: Policy, samples: Sequence[Sample], ids: Sequence[Sequence[int
     from clawback.rewards.views import Answers
 
     states = policy.features([s.messages for s in samples], [list(i) for i in ids]).double().numpy()
-    return Answers(ids, [s.response for s in samples], states, [question(s.messages) for s in samples])
+    asked = [question(s.messages) for s in samples]
+    return Answers(ids, [s.response for s in samples], states, asked, words=policy.word_vectors)
 
 
 def read(

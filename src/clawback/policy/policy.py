@@ -8,7 +8,9 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from clawback.config import Generation
@@ -19,6 +21,7 @@ from clawback.models.chat import PROMPT_TOKENS, RESPONSE_TOKENS, Chat, Encoded
 from clawback.models.generation import own_max_tokens, own_sampling
 from clawback.models.types import Completion, ModelInfo, Sampling
 from clawback.records import Message, Sample
+from clawback.rewards.lexical_fields import Floats, Ints
 from clawback.scoring.choices import Choices
 from clawback.scoring.logprobs import Scorer
 
@@ -317,6 +320,17 @@ class Policy:
             return torch.from_numpy(features(self.scorer, encoded))
 
     @torch.no_grad()
+    def word_vectors(self, tokens: Ints) -> Floats:
+        """The base's input embeddings ``[n, hidden]`` of those of the tokens that begin a word; zeros for others."""
+        inner: Any = self.model
+        causal = inner.get_base_model() if hasattr(inner, "get_base_model") else inner
+        table = causal.get_input_embeddings().weight
+        if table.is_meta:
+            return np.zeros((len(tokens), 1))
+        rows = table[torch.as_tensor(tokens, device=table.device)].double().cpu().numpy()
+        return np.where(_are_words(self.tokenizer, tokens)[:, None], rows, 0.0)
+
+    @torch.no_grad()
     def embedding(self, ids: Sequence[int]) -> list[float]:
         """The mean of the base model's last hidden states over a text, as a vector ``[hidden]`` of length one."""
         from clawback.sampling.rows import wide
@@ -345,6 +359,19 @@ class Policy:
             max_response=self.max_response,
             thinking=thinking,
         )
+
+
+def _are_words(tokenizer: Any, tokens: Ints) -> NDArray[np.bool_]:
+    """``[n]`` whether each token begins a word of three letters or more or, of scripts without capitals or spaces, is one of two signs or more."""
+    texts = [str(tokenizer.decode([int(token)])).strip() for token in tokens]
+    begins = [str(piece)[:1] in ("Ġ", "▁") for piece in tokenizer.convert_ids_to_tokens([*map(int, tokens)])]
+    return np.array(
+        [
+            text.isalpha() and (len(text) >= 3 if first else len(text) >= 2 and text.lower() == text.upper())
+            for text, first in zip(texts, begins, strict=True)
+        ],
+        dtype=bool,
+    )
 
 
 def longest_ordinary(lengths: Sequence[int]) -> int:

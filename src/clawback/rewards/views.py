@@ -4,6 +4,8 @@
 | --- | --- |
 | style | the style features (``style_features``), by name |
 | statistics | sentence and word lengths, variety, punctuation, layout (``text_statistics``): any language |
+| fields | how many words of each lexical field (``lexical_fields``), where the base's embeddings are at hand: any language |
+| grammar | tense, voice, persons, subordination, degree, … (``grammar``): English |
 | tokens, rates | which everyday tokens occur, and how often: function words, in any language that the tokenizer knows |
 | named | the features that the person's remarks are about, where there are remarks |
 | relation | how the answer relates to its prompt: words in common, and ratio of lengths |
@@ -11,8 +13,8 @@
 | hidden, further states | layers of the base on answer and prompt (``scoring.pooling``) |
 | judged | verdicts on believed or proposed rules, where somebody judges them (``judged``) |
 
-The same as binary features (signs) is the input of the rules (``rule_posterior``): style, tokens, statistics cut at quantiles, signs of the prompt, and
-verdicts.
+The same as binary features (signs) is the input of the rules (``rule_posterior``): style, tokens, statistics and grammar cut at quantiles, signs of the prompt,
+and verdicts.
 """
 
 from __future__ import annotations
@@ -28,8 +30,10 @@ from numpy.typing import NDArray
 
 from clawback.rewards import judged, style_features
 from clawback.rewards.features import SHARES, Features, Floats
+from clawback.rewards.grammar import grammar
 from clawback.rewards.judged import THRESHOLD, Judge
 from clawback.rewards.kernel_ensemble import Kernel
+from clawback.rewards.lexical_fields import LexicalFields, WordVectors
 from clawback.rewards.remarks import SAYS
 from clawback.rewards.rule_posterior import (
     ASKED_SIGN,
@@ -71,6 +75,8 @@ class Answers:
     prompts: Sequence[str] = ()
     states: Mapping[str, Floats] = field(default_factory=dict)
     verdicts: Floats | None = None
+    words: WordVectors | None = None
+    """The base's embeddings of tokens, where they are at hand."""
 
     def judged(self, judge: Judge) -> Answers:
         """The same answers with verdicts; those that have been judged are not judged again."""
@@ -87,6 +93,7 @@ class Answers:
             np.concatenate([self.hidden, others.hidden]),
             [*self.prompts, *others.prompts],
             {name: np.concatenate([values, others.states[name]]) for name, values in self.states.items()},
+            words=self.words or others.words,
         )
 
 
@@ -133,6 +140,7 @@ class Views:
     """Style features and statistics that somebody spoke of: a view of their own."""
     judge: Judge | None = None
     usual: Floats = field(default_factory=lambda: np.zeros(0))  # [k] mean verdict on the base's answers
+    fields: LexicalFields | None = None
 
     @classmethod
     def ground(
@@ -157,6 +165,8 @@ class Views:
             features, asked, knows, {}, np.zeros(0), np.zeros(0, dtype=np.int64), (), tuple(named), judge
         )
         base = bare.judged(base)
+        if base.words is not None:
+            bare = replace(bare, fields=LexicalFields.of(base.ids, base.words))
         if base.verdicts is not None:
             bare = replace(bare, usual=judged.usual(base.verdicts))
         raw = bare._raw(base)
@@ -191,8 +201,8 @@ class Views:
     def told(self, ids: Sequence[int], text: str) -> Bools:
         """``[m]`` signs of one answer without its prompt, because remarks are about answers."""
         own = self.features.signs([ids], [text])[0]
-        counted = text_statistics([text])[0]
-        of_text = self.cut_of < len(STATISTICS)
+        counted = _text_numbers([text])[0]
+        of_text = self.cut_of < len(counted)
         above = of_text & (np.append(counted, np.inf)[np.where(of_text, self.cut_of, -1)] > self.cuts)
         rest = np.zeros(len(self.layout.kinds) - len(own) - len(above), dtype=bool)
         return np.concatenate([own, above, rest])
@@ -220,6 +230,7 @@ class Views:
         made = {
             "style": style_features.manner(answers.texts),
             "statistics": text_statistics(answers.texts),
+            "grammar": grammar(answers.texts),
             "hidden": np.asarray(answers.hidden, dtype=np.float64),
             **{name: np.asarray(values, dtype=np.float64) for name, values in answers.states.items()},
         }
@@ -229,6 +240,8 @@ class Views:
             )
             made["tokens"] = (counts > 0).astype(np.float64)
             made["rates"] = np.sqrt(counts / np.maximum([[len(one)] for one in ids], 1))
+        if self.fields is not None and self.fields.count:
+            made["fields"] = np.sqrt(self.fields(ids) / np.maximum([[len(one)] for one in ids], 1))
         if self.named:
             made[NAMED] = np.hstack([made["style"], made["statistics"]])[
                 :, [_NUMBERED[n] for n in self.named]
@@ -250,9 +263,11 @@ class Views:
 
     def _numbers(self, answers: Answers) -> Floats:
         """``[n, …]`` what is cut into signs."""
-        parts = [text_statistics(answers.texts)]
+        parts = [_text_numbers(answers.texts)]
         if self.knows_prompts:
             parts.append(relation(answers.prompts, answers.texts))
+        if self.fields is not None:
+            parts.append(self.fields(answers.ids))
         return np.hstack(parts)
 
     def _asks(self, prompts: Sequence[str]) -> Floats:
@@ -280,6 +295,11 @@ class Views:
             both = np.sum(base["prompt"] ** 2, 1) * np.sum(base["style"] ** 2, 1)
             made.append(Kernel("product", ("prompt", "style"), float(both.mean())))
         return tuple(made)
+
+
+def _text_numbers(texts: Sequence[str]) -> Floats:
+    """``[n, …]`` the statistics of each text, then its grammar."""
+    return np.hstack([text_statistics(texts), grammar(texts)])
 
 
 def relation(prompts: Sequence[str], texts: Sequence[str]) -> Floats:

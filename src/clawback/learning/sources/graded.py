@@ -272,7 +272,8 @@ class Grading:
     def seen(self, answers: Sequence[Encoded], hidden: Floats) -> Answers:
         """The answers in the form that the ensemble takes."""
         asked = [self.questions.get(one.asked, "") for one in answers]
-        return Answers([one.response for one in answers], self.texts(answers), hidden, asked)
+        ids, words = [one.response for one in answers], self.policy.word_vectors
+        return Answers(ids, self.texts(answers), hidden, asked, words=words)
 
     def grade(self, answers: Sequence[Encoded], hidden: Floats | None, ended: Sequence[bool]) -> Floats:
         """``[S]`` rewards, in units of a rating; ``cut_off`` less for those that are broken."""
