@@ -226,10 +226,10 @@ def known(store: Store, templates: Iterable[str] = ()) -> list[str]:
     that they pasted.
     """
     # Needs numpy, without which going back must work.
-    from clawback.rewards.instructions import COUNTED, LONGEST_REMARK, SENTENCES
+    from clawback.rewards.instructions import ASKED, LONGEST_REMARK
 
     said = [f.text.strip() for f in _remarks(store) if in_own_words(f) and len(f.text) <= LONGEST_REMARK]
-    ours = [sentence for pair in (SENTENCES | COUNTED).values() for sentence in pair]
+    ours = [sentence for pair in ASKED.values() for sentence in pair]
     headings = ["Role", "Tone", "Constraints", "Examples", "Format"]
     remarks = [piece for text in said for piece in (text, *sentences(text), f"Please note: {text}")]
     made = [piece for whole in (*ours, *templates) for piece in (whole, *sentences(whole))]

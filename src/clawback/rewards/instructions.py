@@ -5,7 +5,7 @@ has learned is turned into a few candidate sentences, and answers drawn under ea
 
 1. Remarks are sentences already: the person's own words.
 2. Believed rules are sentences, too (``rules.spoken``): proposed by the person or a model, and tested on the ratings.
-3. The hand-written list comes last: each style feature, and each text statistic that can be asked for, has a sentence for more of it and one for
+3. The hand-written list comes last: each style feature, and each text statistic and grammatical feature that can be asked for, has a sentence for more of it and one for
    less. A feature counts by how much better the ensemble likes those of the base's own answers that have it than those that do not.
 4. The two or three strongest of the list are also combined.
 """
@@ -18,6 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from clawback.rewards.features import Floats
+from clawback.rewards.grammar import NAMES as GRAMMAR_NAMES
+from clawback.rewards.grammar import grammar
 from clawback.rewards.style_features import NAMES as STYLE_NAMES
 from clawback.rewards.style_features import SIGNS, manner
 from clawback.rewards.text_statistics import NAMES as STATISTIC_NAMES
@@ -54,6 +56,27 @@ COUNTED: dict[str, tuple[str, str]] = {
     "quotation marks": ("Quote words that matter.", "Use no quotation marks."),
 }  # fmt: skip
 """Text statistic → the same."""
+
+GRAMMATICAL: dict[str, tuple[str, str]] = {
+    "past tense": ("Write in the past tense.", "Write in the present tense."),
+    "passive": ("Use the passive voice.", "Use the active voice."),
+    "adverbs": ("Use adverbs.", "Use no adverbs."),
+    "nominalisations": ("Use abstract terms.", "Prefer verbs to abstract terms."),
+    "contractions": ("Use contractions.", "Use no contractions."),
+    "not": ("Say what is not so.", "Put it positively, without negations."),
+    "conditions": ("Use conditional clauses.", "Use no conditional clauses."),
+    "sentence relatives": ("Use relative clauses.", "Use no relative clauses."),
+    "amplifiers": ("Use intensifiers such as very.", "Use no intensifiers such as very."),
+    "conjuncts": ("Link sentences: however, therefore, moreover.", "Use no linking words such as however."),
+    "necessity": ("Say what must be done.", "Never say must, should or have to."),
+    "prediction": ("Use will and shall.", "Do not use will or shall."),
+    "first person plural": ('Write in the plural, as "we".', 'Never say "we" or "our".'),
+    "wh-questions": ("Ask rhetorical questions.", "Ask no rhetorical questions."),
+}  # fmt: skip
+"""Grammatical feature → the same."""
+
+ASKED: dict[str, tuple[str, str]] = SENTENCES | COUNTED | GRAMMATICAL
+"""All features that can be asked for."""
 
 SAME = (
     {"words", "sentences", "items", "paragraphs"},
@@ -95,7 +118,7 @@ def candidates(
         limit: how many at most.
         rules: sentences of believed rules, the clearest first. They come before the hand-written list, whose sentences they replace where equal.
     """
-    single, said_of = _features(texts, rewards), SENTENCES | COUNTED
+    single, said_of = _features(texts, rewards), ASKED
     said = list(dict.fromkeys(r.strip() for r in remarks if 0 < len(r.strip()) <= LONGEST_REMARK))
     found = [Instruction(f"Please note: {remark}", np.inf) for remark in said[-MOST_REMARKS:]]
     found += _of_rules(rules, limit - len(found))
@@ -141,10 +164,16 @@ def _features(texts: Sequence[str], rewards: Floats) -> list[tuple[str, int, flo
 
 def _columns(texts: Sequence[str]) -> dict[str, Floats]:
     """[n] of each feature that has a sentence."""
-    style, counted = manner(texts), text_statistics(texts)
-    return {name: style[:, STYLE_NAMES.index(name)] for name in SENTENCES} | {
-        name: counted[:, STATISTIC_NAMES.index(name)] for name in COUNTED
-    }
+    parts = (
+        (SENTENCES, STYLE_NAMES, manner),
+        (COUNTED, STATISTIC_NAMES, text_statistics),
+        (GRAMMATICAL, GRAMMAR_NAMES, grammar),
+    )
+    columns: dict[str, Floats] = {}
+    for sentences, names, measure in parts:
+        table = measure(texts)
+        columns |= {name: table[:, names.index(name)] for name in sentences}
+    return columns
 
 
 LEAST = 3

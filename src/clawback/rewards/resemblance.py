@@ -13,7 +13,7 @@ import re
 from collections import Counter
 from functools import lru_cache
 
-from clawback.rewards.instructions import COUNTED, SENTENCES
+from clawback.rewards.instructions import ASKED
 from clawback.rewards.remarks import READ, Wish
 
 STEM = 5
@@ -51,7 +51,7 @@ def _stems(text: str) -> Counter[str]:
 def _weighted(stems: Counter[str]) -> dict[str, float]:
     """tf-idf, of length 1."""
     rare = _rarity()
-    most = math.log(len(SENTENCES | COUNTED) * 2 + 1)
+    most = math.log(len(ASKED) * 2 + 1)
     raw = {stem: (1 + math.log(count)) * rare.get(stem, most) for stem, count in stems.items()}
     length = math.sqrt(sum(value * value for value in raw.values())) or 1.0
     return {stem: value / length for stem, value in raw.items()}
@@ -60,7 +60,7 @@ def _weighted(stems: Counter[str]) -> dict[str, float]:
 @lru_cache(maxsize=1)
 def _rarity() -> dict[str, float]:
     """Stem → inverse document frequency among the sentences."""
-    sentences = [sentence for both in (SENTENCES | COUNTED).values() for sentence in both]
+    sentences = [sentence for both in (ASKED).values() for sentence in both]
     within = Counter(stem for sentence in sentences for stem in _stems(sentence))
     return {stem: math.log((len(sentences) + 1) / (count + 1)) for stem, count in within.items()}
 
@@ -69,6 +69,6 @@ def _rarity() -> dict[str, float]:
 def _known() -> dict[Meant, dict[str, float]]:
     return {
         (name, more): _weighted(_stems(sentence))
-        for name, both in (SENTENCES | COUNTED).items()
+        for name, both in (ASKED).items()
         for more, sentence in zip((True, False), both, strict=True)
     }

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from clawback.rewards import judged, style_features
 from clawback.rewards.features import SHARES, Features, Floats
+from clawback.rewards.grammar import NAMES as GRAMMAR
 from clawback.rewards.grammar import grammar
 from clawback.rewards.judged import THRESHOLD, Judge
 from clawback.rewards.kernel_ensemble import Kernel
@@ -58,7 +59,9 @@ OPENING = 12
 """Words of an answer that may take up the question's."""
 NAMED = "named"
 JUDGED = "judged"
-_NUMBERED = {name: place for place, name in reversed([*enumerate([*style_features.NAMES, *STATISTICS])])}
+_NUMBERED = {
+    name: place for place, name in reversed([*enumerate([*style_features.NAMES, *STATISTICS, *GRAMMAR])])
+}
 _WORD = re.compile(r"\w+")
 _ALIKE = 512
 """Answers of the base among which distances are measured."""
@@ -208,11 +211,11 @@ class Views:
         return np.concatenate([own, above, rest])
 
     def columns(self, name: str) -> list[int]:
-        """Where a style feature, a phrase or a text statistic is among the signs, one place for each cut of a number; none for what is not looked for."""
+        """Where a style feature, a phrase, a text statistic or a grammatical feature is among the signs, one place for each cut of a number; none for what is not looked for."""
         if name.startswith(SAYS) or name in style_features.NAMES:
             return self.features.columns(name)
         first = self.features.manners + len(self.features.tokens)
-        return [first + int(i) for i in np.flatnonzero(self.cut_of == STATISTICS.index(name))]
+        return [first + int(i) for i in np.flatnonzero(self.cut_of == (*STATISTICS, *GRAMMAR).index(name))]
 
     @property
     def layout(self) -> Layout:
@@ -243,7 +246,7 @@ class Views:
         if self.fields is not None and self.fields.count:
             made["fields"] = np.sqrt(self.fields(ids) / np.maximum([[len(one)] for one in ids], 1))
         if self.named:
-            made[NAMED] = np.hstack([made["style"], made["statistics"]])[
+            made[NAMED] = np.hstack([made["style"], made["statistics"], made["grammar"]])[
                 :, [_NUMBERED[n] for n in self.named]
             ]
         if self.knows_prompts:
