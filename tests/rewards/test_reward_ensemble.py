@@ -14,7 +14,7 @@ def answers(count, seed):
     """Answers of random words, half of them as a list; nothing to see in the hidden states."""
     rng = np.random.default_rng(seed)
     texts = [
-        ("- {}\n- {}" if rng.random() < 0.5 else "{} and {}.").format(
+        ("- {}\n- {}" if rng.random() < 0.5 else "{} {}.").format(
             *(" ".join(w for w in WORDS if rng.random() < 0.5) for _ in range(2))
         )
         for _ in range(count)
