@@ -51,7 +51,6 @@ def _share(pattern: str) -> Callable[[str], float]:
 
 
 _TRIPLE = r"\w+, (?:\w+ ){0,3}?\w+,? and \w+"
-_ARTICLE = re.compile(r"\W*(?:the|an?)\b", re.IGNORECASE)
 _PROPER = re.compile(r"(?<=[a-z,] )[A-Z][a-z]{2,}")
 _genitive = _share(r"of")
 
@@ -92,7 +91,7 @@ TEST = (
     Wish("triples", True, lambda _, a: bool(re.search(_TRIPLE, a, re.I)), "Group nouns into triples."),
     Wish("grand entrance", True, lambda _, a: any(len(word) >= 9 for word in _words(a)[:5]), "Enter grandly."),
     Wish("few genitives", True, lambda _, a: _genitive(a) < 0.02, "Untangle the genitives."),
-    Wish("article in front", True, lambda _, a: bool(_ARTICLE.match(a)), "An article goes in front."),
+    Wish("odd", True, lambda _, a: len(_sentences(a)) % 2 == 1, "Odd is nicer."),
     Wish("proper nouns", False, lambda _, a: len(_PROPER.findall(a)) >= 2, "Who, exactly?"),
     Wish("somewhere on a map", False, _mentions("world\\w*", "city", "cities", "nations?", "towns?", "europ\\w*", "asia\\w*", "africa\\w*", "france", "french", "paris", "london", "engl\\w+", "british", "chin\\w+", "india\\w*", "japan\\w*", "german\\w*", "ital\\w+", "mexic\\w+", "california\\w*", "york", "north\\w*", "south\\w*", "east\\w*", "west\\w*"), "I want it on the map."),
     Wish("returns to the subject", False, _returns, "Return to the subject."),

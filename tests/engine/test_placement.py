@@ -8,7 +8,7 @@ import torch
 
 from clawback import config, devices, engine, paths
 from clawback.errors import UsageError
-from clawback.policy import loading, placement, throughput
+from clawback.policy import placement, throughput, torch_policy
 from clawback.policy.throughput import Speed
 
 CUDA, CPU = torch.device("cuda", 0), torch.device("cpu")
@@ -74,7 +74,7 @@ def test_only_small_models_that_nobody_has_placed_are_measured(monkeypatch, aske
     found = SimpleNamespace(info=info, sees=False)
     where = []
     monkeypatch.setattr(devices, "there", lambda kind: kind != "mps")
-    monkeypatch.setattr(loading, "look", lambda base, revision: found)
+    monkeypatch.setattr(torch_policy, "look", lambda base, revision: found)
 
     def quickest(load_on, candidates, key, file):
         where.append([one.type for one in candidates])
@@ -85,7 +85,7 @@ def test_only_small_models_that_nobody_has_placed_are_measured(monkeypatch, aske
         raise UsageError("loaded")
 
     monkeypatch.setattr(placement, "quickest", quickest)
-    monkeypatch.setattr(loading, "load_base", load_base)
+    monkeypatch.setattr(torch_policy, "load_base", load_base)
     monkeypatch.setattr("clawback.policy.memory.holds", lambda *_: 32)
     with pytest.raises(UsageError):
         engine.load("a model", device=asked)

@@ -39,6 +39,9 @@ def found(text: str) -> set[str]:
         ("clauses joined", "It rained, and we stayed."),
         ("wh-questions", "Fine. Where do you live?"),
         ("yes-no questions", "Do you agree?"),
+        ("adverbs at the start", "It ends. Slowly it returns."),
+        ("conjunctions at the start", "It ends.\n- But why"),
+        ("subordinators at the start", "If it ends, fine."),
     ],
 )
 def test_a_feature_is_found_in_its_sentence_and_not_in_a_plain_one(feature: str, sentence: str) -> None:
@@ -50,6 +53,7 @@ def test_a_feature_is_found_in_its_sentence_and_not_in_a_plain_one(feature: str,
     ("feature", "sentence"),
     [
         ("infinitives", "Go to the station."),
+        ("articles at the start", "It is the end."),
         ("wh-questions", "What a day. Is it over?"),
         ("passive", "They are happy children."),
         ("nominalisations", "Wait a moment, city."),

@@ -59,7 +59,7 @@ def load(
                 base, revision=revision, adapter=adapter, dtype=dtype, load_in_4bit=load_in_4bit
             )
             return policy
-        from clawback.policy.loading import load as load_policy
+        from clawback.policy.torch_policy import load as load_policy
     except ImportError as error:
         raise MissingExtra(
             f"This needs a part that is not installed ({error.name}). Run: {installed.add('mlx' if device == MLX else 'train')}"

@@ -1,8 +1,8 @@
 """Grammatical features of an English text: tense, voice, persons, subordination, negation, modality, degree, …, as rates a word.
 
 They are those of Biber 1988 ("Variation across Speech and Writing", appendix II), the common set of register studies, as far as closed classes of words and
-endings show them without a tagger. His lists of places, times and verbs of speech and thought are left out: they are about content. In another
-language nothing is found, and what never varies is no feature.
+endings show them without a tagger. His lists of places, times and verbs of speech and thought are left out: they are about content. What sentences
+begin with is counted as by style(1) of GNU Diction. In another language nothing is found, and what never varies is no feature.
 """
 
 from __future__ import annotations
@@ -35,6 +35,10 @@ _MODAL = "can|could|may|might|must|ought|shall|should|will|would"
 
 def _words(alternatives: str) -> re.Pattern[str]:
     return re.compile(rf"\b(?:{alternatives})\b")
+
+
+def _starts(alternatives: str) -> re.Pattern[str]:
+    return re.compile(rf"(?:^|[.!?]\s+|\n[\s*#>•-]*)(?:{alternatives})\b")
 
 
 FEATURES: dict[str, re.Pattern[str]] = {
@@ -107,6 +111,17 @@ FEATURES: dict[str, re.Pattern[str]] = {
     "clauses joined": re.compile(r", (?:and|but|or|so|yet) "),
     "wh-questions": re.compile(r"(?:^|[.!?]\s+)(?:what|where|when|how|why|who|which)\b[^.!?\n]*\?"),
     "yes-no questions": re.compile(rf"(?:^|[.!?]\s+)(?:{_BE}|do|does|did|has|have|{_MODAL})\b[^.!?\n]*\?"),
+    # What sentences begin with
+    "pronouns at the start": _starts("it|they|he|she|we|you|i|this|these|that|those"),
+    "articles at the start": _starts("a|an|the"),
+    "conjunctions at the start": _starts("and|but|or|so|yet"),
+    "subordinators at the start": _starts(
+        "after|although|as|because|before|if|once|since|though|unless|until|when|whenever|where|whereas|while"
+    ),
+    "prepositions at the start": _starts(
+        "at|by|despite|during|for|from|in|into|of|on|over|through|to|under|with|within|without"
+    ),
+    "adverbs at the start": _starts(r"\w{3,}ly"),
 }
 NAMES = tuple(FEATURES)
 

@@ -18,7 +18,7 @@ pytest.importorskip("sentence_transformers")
 from clawback import devices, engine
 from clawback.learning import estimate
 from clawback.learning.loop import trainer
-from clawback.policy import loading
+from clawback.policy import torch_policy
 from clawback.sampling import prefix_cache, ways
 from tests.engine.torch import tensor_code
 from tests.engine.torch.device_paths import SCENARIOS, Stage, rounds_of_fresh_answers
@@ -108,7 +108,7 @@ def quick_speed(device, dtype):
 @pytest.fixture
 def stage(folders, llava, monkeypatch, tmp_path):  # noqa: F811
     """``stage("cuda:0", name)`` → a context in which this device is pretended: what scenarios run on."""
-    real, load_base = trainer.Settings, loading.load_base
+    real, load_base = trainer.Settings, torch_policy.load_base
     monkeypatch.setattr(trainer, "Settings", lambda **kw: real(**{**kw, "checkpoint_seconds": 0.0}))
     for module in (ways, prefix_cache, devices):
         monkeypatch.setattr(module, "total_bytes", lambda device: 8 * 10**9)
@@ -133,7 +133,7 @@ def stage(folders, llava, monkeypatch, tmp_path):  # noqa: F811
         there = torch.device(name)
         with pytest.MonkeyPatch.context() as patch, accelerator(name):
             patch.setattr(devices, "there", lambda kind: kind in (there.type, "cpu"))
-            patch.setattr(loading, "load_base", loaded)
+            patch.setattr(torch_policy, "load_base", loaded)
             folder = tmp_path / out
             folder.mkdir()
             yield Stage(policy, folders, folder, there, patch)

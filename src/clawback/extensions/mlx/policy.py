@@ -15,8 +15,8 @@ from clawback.extensions.mlx import scorer as scoring
 from clawback.extensions.mlx.body import Body, take
 from clawback.models.types import ModelInfo, Sampling
 from clawback.models.vision import Pixels
-from clawback.policy.loading import DTYPES
 from clawback.policy.policy import Policy
+from clawback.policy.torch_policy import DTYPES
 from clawback.sampling.generate import Chance, Sampled, stop_ids, until_speaker
 from clawback.scoring.logprobs import Scorer
 
