@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from clawback import store
-from clawback.engine.torch.models import adapter as adapters
+from clawback.models import adapter as adapters
 from clawback.paths import Home
 from clawback.records import Version
 from clawback.release import registry

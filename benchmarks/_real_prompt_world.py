@@ -185,7 +185,7 @@ class Model:
     def _draw(self, looks: Sequence[Look]) -> None:
         import torch
 
-        from clawback.engine.torch.sampling.generate import Chance, completion
+        from clawback.sampling.generate import Chance, completion
 
         new = [one for one in dict.fromkeys(looks) if one not in self.answers]
         if not new:

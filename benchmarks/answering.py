@@ -55,7 +55,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--dtype", help="of the peer's weights (default: what ours draws in here)")
     parser.add_argument("--no-peer", action="store_true", help="ours alone")
     options = parser.parse_args(argv)
-    from clawback.engine import embedded
+    from clawback.models import embedded
 
     folder = (options.model or embedded.path()).resolve()
     if not (folder / "config.json").is_file():
@@ -117,7 +117,7 @@ def summed(found: dict[str, list[float]]) -> dict[str, Any]:
 def drawn_in(folder: Path) -> str:
     """The numbers that ours draws in: those of the weights as they are loaded here, or what they are cast to for drawing."""
     from clawback import engine
-    from clawback.engine.torch.sampling.decoder_choice import drawing_dtype
+    from clawback.sampling.decoder_choice import drawing_dtype
 
     return str(drawing_dtype(engine.load(str(folder)).model)).removeprefix("torch.")
 

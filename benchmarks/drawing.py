@@ -26,12 +26,12 @@ import torch
 from benchmarks import _page
 from benchmarks.peers import venvs
 from clawback import engine
-from clawback.engine import local_models
-from clawback.engine.embedded import corpus
-from clawback.engine.torch.models.chat import Encoded
-from clawback.engine.torch.models.policy import Policy
-from clawback.engine.torch.sampling.decoder_choice import drawing_dtype, fits
-from clawback.engine.torch.sampling.generate import Sampled, sample, stop_ids
+from clawback.models import local_models
+from clawback.models.chat import Encoded
+from clawback.models.embedded import corpus
+from clawback.policy.policy import Policy
+from clawback.sampling.decoder_choice import drawing_dtype, fits
+from clawback.sampling.generate import Sampled, sample, stop_ids
 
 LONGEST_PROMPT = 200
 """Characters."""

@@ -86,9 +86,9 @@ class Model:
 def measure(setting: Setting, processes: int, steps: int, folder: Path) -> Seen:
     """A run of ratings on the embedded model."""
     from clawback import engine
-    from clawback.engine import embedded
-    from clawback.engine.embedded import corpus
-    from clawback.engine.torch.models.policy import load
+    from clawback.models import embedded
+    from clawback.models.embedded import corpus
+    from clawback.policy.policy import load
     from clawback.records import Sample
 
     rng = random.Random(0)

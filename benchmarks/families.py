@@ -137,7 +137,7 @@ def load(bench: Bench, row: Row) -> None:
     from transformers import AutoModelForCausalLM
 
     from clawback import engine
-    from clawback.engine.types import GREEDY
+    from clawback.models.types import GREEDY
 
     bench.policy = engine.load(str(bench.folder), device="cpu")
     bench.policy.sampling = GREEDY
@@ -157,7 +157,7 @@ def score(bench: Bench, row: Row) -> None:
 
 
 def draw(bench: Bench, row: Row) -> None:
-    from clawback.engine.types import GREEDY, Sampling
+    from clawback.models.types import GREEDY, Sampling
 
     policy, prompts = bench.policy, [one.prompt for one in bench.encoded()]
     row.draws = _way(policy)
@@ -177,8 +177,8 @@ def draw(bench: Bench, row: Row) -> None:
 
 
 def _way(policy: Any) -> str:
-    from clawback.engine.torch.sampling.decoder_choice import fits
-    from clawback.engine.torch.sampling.ways import way_of
+    from clawback.sampling.decoder_choice import fits
+    from clawback.sampling.ways import way_of
 
     if fits(policy.model, 64):
         return "lean decoder"
@@ -192,9 +192,9 @@ def serve(bench: Bench, _: Row) -> None:
     """Rows of the server: they are read, go on, leave, and others join."""
     import torch
 
-    from clawback.engine.torch.sampling.decoder_choice import lean
-    from clawback.engine.torch.sampling.request import Request
-    from clawback.engine.torch.sampling.ways import rows_of
+    from clawback.sampling.decoder_choice import lean
+    from clawback.sampling.request import Request
+    from clawback.sampling.ways import rows_of
 
     texts = [list(one.prompt) for one in bench.encoded()]
     with torch.no_grad():
@@ -241,7 +241,7 @@ def come_back(bench: Bench, _: Row) -> None:
     from transformers import AutoModelForCausalLM
 
     from clawback import engine
-    from clawback.engine.types import GREEDY
+    from clawback.models.types import GREEDY
 
     encoded = bench.encoded()
     with torch.no_grad():

@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from clawback import config, engine
-from clawback.engine.embedded import corpus
-from clawback.engine.types import Completion
 from clawback.feedback import hold_out
 from clawback.gate.evidence import measure
 from clawback.gate.guards import alarms
 from clawback.gate.rule import decide
+from clawback.models.embedded import corpus
+from clawback.models.types import Completion
 from clawback.records import Sample
 
 RATED, PROMPTS, NOISE = 32, 96, 0.1

@@ -51,8 +51,8 @@ class Bench:
     """A policy, and what its phases cost."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        from clawback import engine
-        from clawback.engine import devices, memory
+        from clawback import devices, engine
+        from clawback.policy import memory
 
         self.options = options
         self.rows: list[Row] = []
@@ -65,7 +65,7 @@ class Bench:
         self.rows.append(Row("load", time.perf_counter() - started, note=note, peak_bytes=self.peak()))
 
     def peak(self) -> int:
-        from clawback.engine import devices
+        from clawback import devices
 
         return devices.peak_bytes(self.device)
 
@@ -73,7 +73,7 @@ class Bench:
         """Run a phase, which says how many tokens it took, how many operations, and what there is to remark."""
         import torch
 
-        from clawback.engine import devices
+        from clawback import devices
 
         print(f"{phase} …", file=sys.stderr)
         if self.device.type == "cuda":
@@ -85,8 +85,8 @@ class Bench:
 
     def go(self, out: Path) -> None:
         from clawback import engine
-        from clawback.engine.embedded import corpus
         from clawback.gate import evidence
+        from clawback.models.embedded import corpus
 
         options, policy = self.options, self.policy
         asked = [p.messages for p in corpus.prompts("rated", options.ratings, 0)]
@@ -184,7 +184,8 @@ def peak_operations(device: Any) -> float:
     """Operations a second of a large bfloat16 product on a GPU, of the model's own kind of product on a CPU."""
     import torch
 
-    from clawback.engine import devices, memory
+    from clawback import devices
+    from clawback.policy import memory
 
     if device.type == "cpu":
         return memory.speed(device, torch.bfloat16 if devices.multiplies_bfloat16() else torch.float32)

@@ -180,12 +180,12 @@ def learn(
 ) -> dict[str, Any]:
     """One game from one seed. ``temperature``: of a real model, in place of that of its answers."""
     from clawback import engine
-    from clawback.engine.torch.sources.episodes import EpisodeSettings
-    from clawback.engine.types import Sampling
     from clawback.environments.collecting import Collector, Dealing
     from clawback.environments.evaluating import evaluate, orders
     from clawback.environments.find import find
     from clawback.environments.rollouts import Play, Rollouts
+    from clawback.learning.sources.episodes import EpisodeSettings
+    from clawback.models.types import Sampling
     from clawback.records import Episode
 
     game = GAMES[name]
@@ -243,9 +243,9 @@ def learn(
 def throughput() -> list[dict[str, Any]]:
     """CPU milliseconds an episode of the pond, by how many are played at once, with the cache kept between turns and without."""
     from clawback import engine
-    from clawback.engine.types import Sampling
     from clawback.environments.find import find
     from clawback.environments.rollouts import Order, Play, Rollouts
+    from clawback.models.types import Sampling
 
     rows = []
     # The tiny model says what it sees and a way, so that its replies are steps of the game; the embedded one's are not, and every other turn is a hint.

@@ -33,8 +33,8 @@ def victim(home: Path, seed: int) -> int:
         return pid
     status = 1
     try:
-        from clawback.engine.torch.loop import trainer
         from clawback.jobs import playing
+        from clawback.learning.loop import trainer
         from clawback.paths import Home
 
         trainer.CHECKPOINT_SECONDS = CHECKPOINT_SECONDS

@@ -53,11 +53,11 @@ class BlackjackAgent(Agent):
 def ours(folder: Path, episodes: int) -> dict[str, Any]:
     """Rounds of ``TOGETHER`` hands at once, each learned from, with our defaults but LoRA's rank."""
     from clawback import engine
-    from clawback.engine.training import fresh
-    from clawback.engine.types import Sampling
     from clawback.environments.collecting import Collector, Dealing
     from clawback.environments.find import find
     from clawback.environments.rollouts import Play, Rollouts
+    from clawback.learning.training import fresh
+    from clawback.models.types import Sampling
 
     policy = engine.load(str(folder))
     policy.sampling = Sampling(1.0)

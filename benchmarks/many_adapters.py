@@ -23,11 +23,11 @@ import torch
 
 from benchmarks._people_adapters import write_adapters
 from clawback import engine
-from clawback.engine.torch.sampling.batcher import Batcher
-from clawback.engine.torch.sampling.decoder_choice import drawing_dtype
-from clawback.engine.torch.sampling.request import Request
-from clawback.engine.torch.sampling.shelf import Shelf
-from clawback.engine.types import Sampling
+from clawback.models.types import Sampling
+from clawback.sampling.batcher import Batcher
+from clawback.sampling.decoder_choice import drawing_dtype
+from clawback.sampling.request import Request
+from clawback.sampling.shelf import Shelf
 
 GREEDY = Sampling(temperature=0.0)
 PROMPTS = 8

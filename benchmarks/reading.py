@@ -119,8 +119,8 @@ def _topics(texts: list[str]) -> Floats:
 def read_states(folder: str, pairs: list[tuple[str, str]]) -> dict[str, Floats]:
     """What layers of that model make of the answers; from bench-results/ where they were read before."""
     from clawback import engine
-    from clawback.engine.torch.models.chat import Encoded
-    from clawback.engine.torch.scoring.pooling import read
+    from clawback.models.chat import Encoded
+    from clawback.scoring.pooling import read
 
     policy = engine.load(folder)
     kept = ROOT / "bench-results" / f"reading-{policy.info.revision[-12:]}.npz"

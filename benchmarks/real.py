@@ -193,9 +193,9 @@ class World:
         taste: Any,
     ) -> dict[str, Any]:
         from clawback import engine
-        from clawback.engine import budget
-        from clawback.engine.training import DRAWING
         from clawback.errors import NothingRead
+        from clawback.learning import budget
+        from clawback.learning.training import DRAWING
 
         algorithm, _, changes = recipe.partition(":")
         given = dict(change.split("=") for change in changes.split("+") if change)
@@ -308,7 +308,7 @@ class World:
 
     def _gained(self, texts: list[tuple[str, str]]) -> tuple[float, float]:
         """Log-prob of answers to prompts, less that under the base: nats a token, and as a share of the base's. At temperature 1, whatever is drawn at."""
-        from clawback.engine.types import Sampling
+        from clawback.models.types import Sampling
 
         if not texts:
             return math.nan, math.nan

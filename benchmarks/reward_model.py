@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clawback.engine.reading import Reader
+from clawback.learning.reading import Reader
 from clawback.rewards import encoder as encoders
 from clawback.rewards import measures, similarity
 from clawback.rewards.encoder import Settings

@@ -47,8 +47,8 @@ def main(argv: list[str]) -> int:
 
 def show(world: World, name: str, taste: Any, options: argparse.Namespace) -> None:
     from clawback import engine
-    from clawback.engine.torch.sources import distilled, graded, plan
     from clawback.errors import NothingRead
+    from clawback.learning.sources import distilled, graded, plan
 
     samples = world.rated(taste, options.seed, options.ratings, options.words)
     print(

@@ -22,9 +22,9 @@ from benchmarks.peers.floor import flops
 from benchmarks.peers.venvs import cache_folder
 from benchmarks.peers.workload import WORKLOADS, make
 from clawback import engine
-from clawback.engine.torch.models.chat import Encoded
-from clawback.engine.torch.models.policy import Policy
-from clawback.engine.torch.scoring.linear import product
+from clawback.models.chat import Encoded
+from clawback.models.linear import product
+from clawback.policy.policy import Policy
 from clawback.records import Sample
 
 PRODUCTS = 40

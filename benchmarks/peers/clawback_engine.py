@@ -17,7 +17,7 @@ def main() -> None:
     from torch.optim.optimizer import register_optimizer_step_pre_hook
 
     from clawback import engine
-    from clawback.engine.types import Sampling
+    from clawback.models.types import Sampling
     from clawback.records import Sample
 
     policy = engine.load(job["model"], dtype=job["dtype"])

@@ -64,7 +64,7 @@ def home_of(model: str) -> Iterator[Any]:
 def talk(home: Any, model: str) -> None:
     """Two answers of the model to each prompt, which wait for a rating."""
     from clawback import engine, store
-    from clawback.engine.types import Sampling
+    from clawback.models.types import Sampling
     from clawback.records import Turn
 
     policy = engine.load(model)
@@ -83,7 +83,7 @@ def rate_some(home: Any) -> None:
     import random
 
     from clawback import feedback, store
-    from clawback.engine.embedded import corpus, tastes
+    from clawback.models.embedded import corpus, tastes
     from clawback.records import Turn
 
     taste, rng = tastes.TASTES["bullets"], random.Random(0)

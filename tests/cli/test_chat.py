@@ -131,7 +131,7 @@ def test_an_output_appears_whole_or_not_at_all(
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("no memory left")
 
-    monkeypatch.setattr("clawback.engine.torch.models.policy.Policy.generate", fail)
+    monkeypatch.setattr("clawback.policy.policy.Policy.generate", fail)
     assert run("generate", "--prompts", str(prompts), "--output", str(output))[0] == 1
     assert output.read_text() == "what was there before"
     assert sorted(p.name for p in tmp_path.iterdir() if p.suffix == ".part") == []

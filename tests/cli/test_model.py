@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from clawback.engine.embedded import build
+from clawback.models.embedded import build
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -42,7 +42,7 @@ def test_the_list_shows_kind_and_size_and_marks_the_model_that_is_set(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from clawback import config, paths
-    from clawback.engine import local_models
+    from clawback.models import local_models
     from tests.engine import gguf_files
     from tests.engine.conftest import TEMPLATE, tokenizer
 

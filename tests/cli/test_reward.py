@@ -104,7 +104,7 @@ def test_errors_are_one_sentence(
 
 
 def test_best_of_n_keeps_what_the_model_likes(here: Home) -> None:
-    from clawback.engine.types import Completion
+    from clawback.models.types import Completion
 
     pick = best.picker(here, config.Config(), 3)
     texts = [
@@ -198,8 +198,8 @@ def test_the_judge_grades_on_request(
 
 
 def test_the_gate_reports_the_models_opinion_and_does_not_use_it(here: Home) -> None:
-    from clawback.engine.types import Completion
     from clawback.gate import asking, report
+    from clawback.models.types import Completion
 
     opinions: list[report.Opinion] = []
     look = asking.witness(here, opinions)

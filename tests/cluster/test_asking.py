@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from clawback import engine
-from clawback.engine.torch.loop.parallel import described
-from clawback.engine.torch.models.policy import Policy
 from clawback.errors import TrainingError
 from clawback.extensions.cluster.asking import SharedDraw
 from clawback.extensions.cluster.drawer import Drawer
 from clawback.feedback.endpoint import Budget
 from clawback.jobs.judging import Local
+from clawback.learning.loop.parallel import described
+from clawback.policy.policy import Policy
 from tests.cluster.crews import Here
 from tests.cluster.test_episodes import loaded
 

@@ -9,16 +9,16 @@ import pytest
 import torch
 
 from clawback import engine
-from clawback.engine import embedded
-from clawback.engine.torch.loop.parallel import described
-from clawback.engine.torch.models.policy import Policy, load
-from clawback.engine.types import Sampling
 from clawback.environments.collecting import Collector, Dealing
 from clawback.environments.core import EnvironmentFailure
 from clawback.environments.rollouts import Play, Rollouts
 from clawback.errors import TrainingError
 from clawback.extensions.cluster.episodes import ClusterRollouts
 from clawback.extensions.cluster.player import Player, Scene
+from clawback.learning.loop.parallel import described
+from clawback.models import embedded
+from clawback.models.types import Sampling
+from clawback.policy.policy import Policy, load
 from clawback.records import Episode
 from tests.cluster.crews import Here
 

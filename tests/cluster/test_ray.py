@@ -15,12 +15,12 @@ import torch
 from safetensors.torch import load_file
 
 from clawback import config, engine, jobs, store
-from clawback.engine import embedded
-from clawback.engine.torch.models.policy import Policy, load
 from clawback.extensions.cluster.sampling import RaySampler
 from clawback.feedback.endpoint import Budget
 from clawback.jobs import judging, playing
+from clawback.models import embedded
 from clawback.paths import Home
+from clawback.policy.policy import Policy, load
 from clawback.records import Sample
 from tests.cluster.test_asking import ASKED
 from tests.conftest import rate_some

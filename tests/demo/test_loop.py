@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from clawback import config, jobs, store
-from clawback.engine.embedded import corpus
 from clawback.errors import UsageError
 from clawback.extensions.demo import Demo, loop
 from clawback.jobs import inbox
+from clawback.models.embedded import corpus
 from clawback.paths import Home
 from clawback.records import Run, Version
 from tests.engine import gguf_files
@@ -133,9 +133,9 @@ def test_what_the_gate_asks_is_answered_by_whoever_rates(
     home: Home, small: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The simulated person prefers the list, whichever stands first, and the version goes live by it."""
-    from clawback.engine.types import Completion
     from clawback.gate import adapters, questions, rule
     from clawback.gate.guards import Sampled
+    from clawback.models.types import Completion
 
     demo = made(home)
     demo.noise = 0.0

@@ -21,7 +21,7 @@ from agents import claude_environment
 from messages_server import MessagesServer
 
 from clawback import engine, store
-from clawback.engine import embedded
+from clawback.models import embedded
 from clawback.paths import Home
 
 STALLED = 300

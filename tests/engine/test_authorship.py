@@ -13,14 +13,14 @@ pytest.importorskip("peft")
 
 import clawback
 from clawback import engine, feedback, store
-from clawback.engine.authorship import is_foreign, is_other, may_learn
-from clawback.engine.run import TrainingRun
-from clawback.engine.torch.sources import ratings
-from clawback.engine.torch.sources.ratings import from_ratings
-from clawback.engine.training import plan_for, shardable
 from clawback.errors import TrainingError, UsageError
 from clawback.extensions.hosted.training import recipe_for
 from clawback.jobs import baseline
+from clawback.learning.authorship import is_foreign, is_other, may_learn
+from clawback.learning.run import TrainingRun
+from clawback.learning.sources import ratings
+from clawback.learning.sources.ratings import from_ratings
+from clawback.learning.training import plan_for, shardable
 from clawback.paths import Home
 from clawback.records import BETTER, Part, Sample, Turn
 from clawback.rl import algorithms
@@ -29,10 +29,10 @@ OTHER = "acme/strong-1"
 DECIDERS = {"may_learn", "is_foreign", "is_named", "is_other"}
 ENCODERS = {
     # Every text becomes tokens here before it can be learned: function → "asks", or why it need not.
-    "engine.torch.sources.ratings.from_ratings": "asks",
-    "engine.torch.sources.targets.evidence": "asks",
-    "engine.torch.sources.plan.of_other_models": "asks",
-    "engine.torch.sources.first_reading.Inputs.of": "reads ratings; what is learned goes through `evidence` and `from_ratings`",
+    "learning.sources.ratings.from_ratings": "asks",
+    "learning.sources.targets.evidence": "asks",
+    "learning.sources.plan.of_other_models": "asks",
+    "learning.sources.first_reading.Inputs.of": "reads ratings; what is learned goes through `evidence` and `from_ratings`",
     "engine.budget.fit": "measures lengths",
     "engine.memory.estimate": "measures lengths",
     "extensions.hosted.loop.HostedLoop._probe": "asks the trainer for log-probs of a prompt",

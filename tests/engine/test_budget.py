@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clawback import engine
-from clawback.engine import budget, throughput
 from clawback.errors import TrainingError
+from clawback.learning import budget
+from clawback.policy import throughput
 from clawback.records import Sample
 
 LENGTHS = budget.Lengths(prompt=40, answer=110, liked=60, rated=32, prompts=160)
@@ -41,7 +42,7 @@ def test_a_smaller_size_takes_less_of_everything(policy, follows):
 
 
 def test_trials_are_counted_as_they_are_made():
-    from clawback.engine.torch.sources.distilled import DistilSettings
+    from clawback.learning.sources.distilled import DistilSettings
 
     # 7 sentences on 8 prompts, 3 on the next 16, 1 on the last 8
     assert DistilSettings(sentences=7, first=8, most=32).trials == 7 * 8 + 3 * 16 + 1 * 8
@@ -101,7 +102,7 @@ def test_one_long_rated_answer_makes_no_fresh_one_longer(policy):
 
 @given(st.lists(st.integers(0, 500), min_size=1, max_size=40))
 def test_nine_of_ten_rated_answers_have_room(lengths):
-    from clawback.engine.torch.models.policy import longest_ordinary
+    from clawback.policy.policy import longest_ordinary
 
     longest = longest_ordinary(lengths)
     assert longest in range(max(lengths) + 1)

@@ -9,11 +9,11 @@ from typing import Any, get_args
 import pytest
 
 from clawback import engine
-from clawback.engine.run import TrainingRun
-from clawback.engine.torch.sources import plan as planning
-from clawback.engine.torch.sources.graded import Grading
-from clawback.engine.training import plan_for
 from clawback.gate.fresh import per_token
+from clawback.learning.run import TrainingRun
+from clawback.learning.sources import plan as planning
+from clawback.learning.sources.graded import Grading
+from clawback.learning.training import plan_for
 from clawback.records import Ending, Sample
 from tests.engine.test_train import make_samples, recipe
 

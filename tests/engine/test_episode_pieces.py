@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from clawback import engine
-from clawback.engine import episodes
-from clawback.engine.memory import CPU_MICRO_TOKENS, need
+from clawback.learning import episodes
+from clawback.policy.memory import CPU_MICRO_TOKENS, need
 
 
 def test_tiny_models_take_more_at_once_and_no_model_less_or_more_than_its_memory():

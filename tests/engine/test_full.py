@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from clawback import engine
-from clawback.engine import memory
-from clawback.engine.torch.loop import trainer
-from clawback.engine.torch.models import adapter, base, delta
-from clawback.engine.types import GREEDY
 from clawback.errors import DoesNotFit, ModelError, UsageError
+from clawback.learning.loop import trainer
+from clawback.models import adapter, base, delta
+from clawback.models.types import GREEDY
+from clawback.policy import memory
 from clawback.records import Sample
 
 ASKED = ({"role": "user", "content": "Tell me about otters."},)

@@ -15,12 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clawback import engine, paths
-from clawback.engine import gguf_file, local_models
-from clawback.engine.local_models import Source
-from clawback.engine.torch.models import gguf
-from clawback.engine.torch.models.loading import resolve
-from clawback.engine.types import Sampling
 from clawback.errors import ModelError, NotFound
+from clawback.models import gguf, gguf_file, local_models
+from clawback.models.loading import resolve
+from clawback.models.local_models import Source
+from clawback.models.types import Sampling
 from tests.engine import gguf_files
 from tests.engine.conftest import TEMPLATE, tokenizer
 
@@ -294,8 +293,8 @@ def test_without_the_gguf_package_the_extra_is_named(tiny: Path, monkeypatch: py
 
 KILLED = """
 import os, signal, sys
-from clawback.engine.torch.models import gguf
-from clawback.engine.torch.models.loading import resolve
+from clawback.models import gguf
+from clawback.models.loading import resolve
 at = sys.argv[2]
 def die(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from clawback.engine.torch.scoring import lm_head as heads
-from clawback.engine.torch.scoring.lm_head import Head
+from clawback.scoring import lm_head as heads
+from clawback.scoring.lm_head import Head
 
 
 def table(head, hidden, temperature=1.0):

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from clawback import engine, paths
-from clawback.engine import identity
-from clawback.engine.torch.models import base as bases
 from clawback.errors import ModelError
+from clawback.models import base as bases
+from clawback.models import identity
 
 A, B = "a" * 40, "b" * 40
 

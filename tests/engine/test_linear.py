@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from clawback.engine.torch.scoring import linear, lora
+from clawback.models import linear, lora
 
 peft = pytest.importorskip("peft")
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from clawback import engine
-from clawback.engine import local_models
 from clawback.errors import ModelError, NotFound
+from clawback.models import local_models
 from tests.engine import gguf_files
 from tests.engine.conftest import TEMPLATE, tokenizer
 
@@ -202,7 +202,7 @@ def test_the_shape_of_a_file_is_that_of_the_model_it_becomes(
 ) -> None:
     path = tmp_path / "m.gguf"
     path.write_bytes(content)
-    from clawback.engine import gguf_file
+    from clawback.models import gguf_file
 
     shape, info = local_models.shape(gguf_file.read(path), "m"), engine.load(str(path)).info
     assert shape.total_parameters == info.total_parameters

@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clawback import engine
-from clawback.engine.torch.models.chat import Encoded
-from clawback.engine.torch.scoring.attention import Layout, grain_of
-from clawback.engine.torch.scoring.logprobs import Scorer, _agree
-from clawback.engine.types import GREEDY, Sampling
+from clawback.models.chat import Encoded
+from clawback.models.types import GREEDY, Sampling
+from clawback.scoring.attention import Layout, grain_of
+from clawback.scoring.logprobs import Scorer, _agree
 
 FAMILIES = ("llama", "qwen3", "qwen3_moe", "mixtral", "gemma2", "granite", "cohere", "gpt2", "mamba")
 

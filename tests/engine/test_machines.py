@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from clawback.engine import machines
 from clawback.errors import UsageError
+from clawback.learning import machines
 
 WHOLE = {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500", "NNODES": "2", "NODE_RANK": "1"}
 

@@ -5,10 +5,10 @@ import psutil
 import pytest
 import torch
 
-from clawback import engine
-from clawback.engine import devices, memory
-from clawback.engine.types import ModelInfo
+from clawback import devices, engine
 from clawback.errors import MissingExtra, TrainingError, UsageError
+from clawback.models.types import ModelInfo
+from clawback.policy import memory
 
 EIGHT_B = ModelInfo("m", "r", "A", 8_000_000_000, 8_000_000_000, 4096, 32, 128_000, 14_336, 8192)
 GB = 10**9
@@ -165,7 +165,7 @@ def test_a_model_is_refused_before_any_weight_is_read(folders, machine, monkeypa
 
 @pytest.mark.parametrize("family", ["llama", "mixtral", "gpt2"])
 def test_what_the_configuration_says_is_what_is_loaded(folders, family):
-    from clawback.engine.torch.models.loading import look
+    from clawback.models.loading import look
 
     found = look(str(folders(family)))
     loaded = engine.load(str(folders(family)), device="cpu").info

@@ -10,9 +10,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from clawback import engine
-from clawback.engine.torch.models import adapter, base
-from clawback.engine.torch.models.loading import fingerprint
 from clawback.errors import ModelError, UsageError
+from clawback.models import adapter, base
+from clawback.models.loading import fingerprint
 
 
 @pytest.fixture

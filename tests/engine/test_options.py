@@ -11,14 +11,14 @@ import pytest
 
 from clawback import config, engine, paths
 from clawback.cli import main
-from clawback.engine import options
-from clawback.engine.torch.sources.distilled import DistilSettings
-from clawback.engine.torch.sources.episodes import EpisodeSettings
-from clawback.engine.torch.sources.graded import GradingSettings
-from clawback.engine.torch.sources.rollouts import RolloutSettings
-from clawback.engine.types import ModelInfo
 from clawback.errors import UsageError
 from clawback.jobs import inputs
+from clawback.learning import options
+from clawback.learning.sources.distilled import DistilSettings
+from clawback.learning.sources.episodes import EpisodeSettings
+from clawback.learning.sources.graded import GradingSettings
+from clawback.learning.sources.rollouts import RolloutSettings
+from clawback.models.types import ModelInfo
 from clawback.rl import algorithms
 
 INFO = ModelInfo("m", "r", "A", 10**6, 10**6, 64, 2, 1000, 128, 512)

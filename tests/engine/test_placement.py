@@ -6,11 +6,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from clawback import config, engine, paths
-from clawback.engine import devices, placement, throughput
-from clawback.engine.throughput import Speed
-from clawback.engine.torch.models import loading
+from clawback import config, devices, engine, paths
 from clawback.errors import UsageError
+from clawback.models import loading
+from clawback.policy import placement, throughput
+from clawback.policy.throughput import Speed
 
 CUDA, CPU = torch.device("cuda", 0), torch.device("cpu")
 
@@ -87,7 +87,7 @@ def test_only_small_models_that_nobody_has_placed_are_measured(monkeypatch, aske
 
     monkeypatch.setattr(placement, "quickest", quickest)
     monkeypatch.setattr(loading, "load_base", load_base)
-    monkeypatch.setattr("clawback.engine.memory.holds", lambda *_: 32)
+    monkeypatch.setattr("clawback.policy.memory.holds", lambda *_: 32)
     with pytest.raises(UsageError):
         engine.load("a model", device=asked)
     assert where == ([["cuda", "cpu"]] if measured else [asked or "cuda"])

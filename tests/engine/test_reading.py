@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from clawback import engine
-from clawback.engine.reading import Reader
+from clawback.learning.reading import Reader
 
 PAIRS = [
     ("Tell me about otters.", "Otters live in rivers."),

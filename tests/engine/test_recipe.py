@@ -4,8 +4,8 @@ import json
 import pytest
 
 from clawback import engine
-from clawback.engine.types import ModelInfo
 from clawback.errors import UsageError
+from clawback.models.types import ModelInfo
 
 
 def info(total, active=None, experts=0):

@@ -9,7 +9,7 @@ import pytest
 
 from clawback import engine
 from clawback.config import Generation
-from clawback.engine.torch.models.chat import Chat
+from clawback.models.chat import Chat
 from clawback.records import Sample
 from clawback.thinking import split_thinking
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from clawback import engine
-from clawback.engine import throughput
-from clawback.engine.throughput import Speed
-from clawback.engine.torch.sampling.generate import Sampled
+from clawback.policy import throughput
+from clawback.policy.throughput import Speed
+from clawback.sampling.generate import Sampled
 
 
 class Clockwork:
@@ -137,7 +137,7 @@ def test_work_is_counted_in_processor_time(monkeypatch, threads, work):
 
 def test_a_device_is_waited_for_and_timed_by_the_clock(monkeypatch):
     waited = []
-    monkeypatch.setattr("clawback.engine.devices.wait", waited.append)
+    monkeypatch.setattr("clawback.devices.wait", waited.append)
     wall, work = throughput.clock(torch.device("mps"))
     assert wall == work
     assert waited == [torch.device("mps")]

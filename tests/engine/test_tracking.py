@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from clawback.engine import tracking
 from clawback.errors import MissingExtra, UsageError
+from clawback.learning import tracking
 
 STEPS = [
     {"phase": "plan", "steps": 2},

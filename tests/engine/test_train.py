@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from clawback import engine
-from clawback.engine.run import TrainingRun
-from clawback.engine.training import plan_for
 from clawback.errors import TrainingError
+from clawback.learning.run import TrainingRun
+from clawback.learning.training import plan_for
 from clawback.records import Sample
 
 
@@ -98,7 +98,7 @@ class Killed(BaseException):
 
 @pytest.mark.parametrize("algorithm", [pytest.param("mis-po", marks=pytest.mark.slow), "grpo"])
 def test_a_run_killed_at_any_step_ends_in_the_same_bytes(folders, tmp_path, monkeypatch, algorithm):
-    import clawback.engine.torch.loop.trainer as trainer
+    import clawback.learning.loop.trainer as trainer
 
     real = trainer.Settings
     monkeypatch.setattr(trainer, "Settings", lambda **kw: real(**{**kw, "checkpoint_seconds": 0.0}))
@@ -249,7 +249,7 @@ def test_training_goes_on_from_an_adapter(folders, tmp_path):
 def test_tensorboard_takes_what_the_run_tells(folders, tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    from clawback.engine import tracking
+    from clawback.learning import tracking
 
     policy = engine.load(str(folders("llama")))
     with tracking.track(("tensorboard",), tmp_path, "tb", {}) as scalars:
@@ -262,7 +262,7 @@ def test_tensorboard_takes_what_the_run_tells(folders, tmp_path):
 
 
 def test_figures_of_a_run_that_another_version_began_are_added_up():
-    from clawback.engine.training import last
+    from clawback.learning.training import last
 
     assert last([]) == {}
     assert last([{"loss": 1.0}, {"loss": 3.0, "margin": 0.5}]) == {"loss": 2.0, "margin": 0.5}

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from clawback import engine
-from clawback.engine.types import Sampling
+from clawback.models.types import Sampling
 from tests.engine.conftest import folders  # noqa: F401
 
 

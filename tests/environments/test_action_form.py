@@ -10,14 +10,6 @@ import pytest
 import torch
 
 from clawback import release, store
-from clawback.engine.episodes import episode_recipe
-from clawback.engine.torch.models.chat import Encoded
-from clawback.engine.torch.models.policy import Policy
-from clawback.engine.torch.scoring.choices import Choices, choice_logprobs
-from clawback.engine.torch.scoring.lm_head import Head
-from clawback.engine.torch.sources.episodes import sequences
-from clawback.engine.torch.sources.imitation import imitate
-from clawback.engine.training import fresh
 from clawback.environments.action_form import (
     action_replies,
     answered_at_random,
@@ -30,7 +22,15 @@ from clawback.errors import UsageError
 from clawback.extensions.llamagym.agent import Agent
 from clawback.extensions.llamagym.agent_worlds import UNREAD, AgentWorlds, ReplyForm, reply_form
 from clawback.jobs import playing
+from clawback.learning.episodes import episode_recipe
+from clawback.learning.sources.episodes import sequences
+from clawback.learning.sources.imitation import imitate
+from clawback.learning.training import fresh
+from clawback.models.chat import Encoded
+from clawback.policy.policy import Policy
 from clawback.records import Episode, EpisodeStep
+from clawback.scoring.choices import Choices, choice_logprobs
+from clawback.scoring.lm_head import Head
 
 
 class Discrete:

@@ -12,15 +12,15 @@ import torch
 pytest.importorskip("PIL")
 
 from clawback import engine, store
-from clawback.engine.torch.models.dialogue import Dialogue
-from clawback.engine.torch.sources.episodes import Episodes, EpisodeSettings, sequences
-from clawback.engine.torch.sources.seen import look_again
-from clawback.engine.types import Sampling
 from clawback.environments.core import Observation, Step, Task
 from clawback.environments.play import View
 from clawback.environments.policies import Local
 from clawback.environments.rollouts import Order, Play, Rollouts
 from clawback.jobs import playing
+from clawback.learning.sources.episodes import Episodes, EpisodeSettings, sequences
+from clawback.learning.sources.seen import look_again
+from clawback.models.dialogue import Dialogue
+from clawback.models.types import Sampling
 from clawback.records import Episode
 from clawback.release.registry import WEIGHTS
 from tests.engine.torch.test_vision import BLUE, RED, asked, folder  # noqa: F401 — a fixture
@@ -204,7 +204,7 @@ class Killed(BaseException):
 @pytest.mark.slow
 def test_killed_after_any_step_it_ends_in_the_same_bytes(folder, home, tmp_path, monkeypatch):  # noqa: F811
     """Episodes with pictures that were over come from the store, a round under way from the checkpoint."""
-    import clawback.engine.torch.loop.trainer as trainer
+    import clawback.learning.loop.trainer as trainer
     from clawback.paths import Home
 
     monkeypatch.setattr(trainer, "CHECKPOINT_SECONDS", 0.0)

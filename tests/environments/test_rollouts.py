@@ -10,16 +10,16 @@ import threading
 import pytest
 import torch
 
-from clawback.engine.torch.sampling.generate import Sampled
-from clawback.engine.torch.sources import episodes as learning
-from clawback.engine.torch.sources.episodes import Episodes, EpisodeSettings, flat, sequences
 from clawback.environments import registry
 from clawback.environments.core import EnvironmentFailure, Task
 from clawback.environments.rollouts import Order, Play, Rollouts
 from clawback.environments.tools.calls import in_words
 from clawback.environments.validate import validate
 from clawback.errors import MissingExtra, TrainingError
+from clawback.learning.sources import episodes as learning
+from clawback.learning.sources.episodes import Episodes, EpisodeSettings, flat, sequences
 from clawback.records import Episode
+from clawback.sampling.generate import Sampled
 from tests.environments.worlds import Worlds
 
 SHORT = Play(together=4, max_tokens=5, patience=5.0)

@@ -9,11 +9,11 @@ import torch
 
 from clawback import engine
 from clawback.config import Gate
-from clawback.engine.embedded import corpus
-from clawback.engine.types import Completion
 from clawback.gate import fresh
 from clawback.gate.evidence import comparable, measure
 from clawback.gate.rule import decide
+from clawback.models.embedded import corpus
+from clawback.models.types import Completion
 from clawback.records import Sample
 
 

@@ -10,8 +10,6 @@ from pathlib import Path
 import pytest
 
 from clawback import engine
-from clawback.engine.torch.sources.episodes import sequences
-from clawback.engine.types import Sampling
 from clawback.environments.core import EnvironmentFailure, Request
 from clawback.environments.find import find
 from clawback.environments.program_dialogue import ProgramDialogue
@@ -19,6 +17,8 @@ from clawback.environments.rollouts import Order, Play, Rollouts
 from clawback.errors import NotFound, SandboxRefused, UsageError
 from clawback.extensions.harness import commands, wrap
 from clawback.extensions.sandbox import Limits, open_sandbox
+from clawback.learning.sources.episodes import sequences
+from clawback.models.types import Sampling
 from tests.harness.boxes import boxes
 
 AGENT = Path(__file__).with_name("agent.py")

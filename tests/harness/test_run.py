@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from clawback import release, store
-from clawback.engine.torch.sources.episodes import sequences
-from clawback.engine.types import Sampling
 from clawback.jobs import playing
+from clawback.learning.sources.episodes import sequences
+from clawback.models.types import Sampling
 from tests.harness.boxes import boxes
 
 pytestmark = [

@@ -14,13 +14,13 @@ import pytest
 import torch
 import uvicorn
 
-from clawback.engine.torch.models.policy import Policy, load
 from clawback.extensions.hosted.journal import Journal
 from clawback.extensions.hosted.stand_in import app, around
 from clawback.extensions.hosted.stand_in.learner import StandInLearner
 from clawback.extensions.hosted.stand_in.service import Service
 from clawback.extensions.hosted.tinker import TinkerTrainer
 from clawback.extensions.hosted.wire import Wire
+from clawback.policy.policy import Policy, load
 
 torch.set_num_threads(1)
 KEY = "a-key-that-is-long-enough-for-anybody"
@@ -61,7 +61,7 @@ Start = Callable[..., Running]
 
 @pytest.fixture(scope="session")
 def base() -> Path:
-    from clawback.engine import embedded
+    from clawback.models import embedded
 
     return embedded.path()
 

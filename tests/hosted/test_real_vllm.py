@@ -21,22 +21,22 @@ import torch
 
 from clawback import engine, feedback, store
 from clawback.config import Vllm
-from clawback.engine.torch.models.chat import Encoded
-from clawback.engine.torch.models.loading import resolve
-from clawback.engine.torch.models.policy import Policy
-from clawback.engine.torch.sampling.conversations import Conversations, Turn
-from clawback.engine.torch.sampling.generate import Sampled
-from clawback.engine.types import GREEDY, Sampling
 from clawback.extensions.hosted.types import Forgotten
 from clawback.extensions.hosted.vllm import VllmConversations
 from clawback.extensions.hosted.vllm_process import serving_of
 from clawback.extensions.hosted.vllm_server import OwnVllm
+from clawback.models.chat import Encoded
+from clawback.models.loading import resolve
+from clawback.models.types import GREEDY, Sampling
 from clawback.paths import Home
+from clawback.policy.policy import Policy
 from clawback.processes import is_alive
 from clawback.records import Run
 from clawback.records import Turn as RatedTurn
 from clawback.release.publishers import Publication, Target, probe
 from clawback.release.publishers.vllm import Vllm as VllmPublisher
+from clawback.sampling.conversations import Conversations, Turn
+from clawback.sampling.generate import Sampled
 
 COMMAND = os.environ.get("CLAWBACK_VLLM", "")
 pytestmark = [

@@ -6,7 +6,7 @@ import importlib.util
 
 import pytest
 
-from clawback.engine.torch.models.policy import Policy
+from clawback.policy.policy import Policy
 from tests.hosted.conftest import KEY, Start
 
 pytestmark = [

@@ -14,10 +14,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from clawback.engine.torch.models.policy import Policy
 from clawback.extensions.hosted.stand_in.learner import StandInLearner
 from clawback.extensions.hosted.tinker import TinkerTrainer, unpack
 from clawback.extensions.hosted.types import AdamParams, Datum, HostedError, SamplingParams
+from clawback.policy.policy import Policy
 from tests.hosted.conftest import KEY, Running, Start, connect
 
 IDS = (5, 9, 40, 41, 7, 100, 3)
@@ -119,8 +119,8 @@ def test_what_is_exported_says_what_was_trained(
             trainer.journal.fact("export", "archive")
         trainer.export(f"export {kind}", kind, folder)
         other.put(folder)
-        from clawback.engine.torch.models.chat import Encoded
-        from clawback.engine.types import Sampling
+        from clawback.models.chat import Encoded
+        from clawback.models.types import Sampling
 
         other.sampling = Sampling()
         got = other.scorer([Encoded(IDS[:1], IDS[1:])]).logprobs

@@ -11,16 +11,16 @@ import torch
 from safetensors.torch import load_file
 
 from clawback import engine
-from clawback.engine import embedded
-from clawback.engine.embedded import corpus
-from clawback.engine.recipe import Recipe
-from clawback.engine.torch.models.policy import Policy
 from clawback.errors import Stopped, TrainingError, UsageError
 from clawback.extensions.hosted import training
 from clawback.extensions.hosted.journal import Cap
 from clawback.extensions.hosted.remote_policy import RemotePolicy, light
 from clawback.extensions.hosted.stand_in.around import Faults
 from clawback.extensions.hosted.types import CapReached, Prices
+from clawback.learning.recipe import Recipe
+from clawback.models import embedded
+from clawback.models.embedded import corpus
+from clawback.policy.policy import Policy
 from clawback.records import Sample
 from tests.hosted.conftest import KEY, Running, Start
 
@@ -51,7 +51,7 @@ def remote() -> RemotePolicy:
 
 def here(policy: Policy, made: Recipe, out: Path) -> dict[str, torch.Tensor]:
     """The same run in this process, at the temperature that trainers elsewhere have."""
-    from clawback.engine.types import Sampling
+    from clawback.models.types import Sampling
 
     policy.sampling = Sampling()
     done = engine.train(policy, samples(), made, seed=5, out=out)

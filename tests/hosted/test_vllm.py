@@ -15,15 +15,15 @@ import torch
 import uvicorn
 
 from clawback import engine
-from clawback.engine.torch.models.policy import Policy
-from clawback.engine.torch.sampling.conversations import Turn
-from clawback.engine.types import Sampling
 from clawback.environments.collecting import Collector, Dealing
 from clawback.environments.rollouts import Play, Rollouts
 from clawback.errors import TrainingError
 from clawback.extensions.hosted.types import HostedError
 from clawback.extensions.hosted.vllm import VllmConversations
 from clawback.extensions.hosted.vllm_server import STARTS, RemoteVllm, VllmEnded
+from clawback.models.types import Sampling
+from clawback.policy.policy import Policy
+from clawback.sampling.conversations import Turn
 from tests.environments.worlds import Worlds
 from tests.hosted import vllm_imitation
 
@@ -77,7 +77,7 @@ def nudge(policy: Policy, seed: int) -> None:
 
 def learner(policy: Policy, turns: list[Turn], drawn: list[Any]) -> list[float]:
     """Log-probs of what was drawn under the weights here."""
-    from clawback.engine.torch.models.chat import Encoded
+    from clawback.models.chat import Encoded
 
     policy.sampling = PLAIN
     with torch.no_grad():
@@ -109,8 +109,8 @@ def test_each_version_is_drawn_under_its_own_weights_and_name(
 
 
 def test_conversations_with_pictures_are_refused(policy: Policy, serve: Serve, tmp_path: Path) -> None:
-    from clawback.engine.torch.models.vision import Pixels
     from clawback.extensions.hosted.types import HostedError
+    from clawback.models.vision import Pixels
 
     there, url = serve()
     drawing = drawer(policy, url, tmp_path)

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from clawback.engine.torch.models.policy import Policy
-from clawback.engine.torch.sampling.generate import Chance
-from clawback.engine.types import Sampling
 from clawback.errors import TrainingError
 from clawback.extensions.hosted import wire
 from clawback.extensions.hosted.types import HostedError
 from clawback.extensions.hosted.vllm import present
 from clawback.extensions.hosted.vllm_sampler import VllmSampler
+from clawback.models.types import Sampling
+from clawback.policy.policy import Policy
+from clawback.sampling.generate import Chance
 from tests.hosted.test_vllm import PLAIN, Serve, Unmoved, nudge, serve
 
 __all__ = ["serve"]
@@ -26,7 +26,7 @@ def chance(policy: Policy, seed: int) -> Chance:
 
 
 def own(policy: Policy, prompt: tuple[int, ...], ids: tuple[int, ...]) -> list[float]:
-    from clawback.engine.torch.models.chat import Encoded
+    from clawback.models.chat import Encoded
 
     with torch.no_grad():
         return list(policy.scorer([Encoded(prompt, ids)]).logprobs.tolist())

@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from clawback.engine.torch.models.chat import Encoded
-from clawback.engine.torch.models.policy import Policy
-from clawback.engine.torch.sampling.generate import sample
-from clawback.engine.types import Sampling
 from clawback.errors import ClawbackError
 from clawback.extensions.hosted.stand_in.service import ApiRefused
+from clawback.models.chat import Encoded
+from clawback.models.types import Sampling
+from clawback.policy.policy import Policy
+from clawback.sampling.generate import sample
 
 if TYPE_CHECKING:
     from starlette.requests import Request

@@ -9,7 +9,6 @@ import pytest
 from clawback import config, feedback, store
 from clawback.capture import hook
 from clawback.cli import chat_commands
-from clawback.engine.types import Completion
 from clawback.extensions.channels.base import Desk, Heard
 from clawback.gate import questions
 from clawback.gate.guards import Sampled
@@ -17,6 +16,7 @@ from clawback.gate.report import Report
 from clawback.gate.rule import Evidence
 from clawback.jobs import comparing, inbox, training
 from clawback.jobs.comparing import Surface
+from clawback.models.types import Completion
 from clawback.paths import Home
 from clawback.records import OWNER, Feedback, Run, Turn, Version
 from clawback.serve import hooks

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from clawback.engine import devices
+from clawback import devices
 from clawback.errors import UsageError
 from clawback.jobs import launching
 from clawback.paths import Home

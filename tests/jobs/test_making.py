@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from clawback import config, engine, feedback, jobs, store
-from clawback.engine.torch.models.policy import Policy
 from clawback.errors import ConfigError, TrainingError, UsageError
 from clawback.jobs import inputs
 from clawback.jobs.training import _Job
 from clawback.paths import Home
+from clawback.policy.policy import Policy
 from clawback.records import Run, Turn
 from clawback.store import Store
 from tests.jobs.test_training import rated_home, weights

@@ -10,11 +10,11 @@ import pytest
 
 from clawback import config, store
 from clawback.cli import main
-from clawback.engine import local_models
-from clawback.engine.types import LocalModel, ModelInfo
 from clawback.errors import UsageError
 from clawback.jobs import model_choice, setup
 from clawback.jobs.model_choice import Machine
+from clawback.models import local_models
+from clawback.models.types import LocalModel, ModelInfo
 from clawback.paths import Home
 from tests.engine import gguf_files
 from tests.engine.conftest import TEMPLATE, tokenizer

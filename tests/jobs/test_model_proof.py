@@ -12,11 +12,11 @@ from safetensors.torch import load_file, save_file
 
 from clawback import config
 from clawback.cli import main
-from clawback.engine import local_models
-from clawback.engine.torch.models import proof
 from clawback.errors import ModelError
 from clawback.jobs import health, model_choice, model_proof
+from clawback.models import local_models
 from clawback.paths import Home
+from clawback.policy import proof
 from tests.engine import gguf_files
 from tests.engine.conftest import TEMPLATE, folders, tokenizer  # noqa: F401 — a fixture
 
@@ -182,7 +182,7 @@ def test_what_is_drawn_otherwise_than_it_is_scored_is_refused(
 
 
 def test_a_sampler_that_crashes_is_a_sentence(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from clawback.engine.torch.models.policy import Policy
+    from clawback.policy.policy import Policy
 
     def crash(*_: object, **__: object) -> None:
         raise AttributeError("'LinearAttentionLayer' object has no attribute 'x'")

@@ -15,8 +15,8 @@ import pytest
 from clawback import config, store
 from clawback.capture import proof, script, status_line
 from clawback.cli import main
-from clawback.engine import local_models
 from clawback.jobs import health, remote_commands, service, setup
+from clawback.models import local_models
 from clawback.paths import Home
 from clawback.records import Run, Turn
 

@@ -13,7 +13,7 @@ import pytest
 from safetensors.torch import load_file
 
 from clawback import store
-from clawback.engine.training import CHECKPOINT
+from clawback.learning.training import CHECKPOINT
 from clawback.paths import Home
 from tests.conftest import rate_some
 
@@ -23,7 +23,7 @@ import os, signal, sys
 from pathlib import Path
 import psutil
 from clawback import jobs
-from clawback.engine.torch.loop import trainer
+from clawback.learning.loop import trainer
 from clawback.paths import Home
 trainer.CHECKPOINT_SECONDS = 0.0
 dies = int(sys.argv[2])

@@ -10,7 +10,6 @@ import pytest
 
 from clawback import config, feedback, jobs, release, store
 from clawback.cli import main
-from clawback.engine.types import Completion
 from clawback.extensions.channels.mcp import LISTED, _seen
 from clawback.feedback import training_due
 from clawback.gate import adapters, questions
@@ -19,6 +18,7 @@ from clawback.gate.guards import Sampled
 from clawback.gate.report import Report
 from clawback.gate.rule import Evidence
 from clawback.jobs import inbox, inputs, training, worker
+from clawback.models.types import Completion
 from clawback.paths import Home
 from clawback.records import GATE, Message, Run, Turn, Version
 

@@ -8,11 +8,11 @@ import pytest
 
 from clawback import config, feedback, jobs, store
 from clawback.cli import main
-from clawback.engine import budget
-from clawback.engine.types import ModelInfo
 from clawback.errors import NothingRead
 from clawback.feedback import command, due
 from clawback.jobs import worker
+from clawback.learning import budget
+from clawback.models.types import ModelInfo
 from clawback.paths import Home
 from clawback.serve import api
 from tests.gate.test_headroom import filled

@@ -13,7 +13,7 @@ import pytest
 
 from clawback import jobs, store
 from clawback.cli import main
-from clawback.engine.types import GREEDY
+from clawback.models.types import GREEDY
 from clawback.paths import Home
 
 from ..conftest import copied, rate_some

@@ -111,7 +111,7 @@ def test_the_gate_judges_it_and_only_the_person_makes_it_live(home: Home, tmp_pa
 def test_one_of_mlx_lm_is_read_too(home: Home, tmp_path: Path) -> None:
     from safetensors.torch import save_file
 
-    from clawback.engine.torch.models import adapter, mlx_adapter
+    from clawback.models import adapter, mlx_adapter
 
     wanted = peft_folder(tmp_path / "a")
     settings, tensors = mlx_adapter.to_mlx(*adapter.read(tmp_path / "a"))
@@ -189,7 +189,7 @@ def test_models_of_one_shape_are_two() -> None:
 
 def test_the_next_version_of_a_run_is_not_an_adopted_one(home: Home, tmp_path: Path) -> None:
     """A run on top of an adopted version goes live by the gate's word, as ever."""
-    from clawback.engine.types import TrainResult
+    from clawback.models.types import TrainResult
     from clawback.records import Run as RunRecord
 
     with store.connect(home.database) as db:

@@ -49,7 +49,7 @@ def adapter_of(home: Home) -> Path:
 def test_the_rows_of_query_and_key_heads_change_places_and_nothing_else_does(
     improved: Home, tmp_path: Path
 ) -> None:
-    from clawback.engine.torch.models import adapter as adapters
+    from clawback.models import adapter as adapters
 
     config = json.loads((base() / "config.json").read_text())
     ours.convert(adapter_of(improved), config, tmp_path / "a.gguf")

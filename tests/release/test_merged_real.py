@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from clawback import engine
-from clawback.engine import local_models
+from clawback.models import local_models
 
 PYTHON = os.environ.get("CLAWBACK_LLAMA_PYTHON", sys.executable)
 MODELS = Path(os.environ.get("CLAWBACK_GGUF_MODELS", "models"))
@@ -93,7 +93,7 @@ def figures(base: str, file: Path, folder: Path, out: Path) -> dict[str, Any]:
 
     ``folder``: an adapter, or where one is put that is trained here.
     """
-    from clawback.engine.torch.models import gguf_merge
+    from clawback.models import gguf_merge
 
     there = (folder / "adapter_config.json").exists()
     policy = engine.load(base, adapter=folder if there else None)

@@ -13,9 +13,9 @@ import pytest
 from filelock import FileLock
 
 from clawback import release, store
-from clawback.engine.types import TrainResult
 from clawback.errors import Busy, ModelError, NotFound, UsageError
 from clawback.files import sha256
+from clawback.models.types import TrainResult
 from clawback.paths import Home
 from clawback.records import Run, Turn, Version
 from clawback.release import registry

@@ -12,8 +12,8 @@ import pydantic
 import pytest
 
 from clawback import store
-from clawback.engine.torch.sampling import grammar
 from clawback.paths import Home
+from clawback.sampling import grammar
 from clawback.serve.dialects import BY_PATH
 
 from .conftest import Running

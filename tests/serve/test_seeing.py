@@ -17,7 +17,7 @@ pytest.importorskip("PIL")
 
 from benchmarks._people_adapters import live_with
 from clawback import engine, store
-from clawback.engine.torch.models import vision
+from clawback.models import vision
 from clawback.paths import Home
 from clawback.serve import app as serving
 from tests.engine.torch.test_vision import BLUE, RED, asked, folder, picture, stirred  # noqa: F401 — a fixture

@@ -166,5 +166,5 @@ def test_agents_and_models_with_the_command_for_each(
     assert not by_name["codex"]["installed"]
     assert by_name["codex"]["command"] == f"CLAWBACK_HOME={home.root} clawback init --agent codex"
     assert found["open"]
-    monkeypatch.setattr("clawback.engine.local_models.find", list)
+    monkeypatch.setattr("clawback.models.local_models.find", list)
     assert client.get("/models").json() == {"base": "embedded", "demonstration": True, "models": []}

@@ -26,9 +26,9 @@ from clawback.environments.worlds import single_task_notice
 from clawback.errors import ClawbackError, NotFound
 
 if TYPE_CHECKING:
-    from clawback.engine.torch.models.policy import Policy
     from clawback.environments.play import Played, Player
     from clawback.environments.validate import Check
+    from clawback.policy.policy import Policy
 
 _SPLIT = click.option(
     "--split", type=click.Choice(get_args(Split)), default="test", show_default=True, help="Which tasks."

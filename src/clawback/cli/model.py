@@ -10,8 +10,8 @@ import click
 from clawback.cli.common import Group, current_home, emit, fold, json_option
 
 if TYPE_CHECKING:
-    from clawback.engine.types import LocalModel
     from clawback.jobs.model_choice import Machine
+    from clawback.models.types import LocalModel
 
 
 @click.group(cls=Group, renamed={"info": "show"})
@@ -39,8 +39,8 @@ def list_(as_json: bool) -> None:
     clawback model list --json
     """
     from clawback import config
-    from clawback.engine import local_models
     from clawback.jobs import model_choice, setup
+    from clawback.models import local_models
 
     base = config.load(current_home().config).model.base
     here = model_choice.machine()
@@ -109,7 +109,7 @@ def make(output: Path | None, seed: int, as_json: bool) -> None:
     clawback model make
     clawback model make --output ./mine --seed 1
     """
-    from clawback.engine.embedded import build
+    from clawback.models.embedded import build
 
     folder = output or current_home().models / f"embedded-{seed}"
     build.make(folder, seed=seed, progress=not as_json)
@@ -124,7 +124,7 @@ def path(as_json: bool) -> None:
     \b
     clawback model path
     """
-    from clawback.engine import embedded
+    from clawback.models import embedded
 
     emit({"path": str(embedded.path())}, str(embedded.path()), as_json)
 
@@ -140,8 +140,8 @@ def show(name: str | None, as_json: bool) -> None:
     clawback model show ollama:llama3.2 --json
     """
     from clawback import config
-    from clawback.engine import embedded
     from clawback.jobs import model_choice
+    from clawback.models import embedded
 
     base = name or config.load(current_home().config).model.base
     data = embedded.info() if base == config.EMBEDDED else model_choice.describe(base)

@@ -116,8 +116,8 @@ def train(
     """
     needs("torch")
     from clawback import jobs
-    from clawback.engine import machines
     from clawback.jobs import launching
+    from clawback.learning import machines
 
     here = current_home()
     if said := launching.launched():

@@ -9,15 +9,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clawback import installed, plugins
-from clawback.engine.episodes import episode_recipe, train_episodes
-from clawback.engine.memory import Estimate, estimate
-from clawback.engine.options import ANYWAY
-from clawback.engine.recipe import Recipe, recipe, recipe_from
-from clawback.engine.training import DRAWING, PROCESSES, SHARD, check_readable, reads_words, shardable, train
-from clawback.engine.types import Completion, ModelInfo, TrainResult
+from clawback.learning.episodes import episode_recipe, train_episodes
+from clawback.learning.options import ANYWAY
+from clawback.learning.recipe import Recipe, recipe, recipe_from
+from clawback.learning.training import (
+    DRAWING,
+    PROCESSES,
+    SHARD,
+    check_readable,
+    reads_words,
+    shardable,
+    train,
+)
+from clawback.models.types import Completion, ModelInfo, TrainResult
+from clawback.policy.memory import Estimate, estimate
 
 if TYPE_CHECKING:
-    from clawback.engine.torch.models.policy import Policy
+    from clawback.policy.policy import Policy
 
 __all__ = [
     "ANYWAY",
@@ -88,7 +96,7 @@ def load(
                 base, revision=revision, adapter=adapter, dtype=dtype, load_in_4bit=load_in_4bit
             )
             return policy
-        from clawback.engine.torch.models.policy import load as load_policy
+        from clawback.policy.policy import load as load_policy
     except ImportError as error:
         raise MissingExtra(
             f"This needs a part that is not installed ({error.name}). Run: {installed.add('mlx' if device == MLX else 'train')}"

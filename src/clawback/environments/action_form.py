@@ -2,8 +2,8 @@
 
 A model that never writes an action is never rewarded for one, so it never learns to. Where the actions are known (a
 Gymnasium space, or what an agent's own words quote), episodes are played with replies drawn at random from those that
-name one. The policy imitates these (``engine/torch/sources/imitation.py``): it learns the form, and no preference. Where
-the engine of this process draws, replies are held to these texts as well (``engine/torch/scoring/choices.py``).
+name one. The policy imitates these (``learning/sources/imitation.py``): it learns the form, and no preference. Where
+the engine of this process draws, replies are held to these texts as well (``scoring/choices.py``).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from clawback.environments.worlds import mixed
 from clawback.records import Episode, EpisodeStep, Message, text_of
 
 if TYPE_CHECKING:
-    from clawback.engine.torch.models.policy import Policy
-    from clawback.engine.torch.sampling.conversations import Turn
-    from clawback.engine.torch.sampling.generate import Sampled
+    from clawback.policy.policy import Policy
+    from clawback.sampling.conversations import Turn
+    from clawback.sampling.generate import Sampled
 
 MOST_UNREAD = 0.2
 """Share of replies that name no action from which on the form is worth learning first."""
@@ -101,7 +101,7 @@ class RandomReplies:
         self.ids = [(*map(int, encode(text, add_special_tokens=False)), end) for text in replies]
 
     def draw(self, turns: Sequence[Turn]) -> list[Sampled]:
-        from clawback.engine.torch.sampling.generate import Sampled
+        from clawback.sampling.generate import Sampled
 
         chosen = [random.Random(turn.seed).choice(self.ids) for turn in turns]
         return [Sampled(ids, (0.0,) * len(ids), True) for ids in chosen]
@@ -129,8 +129,8 @@ def answered_at_random(
     policy: Policy, turns: Sequence[Sequence[Message]], replies: Sequence[str], seed: int
 ) -> Episode:
     """An episode in which each of these turns (what the policy read there) is answered with one of the replies at random."""
-    from clawback.engine.torch.models.dialogue import Dialogue
-    from clawback.engine.torch.sampling.conversations import Turn
+    from clawback.models.dialogue import Dialogue
+    from clawback.sampling.conversations import Turn
 
     drawer = RandomReplies(policy, replies)
     dialogue = Dialogue(policy.chat, turns[0], max_prompt=policy.max_prompt)

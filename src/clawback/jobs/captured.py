@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from clawback.engine.authorship import is_named
 from clawback.feedback import bases
+from clawback.learning.authorship import is_named
 from clawback.records import GATE, Message, Sample, Turn
 
 if TYPE_CHECKING:

@@ -33,13 +33,14 @@ def setting(key: str, value: Any) -> None:
     elif key in ("serve.upstream", "judge.url") and value and not value.startswith(("http://", "https://")):
         raise UsageError(f"`{key}` takes an address that begins with http:// or https://, not `{value}`.")
     elif key.startswith("training.overrides"):
-        from clawback.engine import options, recipe_from
+        from clawback.engine import recipe_from
+        from clawback.learning import options
 
         values = _nested(key.removeprefix("training.overrides").lstrip("."), value)
         recipe_from(values)
         options.check({}, values.get("extra") or {})
     elif key.startswith("training.options"):
-        from clawback.engine import options
+        from clawback.learning import options
 
         options.check(_nested(key.removeprefix("training.options").lstrip("."), value), {})
 
@@ -132,7 +133,7 @@ def algorithm(name: str) -> None:
 
 
 def _budget(text: str) -> None:
-    from clawback.engine.budget import parse
+    from clawback.learning.budget import parse
 
     try:
         parse(text)

@@ -25,9 +25,9 @@ from clawback.paths import Home
 from clawback.records import Episode
 
 if TYPE_CHECKING:
-    from clawback.engine.recipe import Recipe
-    from clawback.engine.torch.models.policy import Policy
     from clawback.environments.rollouts import Drawer, EpisodeSource
+    from clawback.learning.recipe import Recipe
+    from clawback.policy.policy import Policy
     from clawback.progress import OnProgress
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TypedDict
 
 from clawback import config, installed, plugins, store
-from clawback.engine import conversions, model_folder
 from clawback.errors import ClawbackError, ModelError, NotFound
 from clawback.jobs import model_choice, model_proof
+from clawback.models import conversions, model_folder
 from clawback.paths import Home, tidy
 from clawback.store import copies
 

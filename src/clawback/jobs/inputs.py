@@ -13,7 +13,7 @@ from clawback.feedback import hold_out
 from clawback.records import GATE, Feedback, Message, Run, Sample
 
 if TYPE_CHECKING:
-    from clawback.engine.torch.models.policy import Policy
+    from clawback.policy.policy import Policy
     from clawback.store import Store
 
 MOST_PROMPTS = 256
@@ -108,7 +108,7 @@ def without_kept(db: Store, run: Run, samples: Sequence[Sample], share: float) -
 
 def budget(settings: Config) -> float:
     """Seconds that a run may take. Raises ``ConfigError``."""
-    from clawback.engine.budget import parse
+    from clawback.learning.budget import parse
 
     text = settings.training.budget
     try:

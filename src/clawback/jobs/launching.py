@@ -13,9 +13,9 @@ from clawback.errors import UsageError
 from clawback.jobs import seams
 
 if TYPE_CHECKING:
-    from clawback.engine.recipe import Recipe
-    from clawback.engine.torch.sampling.generate import Sampler
     from clawback.jobs.seams import ServedSampler
+    from clawback.learning.recipe import Recipe
+    from clawback.sampling.generate import Sampler
 
 INSTEAD = "Start it without `accelerate launch`: `clawback train --processes {}` starts its processes itself."
 
@@ -202,7 +202,7 @@ def sampler(
 
 def help_out(count: int) -> int:
     """On a machine that is not the first: ``count`` workers of the run that is begun there. The highest of their exit codes."""
-    from clawback.engine.torch.loop import parallel
+    from clawback.learning.loop import parallel
 
     return parallel.workers_of_a_node(count)
 
@@ -246,7 +246,7 @@ def _processes(file: Path) -> int:
 
 def _accelerator() -> str:
     """The device that a run would take, where it is no CPU."""
-    from clawback.engine import devices
+    from clawback import devices
 
     found = devices.choose(None).type
     return "" if found == "cpu" else found

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from clawback import config, installed, paths
-from clawback.engine import conversions, gguf_file, hub_cache, local_models, memory, model_folder
-from clawback.engine.types import LocalModel, ModelInfo
 from clawback.errors import ClawbackError, ModelError, UsageError
+from clawback.models import conversions, gguf_file, hub_cache, local_models, model_folder
+from clawback.models.types import LocalModel, ModelInfo
+from clawback.policy import memory
 
 RANK = 16
 PATIENCE = 3600.0

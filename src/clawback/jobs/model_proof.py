@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clawback import config, files
-from clawback.engine import conversions, hub_cache, identity, local_models
 from clawback.errors import ClawbackError, NotFound
+from clawback.models import conversions, hub_cache, identity, local_models
 from clawback.paths import Home
 
 if TYPE_CHECKING:
-    from clawback.engine.torch.models.proof import Proof
+    from clawback.policy.proof import Proof
 
 MOST_KEPT = 64
 LIBRARIES = ("clawback", "torch", "transformers")
@@ -64,7 +64,7 @@ def prove(home: Home, base: str, model: config.Model) -> Proof | None:
     revision = model.revision if base == model.base else None
     if (folder := folder_of(home, base, revision)) is None:
         return None
-    from clawback.engine.torch.models import proof
+    from clawback.policy import proof
 
     key = _key(base, folder, model)
     tried = _read(record(home))

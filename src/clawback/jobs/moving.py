@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clawback import config, files, store
-from clawback.engine import conversions, gguf_file, local_models
 from clawback.errors import Busy, ModelError, NotFound, UsageError
 from clawback.feedback import bases
 from clawback.jobs import checks, model_choice
+from clawback.models import conversions, gguf_file, local_models
 from clawback.paths import Home
 from clawback.processes import identity, is_alive
 from clawback.records import Run, Version

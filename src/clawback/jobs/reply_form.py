@@ -20,8 +20,8 @@ from clawback.jobs.drawing import Wish
 from clawback.records import Episode
 
 if TYPE_CHECKING:
-    from clawback.engine.episodes import Form
-    from clawback.engine.torch.models.policy import Policy
+    from clawback.learning.episodes import Form
+    from clawback.policy.policy import Policy
 
 NUMBERS = 3_000_000_000
 """Where the numbers of the episodes begin that show the form of actions; they are not stored."""

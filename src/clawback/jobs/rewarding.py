@@ -15,10 +15,10 @@ import numpy as np
 
 from clawback import config, feedback, store
 from clawback.capture.importers import scored_lines
-from clawback.engine.reading import Reader
 from clawback.errors import Busy, TrainingError, UsageError
 from clawback.jobs import judging
 from clawback.jobs.report_figures import HELD_OUT
+from clawback.learning.reading import Reader
 from clawback.paths import Home
 from clawback.records import Turn
 from clawback.rewards import encoder as encoders

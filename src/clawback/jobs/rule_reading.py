@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clawback import config
-from clawback.engine.options import RULES
 from clawback.errors import JudgeError
 from clawback.feedback.endpoint import Budget, NoAnswer
 from clawback.files import append_line
 from clawback.jobs import judging
+from clawback.learning.options import RULES
 from clawback.progress import OnProgress
 from clawback.records import OWNER, Rule
 from clawback.rules.checks import check_of
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from clawback.engine.recipe import Recipe
-    from clawback.engine.torch.models.policy import Policy
+    from clawback.learning.recipe import Recipe
     from clawback.paths import Home
+    from clawback.policy.policy import Policy
     from clawback.rules.learning import LearnOutcome
     from clawback.store import Store
 
@@ -64,7 +64,7 @@ def judge_of(home: Home, settings: config.Judge, db: Store, policy: Policy | Non
 
 def _proven_base(db: Store, policy: Policy) -> RuleJudge | None:
     """A run holds no exam: it takes time, and the person starts it."""
-    from clawback.engine.torch.scoring.base_judge import BaseJudge, judge_name
+    from clawback.policy.base_judge import BaseJudge, judge_name
     from clawback.rules import exam
 
     result = exam.stored_result(db, judge_name(policy))

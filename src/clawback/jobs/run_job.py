@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from clawback import config
-from clawback.engine.memory import give_back
 from clawback.errors import ClawbackError, Interrupted, Stopped, TrainingError
 from clawback.paths import Home
+from clawback.policy.memory import give_back
 from clawback.progress import ANNOUNCEMENTS, OnProgress, Pace, Progress, curve, describe
 from clawback.records import Run
 

@@ -13,15 +13,15 @@ from clawback import plugins
 
 if TYPE_CHECKING:
     from clawback.config import Config
-    from clawback.engine.recipe import Recipe
-    from clawback.engine.torch.models.policy import Policy
-    from clawback.engine.torch.sampling.generate import Chance, Sampled, Sampler
-    from clawback.engine.types import TrainResult
     from clawback.environments.core import EnvironmentSet
     from clawback.environments.rollouts import Drawer, EpisodeSource
+    from clawback.learning.recipe import Recipe
+    from clawback.models.types import TrainResult
     from clawback.paths import Home
+    from clawback.policy.policy import Policy
     from clawback.progress import OnProgress
     from clawback.records import Episode, Run, Sample
+    from clawback.sampling.generate import Chance, Sampled, Sampler
 
 HOSTED = "hosted"
 """Name in a recipe's ``extra`` of the address that it is trained at."""

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from clawback import config, installed
 from clawback.capture import adapter
-from clawback.engine import conversions, gguf_file, local_models
-from clawback.engine.types import LocalModel
 from clawback.errors import ClawbackError, ModelError, TrainingError, UsageError
 from clawback.http_client import answers
 from clawback.jobs import model_choice, model_proof, service
 from clawback.jobs.model_choice import Machine
+from clawback.models import conversions, gguf_file, local_models
+from clawback.models.types import LocalModel
 from clawback.paths import Home, tidy
 
 SERVERS = {
@@ -32,7 +32,7 @@ PRESETS = {
     "balanced": "the default",
     "aggressive": "larger steps and more of them: learns fastest, drifts most",
 }
-"""What each preset changes (``engine/recipe.py`` has the figures)."""
+"""What each preset changes (``learning/recipe.py`` has the figures)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +305,7 @@ def _make_ready(base: str) -> list[str]:
         return [
             f"{base} is made ready for training at its first use; that needs {', '.join(missing)}: {installed.add('gguf')}"
         ]
-    from clawback.engine.torch.models.loading import resolve
+    from clawback.models.loading import resolve
 
     resolve(base)
     return []

@@ -33,9 +33,9 @@ from clawback.runs import trigger
 from clawback.runs.run_options import DEFAULTS, RunOptions
 
 if TYPE_CHECKING:
-    from clawback.engine.recipe import Recipe
-    from clawback.engine.torch.models.policy import Policy
     from clawback.jobs.seams import ServedSampler
+    from clawback.learning.recipe import Recipe
+    from clawback.policy.policy import Policy
     from clawback.rewards.terms import Terms
     from clawback.store import Store
 
@@ -207,7 +207,7 @@ class _Job(RunJob):
     def begin(self) -> tuple[Run, Policy]:
         """Enter a new run with everything that goes into it. The policy comes along, loaded once."""
         from clawback import engine
-        from clawback.engine import machines
+        from clawback.learning import machines
 
         training, model, options = self.settings.training, self.settings.model, self.options
         algorithm, fold, shard, processes = options.algorithm, options.fold, options.shard, options.processes
@@ -324,7 +324,7 @@ class _Job(RunJob):
 
     def fitted(self, run: Run, recipe: Recipe, policy: Policy, train: list[Sample], held: set[int]) -> Recipe:
         """The recipe at the largest size that fits the budget. ``held``: turns that are kept for the gate."""
-        from clawback.engine import budget
+        from clawback.learning import budget
 
         self.tell({"phase": "measure"})
         prompts = inputs.prompts(self.db, held, run.created_at, self.settings.gate.held_out)
@@ -348,7 +348,7 @@ class _Job(RunJob):
         if run.version is not None:
             return self.db.version(run.version)
         from clawback import engine
-        from clawback.engine import tracking
+        from clawback.learning import tracking
 
         recipe: Recipe = engine.recipe_from(run.recipe)
         away = seams.is_hosted(recipe)

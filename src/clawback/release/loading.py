@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clawback import config
-from clawback.engine import identity
+from clawback.models import identity
 from clawback.paths import Home
 from clawback.records import Version
 from clawback.release.registry import check
 
 if TYPE_CHECKING:
-    from clawback.engine.torch.models.policy import Policy
+    from clawback.policy.policy import Policy
 
 
 def revision_of(settings: config.Config, base: str, recorded: str) -> str | None:

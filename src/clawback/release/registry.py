@@ -18,21 +18,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clawback import config
-from clawback.engine import identity
 from clawback.errors import Busy, ModelError, UsageError
 from clawback.feedback import bases
 from clawback.files import sha256, sync
+from clawback.models import identity
 from clawback.paths import Home
 from clawback.records import Run, Version
 from clawback.release import data_card, following, prompted, screening
 
 if TYPE_CHECKING:
-    from clawback.engine.types import TrainResult
+    from clawback.models.types import TrainResult
     from clawback.store import Store
 
 WEIGHTS = "adapter_model.safetensors"
 DELTA = "delta.safetensors"
-"""The weights of a version of full-parameter training (``engine/torch/models/delta.py``)."""
+"""The weights of a version of full-parameter training (``models/delta.py``)."""
 PROVENANCE = "provenance.json"
 DATA_CARD = "DATA.md"
 ADOPTED = "adopted"

@@ -24,13 +24,13 @@ from clawback.serve.dialects.shapes import Reply, dicts
 from clawback.system_prompt import under
 
 if TYPE_CHECKING:
-    from clawback.engine.torch.models.policy import Policy
-    from clawback.engine.torch.models.vision import Pixels
-    from clawback.engine.torch.sampling.batcher import Batcher
-    from clawback.engine.torch.sampling.grammar import Constraint, Grammars
-    from clawback.engine.torch.sampling.request import Request
-    from clawback.engine.torch.sampling.shelf import Shelf
-    from clawback.engine.types import Sampling
+    from clawback.models.types import Sampling
+    from clawback.models.vision import Pixels
+    from clawback.policy.policy import Policy
+    from clawback.sampling.batcher import Batcher
+    from clawback.sampling.grammar import Constraint, Grammars
+    from clawback.sampling.request import Request
+    from clawback.sampling.shelf import Shelf
 
 LONG = 20_000
 """Characters from which on reading a prompt takes milliseconds."""
@@ -125,9 +125,9 @@ class Local:
     def start(self) -> None:
         """Load the base model; seconds for a large one. Raises ``ModelError`` or ``MissingExtra``."""
         from clawback import engine
-        from clawback.engine.torch.sampling.batcher import Batcher
-        from clawback.engine.torch.sampling.generate import stop_ids
-        from clawback.engine.torch.sampling.grammar import Grammars
+        from clawback.sampling.batcher import Batcher
+        from clawback.sampling.generate import stop_ids
+        from clawback.sampling.grammar import Grammars
 
         model = self.settings.model
         self.policy = engine.load(
@@ -147,8 +147,8 @@ class Local:
 
     def _shelf(self) -> Shelf | None:
         """None where the model's own forward has to answer: then a step is made for each adapter, and four are kept."""
-        from clawback.engine.torch.sampling.decoder_choice import drawing_dtype, lean
-        from clawback.engine.torch.sampling.shelf import Shelf
+        from clawback.sampling.decoder_choice import drawing_dtype, lean
+        from clawback.sampling.shelf import Shelf
 
         assert self.policy
         if not lean(self.policy):
@@ -166,7 +166,7 @@ class Local:
 
         Raises ``UsageError`` for what does not fit into the model, ``ClawbackError`` where answering fails.
         """
-        from clawback.engine.torch.sampling.request import Request
+        from clawback.sampling.request import Request
 
         assert self.policy
         assert self.batcher

@@ -14,11 +14,11 @@ from typing import Any
 
 from clawback import config, jobs, release, store
 from clawback.capture import spool
-from clawback.engine.memory import give_back
 from clawback.errors import ClawbackError
 from clawback.feedback import training_due
 from clawback.jobs import prompt_worker, upkeep
 from clawback.paths import Home
+from clawback.policy.memory import give_back
 from clawback.records import Turn, Version
 from clawback.serve.best_answer import BestAnswers
 from clawback.serve.forward import Forward

@@ -15,14 +15,14 @@ import numpy as np
 import torch
 
 from clawback import engine
-from clawback.engine.torch.sampling import prefix_cache, rows
-from clawback.engine.torch.sampling.batcher import Batcher
-from clawback.engine.torch.sampling.generate import stop_ids
-from clawback.engine.torch.sampling.request import Request
-from clawback.engine.torch.sampling.scheduler import Scheduler
-from clawback.engine.torch.sampling.ways import rows_of
-from clawback.engine.types import Sampling
+from clawback.models.types import Sampling
 from clawback.records import Part, Sample
+from clawback.sampling import prefix_cache, rows
+from clawback.sampling.batcher import Batcher
+from clawback.sampling.generate import stop_ids
+from clawback.sampling.request import Request
+from clawback.sampling.scheduler import Scheduler
+from clawback.sampling.ways import rows_of
 from tests.engine.test_train import make_samples, recipe
 
 
@@ -269,7 +269,7 @@ def folded(stage):
 @scenario
 def all_weights(stage):
     """Full weights, killed and resumed, drawn from, and folded into the base."""
-    from clawback.engine.torch.models import delta
+    from clawback.models import delta
 
     policy = stage.policy()
     settings = recipe(policy, "reinforce", steps=3, full=True, max_drift=1e9)
@@ -305,9 +305,9 @@ def by_other_families(stage):
 @scenario
 def pictures(stage):
     """Learned from, drawn after, compared by the gate and served."""
-    from clawback.engine.torch.models import vision
-    from clawback.engine.torch.sampling.conversations import Conversations, Turn
     from clawback.gate.fresh import draw
+    from clawback.models import vision
+    from clawback.sampling.conversations import Conversations, Turn
     from tests.engine.torch.test_vision import BLUE, RED, asked
 
     policy = stage.policy("llava")
@@ -393,12 +393,12 @@ def agent(stage):
 @scenario
 def held_to_actions(stage):
     """The form of replies is learned from examples, and replies are held to the actions that there are."""
-    from clawback.engine.torch.sampling.conversations import Conversations, Turn
-    from clawback.engine.torch.sources import imitation
-    from clawback.engine.torch.sources.episodes import sequences
     from clawback.environments.action_form import answered_at_random
     from clawback.environments.collecting import Collector, Dealing
     from clawback.environments.rollouts import Play, Rollouts
+    from clawback.learning.sources import imitation
+    from clawback.learning.sources.episodes import sequences
+    from clawback.sampling.conversations import Conversations, Turn
     from tests.environments.worlds import Worlds
 
     stage.monkeypatch.setattr(imitation, "MOST_STEPS", 2)
@@ -422,8 +422,8 @@ def held_to_actions(stage):
 @scenario
 def read_before_anything_is_drawn(stage):
     """Whether a run of a model above micro size would read anything."""
-    from clawback.engine.training import check_readable
     from clawback.errors import NothingRead
+    from clawback.learning.training import check_readable
 
     policy = stage.policy()
     stage.monkeypatch.setattr(type(policy.info), "bucket", "small")
@@ -471,9 +471,9 @@ def serve(policy, folders, prompts, pixels=None, shelf=None, late=False, **more)
 @scenario
 def served(stage):
     """With and without adapters, under a grammar, with likeliest tokens, and with a shelf of adapters."""
-    from clawback.engine.torch.sampling.decoder_choice import drawing_dtype
-    from clawback.engine.torch.sampling.grammar import Grammars
-    from clawback.engine.torch.sampling.shelf import Shelf
+    from clawback.sampling.decoder_choice import drawing_dtype
+    from clawback.sampling.grammar import Grammars
+    from clawback.sampling.shelf import Shelf
 
     stage.monkeypatch.setattr(prefix_cache, "LEAST", 4)
     stage.monkeypatch.setattr(rows, "LEAST", 4)
@@ -499,7 +499,7 @@ def served(stage):
 @scenario
 def conversed(stage):
     """Turns of conversations, with what was read kept."""
-    from clawback.engine.torch.sampling.conversations import Conversations, Turn
+    from clawback.sampling.conversations import Conversations, Turn
 
     policy = stirred(stage.policy())
     for keep in (True, False):
@@ -517,11 +517,11 @@ def conversed(stage):
 def drawn_and_read(stage):
     """Answers by each way of drawing, log-probs, features and a vector of a text."""
     from clawback.config import Generation
-    from clawback.engine.torch.models.adapter import remove
-    from clawback.engine.torch.models.speakers import NextSpeaker
-    from clawback.engine.torch.sampling.agreement import gap
-    from clawback.engine.torch.scoring import pooling
-    from clawback.engine.torch.scoring.lm_head import full_kl
+    from clawback.models.adapter import remove
+    from clawback.models.speakers import NextSpeaker
+    from clawback.policy.sampler import gap
+    from clawback.scoring import pooling
+    from clawback.scoring.lm_head import full_kl
 
     policy = stirred(stage.policy())
     asked = [s.messages for s in make_samples(6)]
@@ -566,7 +566,7 @@ def gated(stage):
 
 def measured_little(stage):
     """Speed is measured once by the smallest pieces: how fast a pretended device is says nothing."""
-    from clawback.engine import throughput
+    from clawback.policy import throughput
 
     for name, value in {"_ROWS": (2,), "_STEPS": 2, "_REPEATS": 1, "_TEXTS": (1,), "_LONGEST": 16}.items():
         stage.monkeypatch.setattr(throughput, name, value)
@@ -575,8 +575,8 @@ def measured_little(stage):
 @scenario
 def placed(stage):
     """A small model on the device or on the CPU, whichever is faster."""
-    from clawback.engine import placement
-    from clawback.engine.torch.models.policy import load
+    from clawback.policy import placement
+    from clawback.policy.policy import load
 
     measured_little(stage)
     chosen = []
@@ -596,8 +596,8 @@ def placed(stage):
 @scenario
 def proven(stage):
     """A model is tried before it is taken, and judges whether answers keep rules."""
-    from clawback.engine.torch.models import proof
-    from clawback.engine.torch.scoring.base_judge import BaseJudge
+    from clawback.policy import proof
+    from clawback.policy.base_judge import BaseJudge
 
     proved = proof.prove(str(stage.folder("llama")), None, {}, device=stage.device.type)
     assert "chat template" in proved.sentence()
@@ -608,7 +608,7 @@ def proven(stage):
 @scenario
 def measured(stage):
     """The estimate before a run."""
-    from clawback.engine import budget
+    from clawback.learning import budget
 
     measured_little(stage)
     policy = stage.policy()
@@ -621,7 +621,7 @@ def measured(stage):
 @scenario
 def reward_model(stage):
     """``clawback lab reward train``: heads on the states of a model that is on the device, and an encoder there; saved and read."""
-    from clawback.engine.reading import Reader
+    from clawback.learning.reading import Reader
     from clawback.rewards import encoder, members
     from tests.engine.torch.pretended import move
     from tests.rewards.test_encoder import scored, small_bert
@@ -652,8 +652,8 @@ def reward_model(stage):
 @scenario
 def beside_others(stage):
     """What goes to other processes and machines, and what comes from there."""
-    from clawback.engine.run import adapter_hash
     from clawback.extensions.cluster.adapters import named, published
+    from clawback.learning.run import adapter_hash
 
     policy = stirred(stage.policy())
 

@@ -20,7 +20,7 @@ _BLOCKS = (ast.stmt, ast.ExceptHandler)
 
 
 def functions() -> set[str]:
-    """``engine/devices.py:choose``: every function and method of a module that imports torch, and in other modules those that import it themselves.
+    """``devices.py:choose``: every function and method of a module that imports torch, and in other modules those that import it themselves.
 
     Left out: methods of protocols and what else has no body, functions within functions, and what is computed once a process (``cache``).
     """

@@ -13,13 +13,13 @@ import torch
 pytest.importorskip("peft")
 
 from clawback import config, engine, store
-from clawback.engine.torch.scoring.base_judge import BaseJudge, judge_name
-from clawback.engine.torch.scoring.logprobs import Scored
 from clawback.errors import JudgeError
 from clawback.jobs import rule_learning, rule_reading
+from clawback.policy.base_judge import BaseJudge, judge_name
 from clawback.records import Rule, Turn
 from clawback.rules.exam import ASKED, ExamResult, exam_items, examine, least_right
 from clawback.rules.judge import Pair
+from clawback.scoring.logprobs import Scored
 from tests.rules.test_exam import TRUTH, recorded
 
 RULES = ["Use a list.", "Give an example."]

@@ -11,11 +11,11 @@ import torch
 pytest.importorskip("peft")
 
 from clawback import engine
-from clawback.engine.embedded import corpus, tastes
-from clawback.engine.types import Sampling
 from clawback.environments.collecting import Collector, Dealing
 from clawback.environments.rollouts import Play, Rollouts
 from clawback.errors import TrainingError, UsageError
+from clawback.models.embedded import corpus, tastes
+from clawback.models.types import Sampling
 from clawback.records import Sample
 from tests.environments.worlds import Worlds
 
@@ -46,7 +46,7 @@ def train(tmp_path, ratings, **changes):
 
 @pytest.mark.slow
 def test_each_step_has_its_share_of_both(tmp_path, monkeypatch):
-    from clawback.engine.torch.sources.beside import EpisodesBeside
+    from clawback.learning.sources.beside import EpisodesBeside
 
     seen, real = [], EpisodesBeside.examples
 

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from clawback.engine.torch.scoring import branches
-from clawback.engine.torch.scoring.attention import Layout, packed_attention
+from clawback.scoring import branches
+from clawback.scoring.attention import Layout, packed_attention
 
 CASES = {
     "all alike": (3, 3, (70,) + (63,) * 8, (0,) + (40,) * 8),

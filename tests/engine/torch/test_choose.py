@@ -5,9 +5,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clawback.engine.torch.sampling.choose import draw
-from clawback.engine.types import GREEDY, Sampling
 from clawback.errors import UsageError
+from clawback.models.types import GREEDY, Sampling
+from clawback.sampling.choose import draw
 
 transformers = pytest.importorskip("transformers")
 

@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from clawback import engine
-from clawback.engine.torch.sampling import decoder, products, rows
-from clawback.engine.torch.sampling.decoder import Cache, Decoder
-from clawback.engine.torch.sampling.decoder_choice import fits
-from clawback.engine.torch.sampling.generate import sample
-from clawback.engine.torch.scoring.linear import onednn
-from clawback.engine.types import Sampling
+from clawback.models.linear import onednn
+from clawback.models.types import Sampling
+from clawback.sampling import decoder, products, rows
+from clawback.sampling.decoder import Cache, Decoder
+from clawback.sampling.decoder_choice import fits
+from clawback.sampling.generate import sample
 
 
 def logits_of(made, ids, first):

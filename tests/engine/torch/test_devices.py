@@ -15,11 +15,11 @@ pytest.importorskip("PIL")
 pytest.importorskip("llguidance")
 pytest.importorskip("sentence_transformers")
 
-from clawback import engine
-from clawback.engine import devices, memory
-from clawback.engine.torch.loop import trainer
-from clawback.engine.torch.models import loading
-from clawback.engine.torch.sampling import prefix_cache, ways
+from clawback import devices, engine
+from clawback.learning.loop import trainer
+from clawback.models import loading
+from clawback.policy import memory
+from clawback.sampling import prefix_cache, ways
 from tests.engine.torch import tensor_code
 from tests.engine.torch.device_paths import SCENARIOS, Stage, rounds_of_fresh_answers
 from tests.engine.torch.pretended import accelerator, move
@@ -27,66 +27,66 @@ from tests.engine.torch.test_vision import folder as llava  # noqa: F401
 
 ELSEWHERE = {
     "extensions/": "MLX has arrays of its own; other machines; weights elsewhere",
-    "engine/embedded/build.py": "makes the embedded model on the CPU",
-    "engine/torch/models/gguf.py": "files, before there is a model",
-    "engine/torch/models/gguf_merge.py": "files",
-    "engine/torch/models/mlx_adapter.py": "files, before there is a model",
-    "engine/torch/models/lora_config.py": "files, before there is a model",
-    "engine/torch/loop/parallel.py": "other processes, and tensors that travel to them on the CPU",
-    "engine/torch/loop/sharding.py": "refuses what is not on the CPU",
-    "engine/torch/loop/worker.py": "other processes",
+    "models/embedded/build.py": "makes the embedded model on the CPU",
+    "models/gguf.py": "files, before there is a model",
+    "models/gguf_merge.py": "files",
+    "models/mlx_adapter.py": "files, before there is a model",
+    "models/lora_config.py": "files, before there is a model",
+    "learning/loop/parallel.py": "other processes, and tensors that travel to them on the CPU",
+    "learning/loop/sharding.py": "refuses what is not on the CPU",
+    "learning/loop/worker.py": "other processes",
 }
 """Files of which no function has to be reached."""
 
 NEVER = {
-    "engine/devices.py:free_bytes": "asks the driver",
-    "engine/devices.py:peak_bytes": "asks the driver",
-    "engine/devices.py:there": "asks the driver",
-    "engine/devices.py:total_bytes": "asks the driver",
-    "engine/devices.py:wait": "asks the driver",
-    "engine/torch/models/loading.py:_commit": "the hub",
-    "engine/torch/models/loading.py:_quantisation": "settings for bitsandbytes",
-    "engine/torch/models/loading.py:_unloadable": "a message",
-    "engine/torch/models/loading.py:names_of": "files, before there is a model",
-    "engine/torch/sampling/batcher.py:Batcher.close": "a thread, which does not know the pretended device",
-    "engine/torch/sampling/batcher.py:Batcher.start": "a thread, which does not know the pretended device",
-    "engine/torch/sampling/decoder.py:_spared": "packs for CPUs",
-    "engine/torch/sampling/decoder_choice.py:_has_bfloat16": "asks about the CPU",
-    "engine/torch/sampling/generate.py:Chance.at": "random numbers, which are drawn on the CPU",
-    "engine/torch/sampling/generate.py:Chance.of": "random numbers, which are drawn on the CPU",
-    "engine/torch/sampling/generate.py:_until": "token ids of answers drawn elsewhere",
-    "engine/torch/sampling/generate.py:until_speaker": "token ids of answers drawn elsewhere",
-    "engine/torch/sampling/products.py:Packed.__call__": "oneDNN's, for CPUs",
-    "engine/torch/sampling/products.py:can_pack": "oneDNN's, for CPUs",
-    "engine/torch/sampling/decoder.py:by_products": "in bfloat16 on a CPU",
-    "engine/torch/scoring/attention.py:_Whole.backward": "in float32 or bfloat16 on a CPU",
-    "engine/torch/scoring/attention.py:_Whole.forward": "in float32 or bfloat16 on a CPU",
-    "engine/torch/scoring/attention.py:_block": "in float32 or bfloat16 on a CPU",
-    "engine/torch/scoring/attention.py:_by_head": "in float32 or bfloat16 on a CPU",
-    "engine/torch/scoring/attention.py:_by_token": "in float32 or bfloat16 on a CPU",
-    "engine/torch/scoring/branches.py:Attention.backward": "in float32 or bfloat16 on a CPU",
-    "engine/torch/scoring/branches.py:Attention.forward": "in float32 or bfloat16 on a CPU",
-    "engine/torch/scoring/branches.py:_block": "in float32 or bfloat16 on a CPU",
-    "engine/torch/scoring/branches.py:_by_head": "in float32 or bfloat16 on a CPU",
-    "engine/torch/scoring/branches.py:_by_token": "in float32 or bfloat16 on a CPU",
-    "engine/torch/scoring/branches.py:_first": "in float32 or bfloat16 on a CPU",
-    "engine/torch/scoring/branches.py:_padded": "in float32 or bfloat16 on a CPU",
-    "engine/torch/scoring/branches.py:_plan": "in float32 or bfloat16 on a CPU",
-    "engine/torch/scoring/linear.py:_Frozen.backward": "layers of models on a CPU",
-    "engine/torch/scoring/linear.py:_Frozen.forward": "layers of models on a CPU",
-    "engine/tracking.py:TensorBoard.__init__": "numbers alone",
-    "engine/torch/sources/imitation.py:Imitation.state": "nothing of it is kept",
-    "engine/torch/sources/ratings.py:_without_hints": "texts alone",
+    "devices.py:free_bytes": "asks the driver",
+    "devices.py:peak_bytes": "asks the driver",
+    "devices.py:there": "asks the driver",
+    "devices.py:total_bytes": "asks the driver",
+    "devices.py:wait": "asks the driver",
+    "models/loading.py:_commit": "the hub",
+    "models/loading.py:_quantisation": "settings for bitsandbytes",
+    "models/loading.py:_unloadable": "a message",
+    "models/loading.py:names_of": "files, before there is a model",
+    "sampling/batcher.py:Batcher.close": "a thread, which does not know the pretended device",
+    "sampling/batcher.py:Batcher.start": "a thread, which does not know the pretended device",
+    "sampling/decoder.py:_spared": "packs for CPUs",
+    "sampling/decoder_choice.py:_has_bfloat16": "asks about the CPU",
+    "sampling/generate.py:Chance.at": "random numbers, which are drawn on the CPU",
+    "sampling/generate.py:Chance.of": "random numbers, which are drawn on the CPU",
+    "sampling/generate.py:_until": "token ids of answers drawn elsewhere",
+    "sampling/generate.py:until_speaker": "token ids of answers drawn elsewhere",
+    "sampling/products.py:Packed.__call__": "oneDNN's, for CPUs",
+    "sampling/products.py:can_pack": "oneDNN's, for CPUs",
+    "sampling/decoder.py:by_products": "in bfloat16 on a CPU",
+    "scoring/attention.py:_Whole.backward": "in float32 or bfloat16 on a CPU",
+    "scoring/attention.py:_Whole.forward": "in float32 or bfloat16 on a CPU",
+    "scoring/attention.py:_block": "in float32 or bfloat16 on a CPU",
+    "scoring/attention.py:_by_head": "in float32 or bfloat16 on a CPU",
+    "scoring/attention.py:_by_token": "in float32 or bfloat16 on a CPU",
+    "scoring/branches.py:Attention.backward": "in float32 or bfloat16 on a CPU",
+    "scoring/branches.py:Attention.forward": "in float32 or bfloat16 on a CPU",
+    "scoring/branches.py:_block": "in float32 or bfloat16 on a CPU",
+    "scoring/branches.py:_by_head": "in float32 or bfloat16 on a CPU",
+    "scoring/branches.py:_by_token": "in float32 or bfloat16 on a CPU",
+    "scoring/branches.py:_first": "in float32 or bfloat16 on a CPU",
+    "scoring/branches.py:_padded": "in float32 or bfloat16 on a CPU",
+    "scoring/branches.py:_plan": "in float32 or bfloat16 on a CPU",
+    "models/linear.py:_Frozen.backward": "layers of models on a CPU",
+    "models/linear.py:_Frozen.forward": "layers of models on a CPU",
+    "learning/tracking.py:TensorBoard.__init__": "numbers alone",
+    "learning/sources/imitation.py:Imitation.state": "nothing of it is kept",
+    "learning/sources/ratings.py:_without_hints": "texts alone",
     "extensions/llamagym/agent.py:Agent.format_episode_for_ppo": "makes tensors of ids on the CPU, for others",
 }
 """Single functions, and why they meet no device."""
 
 NOT_YET = {
     # By chance or by size: the cache of prompts is never full in runs this small, and large models alone have products apart.
-    "engine/torch/sampling/prefix_cache.py": "PrefixCache.__len__",
-    "engine/torch/sampling/products.py": "Several.__call__",
+    "sampling/prefix_cache.py": "PrefixCache.__len__",
+    "sampling/products.py": "Several.__call__",
     # Numbers and lists alone, no tensors.
-    "engine/torch/sources/distilled.py": "DistilSettings.trials",
+    "learning/sources/distilled.py": "DistilSettings.trials",
     "rl/algorithms/rpo.py": "Rpo.advantages",
 }
 """Of each file, functions that a scenario need not reach so far, and why. Nothing may be added; what a scenario reaches fails the test until it is off."""
@@ -192,10 +192,10 @@ def not_yet():
 
 def test_what_handles_tensors_is_found_in_the_source():
     listed = tensor_code.functions()
-    assert "engine/torch/sources/instructed.py:relevance" in listed
-    assert "engine/torch/sources/rpo_rounds.py:RpoRounds._forgotten" in listed
+    assert "learning/sources/instructed.py:relevance" in listed
+    assert "learning/sources/rpo_rounds.py:RpoRounds._forgotten" in listed
     assert "rewards/encoder.py:_Course._step" in listed, "torch is imported in the function"
-    assert "engine/devices.py:has_bitsandbytes" not in listed
+    assert "devices.py:has_bitsandbytes" not in listed
     assert not any(one.startswith(("store/", "capture/")) for one in listed)
     assert (NEVER.keys() | not_yet()) - listed == set(), "these are no more: take them off the lists"
     for prefix in ELSEWHERE:

@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clawback import engine
-from clawback.engine.embedded import corpus
-from clawback.engine.run import TrainingRun
-from clawback.engine.torch.models.chat import Encoded
-from clawback.engine.torch.scoring.packing import Shared, measure
-from clawback.engine.torch.sources import distilled, graded, instructed, plan
-from clawback.engine.torch.sources.graded import Graded, Grading, GradingSettings
-from clawback.engine.torch.sources.instructed import Arm
-from clawback.engine.torch.sources.teacher import appended
 from clawback.errors import TrainingError
+from clawback.learning.loop.packing import Shared, measure
+from clawback.learning.run import TrainingRun
+from clawback.learning.sources import distilled, graded, instructed, plan
+from clawback.learning.sources.graded import Graded, Grading, GradingSettings
+from clawback.learning.sources.instructed import Arm
+from clawback.learning.sources.teacher import appended
+from clawback.models.chat import Encoded
+from clawback.models.embedded import corpus
 from clawback.rewards.instructions import Instruction
 from clawback.rl.algorithms.rpo import Rpo
 from clawback.rl.batch import Batch

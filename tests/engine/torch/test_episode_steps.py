@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from clawback import engine
-from clawback.engine.torch.models.chat import Encoded
-from clawback.engine.torch.sources import episodes as sources
-from clawback.engine.torch.sources.episodes import Episodes, EpisodeSettings
-from clawback.engine.torch.sources.examples import Example
+from clawback.learning.examples import Example
+from clawback.learning.sources import episodes as sources
+from clawback.learning.sources.episodes import Episodes, EpisodeSettings
+from clawback.models.chat import Encoded
 
 
 def example(start, number):

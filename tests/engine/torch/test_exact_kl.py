@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from clawback.engine.torch.scoring import exact_kl
-from clawback.engine.torch.scoring import lm_head as head_module
-from clawback.engine.torch.scoring.exact_kl import divergence
-from clawback.engine.torch.scoring.lm_head import Head
+from clawback.scoring import exact_kl
+from clawback.scoring import lm_head as head_module
+from clawback.scoring.exact_kl import divergence
+from clawback.scoring.lm_head import Head
 
 
 def by_autograd(head, hidden, reference, cover, temperature):

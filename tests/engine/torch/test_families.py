@@ -9,16 +9,16 @@ from transformers.cache_utils import LinearAttentionCacheLayerMixin
 
 from benchmarks import _family_models, families
 from clawback import engine
-from clawback.engine.torch.models import traits
-from clawback.engine.torch.models.chat import Encoded
-from clawback.engine.torch.sampling import ways
-from clawback.engine.torch.sampling.batcher import Batcher
-from clawback.engine.torch.sampling.conversations import Conversations, Turn
-from clawback.engine.torch.sampling.generate import sample
-from clawback.engine.torch.sampling.request import Request
-from clawback.engine.torch.scoring.logprobs import Scorer
-from clawback.engine.types import GREEDY, Sampling
 from clawback.errors import ModelError
+from clawback.models import traits
+from clawback.models.chat import Encoded
+from clawback.models.types import GREEDY, Sampling
+from clawback.sampling import ways
+from clawback.sampling.batcher import Batcher
+from clawback.sampling.conversations import Conversations, Turn
+from clawback.sampling.generate import sample
+from clawback.sampling.request import Request
+from clawback.scoring.logprobs import Scorer
 
 ROOT = Path(__file__).parents[3]
 KINDS = {
@@ -217,7 +217,7 @@ def test_no_state_flows_from_one_sequence_into_the_next(hybrid):
 
 def test_a_leak_is_found_where_nothing_says_that_there_is_a_state(folders, monkeypatch):
     """An attention that lets a packed sequence see a little of the one before it, in a model without any convolution."""
-    from clawback.engine.torch.scoring import attention
+    from clawback.scoring import attention
 
     policy = engine.load(str(folders("llama")))
     assert policy.scorer.packed

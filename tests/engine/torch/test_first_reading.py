@@ -9,10 +9,10 @@ import pytest
 pytest.importorskip("peft")
 
 from clawback import engine
-from clawback.engine.run import TrainingRun
-from clawback.engine.torch.sources import graded, plan
-from clawback.engine.torch.sources.first_reading import Inputs
 from clawback.errors import NothingRead, NothingToGain
+from clawback.learning.run import TrainingRun
+from clawback.learning.sources import graded, plan
+from clawback.learning.sources.first_reading import Inputs
 from tests.engine.torch.test_targets import edits, tapped
 
 PLAIN = ["Otters eat fish.", "They swim in rivers.", "Some of them live at the sea.", "Their fur is thick."]

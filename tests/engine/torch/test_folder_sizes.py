@@ -9,9 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from clawback.engine import model_folder
-from clawback.engine.torch.models import loading
 from clawback.errors import ModelError
+from clawback.models import loading, model_folder
 
 
 def folder(path: Path, config: str, tensors: int = 4) -> Path:

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from clawback import engine
-from clawback.engine.embedded import corpus
-from clawback.engine.torch.sampling.generate import sample
-from clawback.engine.torch.sampling.scheduler import closed_ranks
-from clawback.engine.types import GREEDY, Sampling
+from clawback.models.embedded import corpus
+from clawback.models.types import GREEDY, Sampling
+from clawback.sampling.generate import sample
+from clawback.sampling.scheduler import closed_ranks
 
 transformers = pytest.importorskip("transformers")
 

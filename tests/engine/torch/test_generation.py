@@ -5,8 +5,8 @@ import torch
 from transformers import GenerationConfig
 
 from clawback import config, engine
-from clawback.engine.torch.models.generation import USUAL, own_sampling
-from clawback.engine.types import Sampling
+from clawback.models.generation import USUAL, own_sampling
+from clawback.models.types import Sampling
 
 
 class Model:

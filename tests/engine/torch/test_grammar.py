@@ -10,14 +10,14 @@ import pytest
 import torch
 
 from clawback import engine
-from clawback.engine.torch.models.policy import Policy
-from clawback.engine.torch.sampling import grammar
-from clawback.engine.torch.sampling.batcher import Batcher
-from clawback.engine.torch.sampling.generate import stop_ids
-from clawback.engine.torch.sampling.grammar import Grammars
-from clawback.engine.torch.sampling.request import Request
-from clawback.engine.types import Sampling
 from clawback.errors import UsageError
+from clawback.models.types import Sampling
+from clawback.policy.policy import Policy
+from clawback.sampling import grammar
+from clawback.sampling.batcher import Batcher
+from clawback.sampling.generate import stop_ids
+from clawback.sampling.grammar import Grammars
+from clawback.sampling.request import Request
 
 pytest.importorskip("llguidance")
 

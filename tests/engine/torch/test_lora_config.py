@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clawback import engine
-from clawback.engine.torch.models import adapter as adapters
-from clawback.engine.torch.models import lora_config
-from clawback.engine.types import GREEDY
 from clawback.errors import ModelError
+from clawback.models import adapter as adapters
+from clawback.models import lora_config
+from clawback.models.types import GREEDY
 
 QV = ["q_proj", "v_proj"]
 MESSAGES = [{"role": "user", "content": "Tell me about otters, please."}]

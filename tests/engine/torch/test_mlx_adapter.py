@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from clawback import engine
-from clawback.engine.torch.models import adapter, mlx_adapter
 from clawback.errors import ModelError
+from clawback.models import adapter, mlx_adapter
 
 
 @pytest.fixture

@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from clawback import engine
-from clawback.engine import embedded
-from clawback.engine.embedded import corpus
-from clawback.engine.torch.loop import parallel
-from clawback.engine.torch.models.chat import Encoded
-from clawback.engine.torch.models.policy import load
-from clawback.engine.torch.sources.examples import Example
 from clawback.errors import TrainingError, UsageError
+from clawback.learning.examples import Example
+from clawback.learning.loop import parallel
+from clawback.models import embedded
+from clawback.models.chat import Encoded
+from clawback.models.embedded import corpus
+from clawback.policy.policy import load
 from clawback.records import Sample
 
 

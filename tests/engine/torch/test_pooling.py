@@ -7,8 +7,8 @@ import torch
 pytest.importorskip("transformers")
 
 from clawback import engine
-from clawback.engine.torch.models.chat import Encoded
-from clawback.engine.torch.scoring.pooling import features, pooled, read
+from clawback.models.chat import Encoded
+from clawback.scoring.pooling import features, pooled, read
 
 
 @pytest.fixture(scope="module")

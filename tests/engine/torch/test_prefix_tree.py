@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clawback import engine
-from clawback.engine.torch.sampling import prefix_tree
-from clawback.engine.torch.sampling.decoder import Cache, Decoder
-from clawback.engine.torch.sampling.prefix_tree import PrefixTree, by_family, common, read
+from clawback.sampling import prefix_tree
+from clawback.sampling.decoder import Cache, Decoder
+from clawback.sampling.prefix_tree import PrefixTree, by_family, common, read
 
 PROMPTS = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=12), min_size=1, max_size=8)
 

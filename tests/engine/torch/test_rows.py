@@ -6,14 +6,14 @@ import pytest
 import torch
 
 from clawback import engine
-from clawback.engine.torch.sampling import decoder_choice, rows, ways
-from clawback.engine.torch.sampling.grouped import SharedRows
-from clawback.engine.torch.sampling.padded import Padded
-from clawback.engine.torch.sampling.prefix_cache import PrefixCache
-from clawback.engine.torch.sampling.request import Request
-from clawback.engine.torch.sampling.rows import Lean, wide
-from clawback.engine.torch.sampling.scheduler import closed_ranks
-from clawback.engine.torch.sampling.shelf import Shelf
+from clawback.sampling import decoder_choice, rows, ways
+from clawback.sampling.grouped import SharedRows
+from clawback.sampling.padded import Padded
+from clawback.sampling.prefix_cache import PrefixCache
+from clawback.sampling.request import Request
+from clawback.sampling.rows import Lean, wide
+from clawback.sampling.scheduler import closed_ranks
+from clawback.sampling.shelf import Shelf
 
 
 def requests(prompts):

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from clawback import engine
-from clawback.engine.run import TrainingRun
-from clawback.engine.torch.sources import distilled
-from clawback.engine.torch.sources.graded import Grading, GradingSettings
-from clawback.engine.torch.sources.rpo_rounds import RpoRounds
+from clawback.learning.run import TrainingRun
+from clawback.learning.sources import distilled
+from clawback.learning.sources.graded import Grading, GradingSettings
+from clawback.learning.sources.rpo_rounds import RpoRounds
 from tests.engine.torch.test_rollouts import LikesBullets, rated
 
 SETTINGS = distilled.DistilSettings(

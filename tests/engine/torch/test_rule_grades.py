@@ -8,13 +8,13 @@ import pytest
 pytest.importorskip("peft")
 
 from clawback import engine
-from clawback.engine.options import RULES
-from clawback.engine.run import TrainingRun
-from clawback.engine.torch.models.chat import Encoded
-from clawback.engine.torch.sources import plan
-from clawback.engine.torch.sources.graded import Grading, GradingSettings
-from clawback.engine.torch.sources.instructed import Conversations
-from clawback.engine.torch.sources.rule_grades import MOST, UNIT, RuleGrades, rule_grades
+from clawback.learning.options import RULES
+from clawback.learning.run import TrainingRun
+from clawback.learning.sources import plan
+from clawback.learning.sources.graded import Grading, GradingSettings
+from clawback.learning.sources.instructed import Conversations
+from clawback.learning.sources.rule_grades import MOST, UNIT, RuleGrades, rule_grades
+from clawback.models.chat import Encoded
 from tests.engine.torch.test_rollouts import recipe_for
 from tests.engine.torch.test_targets import tapped, unreadable, user
 

@@ -8,15 +8,15 @@ import pytest
 import torch
 
 from clawback import engine
-from clawback.engine.run import TrainingRun
-from clawback.engine.torch.loop.natural_gradient import Step
-from clawback.engine.torch.loop.value_head import ValueHead
-from clawback.engine.torch.scoring.packing import Shared, measure
-from clawback.engine.torch.sources import pairs
-from clawback.engine.torch.sources.examples import Example
-from clawback.engine.torch.sources.teacher import HEADING, hinted, taught
-from clawback.engine.training import plan_for
 from clawback.errors import TrainingError, UsageError
+from clawback.learning.examples import Example
+from clawback.learning.loop.natural_gradient import Step
+from clawback.learning.loop.packing import Shared, measure
+from clawback.learning.run import TrainingRun
+from clawback.learning.sources import pairs
+from clawback.learning.sources.teacher import HEADING, hinted, taught
+from clawback.learning.training import plan_for
+from clawback.learning.value_head import ValueHead
 from clawback.records import Part, Sample
 
 LIKED = ("Sure! Otters live in rivers.", "- a list\n- of points")
@@ -93,7 +93,7 @@ class Killed(BaseException):
 
 @pytest.mark.parametrize("algorithm", some_slow(EVERY, {"ppo"}))
 def test_a_run_killed_at_any_step_ends_in_the_same_bytes(folders, tmp_path, monkeypatch, algorithm):
-    import clawback.engine.torch.loop.trainer as trainer
+    import clawback.learning.loop.trainer as trainer
 
     real = trainer.Settings
     monkeypatch.setattr(trainer, "Settings", lambda **kw: real(**{**kw, "checkpoint_seconds": 0.0}))

@@ -12,11 +12,11 @@ import torch
 from safetensors.torch import load_file
 
 from clawback import engine
-from clawback.engine import embedded
-from clawback.engine.embedded import corpus
-from clawback.engine.torch.loop import sharding
-from clawback.engine.torch.models.policy import Policy, load
 from clawback.errors import UsageError
+from clawback.learning.loop import sharding
+from clawback.models import embedded
+from clawback.models.embedded import corpus
+from clawback.policy.policy import Policy, load
 from clawback.records import Sample
 from tests.engine.torch.test_parallel import LOSS, WEIGHT, samples
 

@@ -12,15 +12,15 @@ import torch
 
 from benchmarks._people_adapters import write_adapters
 from clawback import engine
-from clawback.engine.torch.models import adapter as adapters
-from clawback.engine.torch.sampling import batcher as batcher_module
-from clawback.engine.torch.sampling.batcher import Batcher
-from clawback.engine.torch.sampling.grouped import SharedRows
-from clawback.engine.torch.sampling.request import Request
-from clawback.engine.torch.sampling.rows import Lean
-from clawback.engine.torch.sampling.shelf import Shelf, pack, places_of
-from clawback.engine.types import Sampling
 from clawback.errors import ModelError
+from clawback.models import adapter as adapters
+from clawback.models.types import Sampling
+from clawback.sampling import batcher as batcher_module
+from clawback.sampling.batcher import Batcher
+from clawback.sampling.grouped import SharedRows
+from clawback.sampling.request import Request
+from clawback.sampling.rows import Lean
+from clawback.sampling.shelf import Shelf, pack, places_of
 
 PEOPLE = 12
 GREEDY = Sampling(temperature=0.0)

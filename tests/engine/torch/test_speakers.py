@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clawback import engine, store
-from clawback.engine.torch.models.speakers import NextSpeaker
-from clawback.engine.torch.sampling import conversations, generate
-from clawback.engine.torch.sampling.generate import Sampled, until_speaker
-from clawback.engine.torch.sampling.request import Request
+from clawback.models.speakers import NextSpeaker
 from clawback.paths import Home
 from clawback.records import Sample
+from clawback.sampling import conversations, generate
+from clawback.sampling.generate import Sampled, until_speaker
+from clawback.sampling.request import Request
 from clawback.serve.dialects import Asked
 from clawback.serve.local import Local
 from tests.engine import plain_text
@@ -190,7 +190,7 @@ def tok_plain() -> Any:
 
 
 def test_a_model_with_a_template_may_write_a_label(tok: Any) -> None:
-    from clawback.engine.torch.models.chat import Chat
+    from clawback.models.chat import Chat
 
     chat = Chat(tok)
     ids = tok.encode("So:\nUser: me", add_special_tokens=False)

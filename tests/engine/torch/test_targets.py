@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 pytest.importorskip("peft")
 
 from clawback import engine
-from clawback.engine.authorship import is_foreign, is_named, may_learn
-from clawback.engine.run import TrainingRun
-from clawback.engine.torch.loop import trainer
-from clawback.engine.torch.models.chat import Encoded
-from clawback.engine.torch.sources import distilled, plan
-from clawback.engine.torch.sources.targets import evidence, opening
 from clawback.errors import TrainingError
+from clawback.learning.authorship import is_foreign, is_named, may_learn
+from clawback.learning.loop import trainer
+from clawback.learning.run import TrainingRun
+from clawback.learning.sources import distilled, plan
+from clawback.learning.sources.targets import evidence, opening
+from clawback.models.chat import Encoded
 from clawback.records import Part, Sample
 from tests.engine.torch.test_rollouts import LikesBullets, recipe_for, same, weights
 

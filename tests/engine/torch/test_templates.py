@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from clawback import engine
-from clawback.engine.torch.models import chat, templates
 from clawback.errors import ModelError
+from clawback.models import chat, templates
 
 ENDLESS = {
     "loops in loops": "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}x",

@@ -8,8 +8,8 @@ import pytest
 pytest.importorskip("peft")
 
 from clawback import engine
-from clawback.engine.run import TrainingRun
-from clawback.engine.torch.sources import plan
+from clawback.learning.run import TrainingRun
+from clawback.learning.sources import plan
 from clawback.rewards.composite import Weights
 from clawback.rewards.terms import Terms
 from clawback.rewards.verifiers import Regex
@@ -116,7 +116,7 @@ def test_a_policy_learns_what_a_verifier_wants(policy, samples):
         answers = policy.generate(asked, samples=4, seed=5)
         return np.mean([LISTS.verifiers[0]("", one.text) for group in answers for one in group])
 
-    from clawback.engine.torch.loop.trainer import Settings, fit
+    from clawback.learning.loop.trainer import Settings, fit
 
     before = lists()
     recipe = recipe_for(policy, "rollouts", rounds=6, prompts=6, samples=6)

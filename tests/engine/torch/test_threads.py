@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from clawback.engine.torch.threads import alone
+from clawback.sampling.threads import alone
 
 
 @pytest.fixture

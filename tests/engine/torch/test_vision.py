@@ -12,14 +12,14 @@ import torch
 pytest.importorskip("PIL")
 
 from clawback import engine
-from clawback.engine.run import TrainingRun
-from clawback.engine.torch.loop.parallel import from_plain, to_plain
-from clawback.engine.torch.models import vision
-from clawback.engine.torch.sources import plan
-from clawback.engine.torch.sources.examples import Example
-from clawback.engine.types import Sampling
 from clawback.errors import TrainingError
 from clawback.gate.fresh import draw
+from clawback.learning.examples import Example
+from clawback.learning.loop.parallel import from_plain, to_plain
+from clawback.learning.run import TrainingRun
+from clawback.learning.sources import plan
+from clawback.models import vision
+from clawback.models.types import Sampling
 from clawback.pictures import pictures
 from clawback.records import Part, Sample
 from tests.engine.conftest import tokenizer

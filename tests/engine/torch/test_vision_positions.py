@@ -10,11 +10,11 @@ import torch
 pytest.importorskip("PIL")
 
 from clawback import engine
-from clawback.engine.torch.models.vision import Vision
-from clawback.engine.torch.sampling.batcher import Batcher
-from clawback.engine.torch.sampling.generate import stop_ids
-from clawback.engine.torch.sampling.request import Request
-from clawback.engine.types import Sampling
+from clawback.models.types import Sampling
+from clawback.models.vision import Vision
+from clawback.sampling.batcher import Batcher
+from clawback.sampling.generate import stop_ids
+from clawback.sampling.request import Request
 from tests.engine.conftest import tokenizer
 from tests.engine.torch.test_vision import BLUE, RED, asked
 

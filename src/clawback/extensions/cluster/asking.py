@@ -8,14 +8,14 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
-from clawback.engine.torch.sampling.agreement import gap
-from clawback.engine.torch.sampling.generate import Chance, Sampled
 from clawback.extensions.cluster.adapters import Crew, lost, published
 from clawback.extensions.cluster.dispatch import Dispatcher, Unit
 from clawback.extensions.cluster.sampling import cut
+from clawback.policy.sampler import gap
+from clawback.sampling.generate import Chance, Sampled
 
 if TYPE_CHECKING:
-    from clawback.engine.torch.models.policy import Policy
+    from clawback.policy.policy import Policy
 
 
 class SharedDraw:

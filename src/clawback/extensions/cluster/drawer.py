@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from clawback.engine.torch.sampling.generate import Chance
-from clawback.engine.types import Sampling
 from clawback.extensions.cluster.worker import Weights, Worker
+from clawback.models.types import Sampling
+from clawback.sampling.generate import Chance
 
 
 class Drawer(Worker):

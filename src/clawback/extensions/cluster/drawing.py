@@ -12,15 +12,15 @@ from clawback.extensions.cluster.ray_crew import connect
 from clawback.jobs.seams import Cluster
 
 if TYPE_CHECKING:
-    from clawback.engine.recipe import Recipe
-    from clawback.engine.torch.models.policy import Policy
-    from clawback.engine.torch.sampling.generate import Sampler
     from clawback.environments.core import EnvironmentSet
     from clawback.environments.rollouts import EpisodeSource
     from clawback.jobs.drawing import Wish
     from clawback.jobs.judging import Local
+    from clawback.learning.recipe import Recipe
+    from clawback.policy.policy import Policy
     from clawback.progress import OnProgress
     from clawback.records import Episode
+    from clawback.sampling.generate import Sampler
 
 
 @contextmanager
@@ -45,10 +45,10 @@ def players(
     tell: OnProgress,
 ) -> AbstractContextManager[EpisodeSource]:
     """The cluster's workers play a run's episodes."""
-    from clawback.engine.torch.loop.parallel import described
     from clawback.extensions.cluster.episodes import ClusterRollouts
     from clawback.extensions.cluster.player import Player, Scene
     from clawback.extensions.cluster.ray_crew import RayCrew
+    from clawback.learning.loop.parallel import described
 
     chat = policy.chat
     scene = Scene(
@@ -85,11 +85,11 @@ def sampler(ray: tuple[str, int], recipe: Recipe, tell: OnProgress) -> AbstractC
 def judging(judge: Local, ray: tuple[str, int], on_progress: OnProgress | None) -> Iterator[int]:
     """The judge's answers are drawn by a cluster meanwhile: how many may be asked for at once."""
     from clawback import engine
-    from clawback.engine.torch.loop.parallel import described
     from clawback.extensions.cluster.asking import SharedDraw
     from clawback.extensions.cluster.dispatch import AHEAD
     from clawback.extensions.cluster.drawer import Drawer
     from clawback.extensions.cluster.ray_crew import RayCrew
+    from clawback.learning.loop.parallel import described
 
     policy = judge.policy
     if policy.full:

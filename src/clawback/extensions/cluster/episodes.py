@@ -19,9 +19,9 @@ from clawback.extensions.cluster.dispatch import AHEAD, Dispatcher, Unit
 from clawback.records import Episode
 
 if TYPE_CHECKING:
-    from clawback.engine.torch.models.policy import Policy
     from clawback.environments.core import EnvironmentSet
     from clawback.extensions.cluster.player import Scene
+    from clawback.policy.policy import Policy
 
 
 class ClusterRollouts:

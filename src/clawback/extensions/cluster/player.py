@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from clawback.engine.torch.models.chat import Chat
-from clawback.engine.types import Sampling
 from clawback.environments.core import EnvironmentSet
 from clawback.environments.find import find
 from clawback.environments.rollouts import Play, Rollouts
 from clawback.extensions.cluster.worker import Weights, Worker
+from clawback.models.chat import Chat
+from clawback.models.types import Sampling
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,17 +14,17 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from clawback.engine.torch.loop.parallel import described
-from clawback.engine.torch.sampling.agreement import gap
-from clawback.engine.torch.sampling.generate import Chance, Sampled, stop_ids
 from clawback.errors import TrainingError
 from clawback.extensions.cluster.adapters import lost, published
 from clawback.extensions.cluster.dispatch import Unit, dispatch
+from clawback.learning.loop.parallel import described
+from clawback.policy.sampler import gap
+from clawback.sampling.generate import Chance, Sampled, stop_ids
 
 if TYPE_CHECKING:
-    from clawback.engine.recipe import Recipe
-    from clawback.engine.torch.models.policy import Policy
     from clawback.extensions.cluster.ray_crew import RayCrew
+    from clawback.learning.recipe import Recipe
+    from clawback.policy.policy import Policy
 
 UNITS = 3
 """For each worker, so that a slow one does not hold up the round for long."""

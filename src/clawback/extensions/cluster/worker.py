@@ -18,7 +18,7 @@ class Worker:
 
     def __init__(self, about: dict[str, Any], threads: int) -> None:
         """``about``: from ``parallel.described``. Raises ``ModelError`` where this machine has another model under that name."""
-        from clawback.engine.torch.loop.worker import loaded
+        from clawback.learning.loop.worker import loaded
 
         torch.set_num_threads(max(1, threads))
         self.policy = loaded(about)

@@ -21,9 +21,9 @@ from clawback.paths import Home
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from clawback.engine.embedded.corpus import Prompt
     from clawback.extensions.demo import Demo, Look
     from clawback.extensions.demo.loop import Choose, Rate
+    from clawback.models.embedded.corpus import Prompt
 
 
 @click.command()
@@ -137,8 +137,8 @@ def in_the_cloud(folder: Path | None, taste: str | None, seed: int, console: Con
 
 def checked(model: str, *, quiet: bool) -> str:
     """A base by its name, and how long a run on it may take. Raises ``UsageError`` for what is no model."""
-    from clawback.engine import local_models
     from clawback.jobs import model_choice
+    from clawback.models import local_models
 
     found = local_models.find()
     base, note = model_choice.check(model, found)

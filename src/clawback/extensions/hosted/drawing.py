@@ -8,13 +8,13 @@ from clawback.jobs.drawing_engine import OWN_VLLM
 
 if TYPE_CHECKING:
     from clawback.config import Config
-    from clawback.engine.recipe import Recipe
-    from clawback.engine.torch.models.policy import Policy
     from clawback.environments.rollouts import Drawer
     from clawback.extensions.hosted.vllm_sampler import VllmSampler
     from clawback.extensions.hosted.vllm_server import VllmServer
     from clawback.jobs.drawing import Wish
+    from clawback.learning.recipe import Recipe
     from clawback.paths import Home
+    from clawback.policy.policy import Policy
     from clawback.progress import OnProgress
 
 

@@ -11,11 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from clawback.engine.run import TrainingRun
-from clawback.engine.torch.loop import checkpoint
-from clawback.engine.torch.scoring.logprobs import Scored
-from clawback.engine.torch.scoring.packing import Shared, drift, pack
-from clawback.engine.training import CHECKPOINT, plan_for
 from clawback.errors import Stopped, TrainingError
 from clawback.extensions.hosted.journal import Cap, Journal
 from clawback.extensions.hosted.remote_policy import MOST_GAP, RemotePolicy, datum, forward, gap
@@ -29,9 +24,14 @@ from clawback.extensions.hosted.types import (
     SamplingParams,
     Spent,
 )
+from clawback.learning.loop import checkpoint
+from clawback.learning.loop.packing import Shared, drift, pack
+from clawback.learning.run import TrainingRun
+from clawback.learning.training import CHECKPOINT, plan_for
+from clawback.scoring.logprobs import Scored
 
 if TYPE_CHECKING:
-    from clawback.engine.torch.sources.examples import Example, Plan
+    from clawback.learning.examples import Example, Plan
     from clawback.rl.algorithms import Algorithm
 
 KNOWN = "scored.pt"

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from clawback.engine.torch.models.chat import PROMPT_TOKENS, RESPONSE_TOKENS, Chat, Encoded
-from clawback.engine.torch.scoring.logprobs import Scored
-from clawback.engine.types import ModelInfo
 from clawback.errors import TrainingError
 from clawback.extensions.hosted.types import Datum, SampledSequence, Trainer
+from clawback.models.chat import PROMPT_TOKENS, RESPONSE_TOKENS, Chat, Encoded
+from clawback.models.types import ModelInfo
+from clawback.scoring.logprobs import Scored
 
 if TYPE_CHECKING:
     from clawback.records import Sample
@@ -130,8 +130,8 @@ def own_scale(base: str, revision: str | None = None) -> float:
 
     from transformers import GenerationConfig
 
-    from clawback.engine.torch.models.generation import own_sampling
-    from clawback.engine.torch.models.loading import look
+    from clawback.models.generation import own_sampling
+    from clawback.models.loading import look
 
     found = look(base, revision)
     try:
@@ -145,8 +145,8 @@ def light(base: str, revision: str | None = None) -> tuple[Any, ModelInfo]:
     """The tokenizer of a base model and what it is made of; its weights are not read. Raises ``ModelError``."""
     from transformers import AutoTokenizer
 
-    from clawback.engine.torch.models.loading import look
     from clawback.errors import ModelError
+    from clawback.models.loading import look
 
     found = look(base, revision)
     try:

@@ -18,10 +18,10 @@ from clawback.records import Run, Sample
 from clawback.runs.process import hosted_key
 
 if TYPE_CHECKING:
-    from clawback.engine.recipe import Recipe
-    from clawback.engine.torch.models.policy import Policy
-    from clawback.engine.types import TrainResult
     from clawback.extensions.hosted.training import Where
+    from clawback.learning.recipe import Recipe
+    from clawback.models.types import TrainResult
+    from clawback.policy.policy import Policy
 
 CAPABILITIES = "/api/v1/get_server_capabilities"
 """Of Tinker's API."""
@@ -33,8 +33,9 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 def policy(settings: Config, base: str, system: str = "") -> Policy:
     """The tokenizer and the shape of the base model; its weights are elsewhere. What the gate will need of this machine is looked at first:
     a version that cannot be judged must not be paid for. Raises ``DoesNotFit``, and ``UsageError`` where answers are drawn at another temperature than is learned at."""
-    from clawback.engine import devices, memory
+    from clawback import devices
     from clawback.extensions.hosted.remote_policy import RemotePolicy, light, own_scale
+    from clawback.policy import memory
 
     model = settings.model
     drawn = settings.generation.temperature

@@ -24,12 +24,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from clawback.engine.recipe import Recipe
-from clawback.engine.run import OnProgress, TrainingRun, ignore
-from clawback.engine.torch.models.adapter import read
-from clawback.engine.torch.models.base import STAMP, stamp
-from clawback.engine.training import ADAPTER, DRAWING, RESULT, finished, last
-from clawback.engine.types import TrainResult
 from clawback.errors import ClawbackError, TrainingError, UsageError
 from clawback.extensions.hosted.journal import Journal
 from clawback.extensions.hosted.loop import HostedLoop, Where
@@ -38,11 +32,17 @@ from clawback.extensions.hosted.tinker import TinkerTrainer
 from clawback.extensions.hosted.types import HostedError, Trainer, Unanswered
 from clawback.extensions.hosted.wire import Wire
 from clawback.files import replace, sync
+from clawback.learning.recipe import Recipe
+from clawback.learning.run import OnProgress, TrainingRun, ignore
+from clawback.learning.training import ADAPTER, DRAWING, RESULT, finished, last
+from clawback.models.adapter import read
+from clawback.models.base import STAMP, stamp
+from clawback.models.types import TrainResult
 from clawback.records import Sample
 from clawback.rl import algorithms
 
 if TYPE_CHECKING:
-    from clawback.engine.torch.models.policy import Policy
+    from clawback.policy.policy import Policy
 
 ALPHA = 32
 """Of every LoRA that is trained by Tinker's API: its requests have no field for it."""

@@ -25,8 +25,8 @@ from clawback.runs.process import environment
 
 if TYPE_CHECKING:
     from clawback.config import Vllm
-    from clawback.engine.torch.models.policy import Policy
     from clawback.paths import Home
+    from clawback.policy.policy import Policy
 
 RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """What vLLM takes as ``--max-lora-rank``."""
@@ -70,7 +70,7 @@ def serving_of(policy: Policy, rank: int, reply_tokens: int = 0) -> Serving:
     """What draws as the policy does. ``rank``: of the adapter that a run puts on it; ``reply_tokens``: of the longest answer, where that is known."""
     import torch
 
-    from clawback.engine.torch.models.loading import look
+    from clawback.models.loading import look
 
     revision = policy.info.revision
     weights = next(policy.model.parameters())

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from clawback.engine.torch.models.chat import Encoded
-from clawback.engine.torch.sampling.agreement import gap
-from clawback.engine.torch.sampling.conversations import Turn
-from clawback.engine.torch.sampling.generate import Chance, Sampled
 from clawback.extensions.hosted.vllm import VllmConversations
 from clawback.extensions.hosted.vllm_server import OwnVllm, RemoteVllm, VllmServer
+from clawback.models.chat import Encoded
+from clawback.policy.sampler import gap
+from clawback.sampling.conversations import Turn
+from clawback.sampling.generate import Chance, Sampled
 
 if TYPE_CHECKING:
-    from clawback.engine.torch.models.policy import Policy
+    from clawback.policy.policy import Policy
 
 
 class VllmSampler:

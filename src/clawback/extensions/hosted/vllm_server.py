@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
-from clawback.engine.budget import gb
 from clawback.extensions.hosted import vllm_process as process
 from clawback.extensions.hosted.types import HostedError, Unanswered
 from clawback.extensions.hosted.wire import Wire
+from clawback.learning.budget import gb
 
 if TYPE_CHECKING:
     from clawback.config import Vllm

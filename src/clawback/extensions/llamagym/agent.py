@@ -20,7 +20,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clawback.engine.best_weights import summary
 from clawback.environments.action_form import (
     CURE,
     action_replies,
@@ -47,12 +46,13 @@ from clawback.extensions.llamagym.agent_worlds import (
     reply_form,
     shown,
 )
+from clawback.learning.best_weights import summary
 from clawback.records import Episode, EpisodeStep, Message
 
 if TYPE_CHECKING:
     import torch
 
-    from clawback.engine.torch.models.dialogue import Dialogue
+    from clawback.models.dialogue import Dialogue
 
 
 class Agent(ABC):

@@ -8,16 +8,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clawback.engine.best_weights import BestWeights
-from clawback.engine.episodes import HELD_KL_START, WARM_UP, episode_recipe
 from clawback.errors import ModelError, UsageError
+from clawback.learning.best_weights import BestWeights
+from clawback.learning.episodes import HELD_KL_START, WARM_UP, episode_recipe
 from clawback.records import Episode, EpisodeStep, Message
 
 if TYPE_CHECKING:
-    from clawback.engine.recipe import Recipe
-    from clawback.engine.torch.models.dialogue import Dialogue
-    from clawback.engine.torch.models.policy import Policy
     from clawback.extensions.llamagym.agent_settings import AgentSettings
+    from clawback.learning.recipe import Recipe
+    from clawback.models.dialogue import Dialogue
+    from clawback.policy.policy import Policy
 
 STATE = "agent.pt"
 _ENDLESS = 10**9
@@ -27,7 +27,7 @@ class Learner:
     """One policy that plays and learns."""
 
     def __init__(self, model: Any, tokenizer: Any, device: Any, settings: AgentSettings, seed: int) -> None:
-        from clawback.engine.torch.sampling.conversations import Conversations
+        from clawback.sampling.conversations import Conversations
 
         self.policy = policy_of(model, tokenizer, device)
         self.settings, self.seed = settings, seed
@@ -53,8 +53,8 @@ class Learner:
         return dataclasses.replace(made, **{k: v for k, v in chosen.items() if v is not None})
 
     def _loop(self) -> Any:
-        from clawback.engine.torch.loop.trainer import Loop, Settings
-        from clawback.engine.torch.sources.episodes import Episodes, EpisodeSettings
+        from clawback.learning.loop.trainer import Loop, Settings
+        from clawback.learning.sources.episodes import Episodes, EpisodeSettings
         from clawback.rl import algorithms
         from clawback.rl.turns import ESTIMATORS
 
@@ -110,14 +110,14 @@ class Learner:
     # ------------------------------------------------------------------------------------------------- replies
 
     def dialogue(self, messages: Sequence[Message]) -> Dialogue:
-        from clawback.engine.torch.models.dialogue import Dialogue
+        from clawback.models.dialogue import Dialogue
 
         room = self.policy.info.context - self.settings.max_tokens
         return Dialogue(self.policy.chat, messages, max_prompt=max(16, min(self.policy.max_prompt, room)))
 
     def reply(self, dialogue: Dialogue, seed: int) -> tuple[EpisodeStep, str]:
         """The next message of an episode, as a step of it and as text."""
-        from clawback.engine.torch.sampling.conversations import Turn
+        from clawback.sampling.conversations import Turn
 
         ids = dialogue.prompt()
         turn = Turn("episode", ids, seed, self.settings.max_tokens, dialogue.pixels)
@@ -173,8 +173,8 @@ class Learner:
         return True
 
     def imitate(self, episodes: Sequence[Episode], replies: int) -> dict[str, float]:
-        """Learn the form of the replies of these episodes, one of ``replies`` each (``engine/torch/sources/imitation.py``)."""
-        from clawback.engine.torch.sources.imitation import imitate
+        """Learn the form of the replies of these episodes, one of ``replies`` each (``learning/sources/imitation.py``)."""
+        from clawback.learning.sources.imitation import imitate
 
         figures = imitate(
             self.policy, episodes, replies, learning_rate=self.recipe.learning_rate, seed=self.seed
@@ -187,7 +187,7 @@ class Learner:
     # --------------------------------------------------------------------------------------------- checkpoints
 
     def save(self, folder: Path, state: dict[str, Any]) -> None:
-        from clawback.engine.torch.loop import checkpoint
+        from clawback.learning.loop import checkpoint
 
         folder.mkdir(parents=True, exist_ok=True)
         self.policy.save(folder)
@@ -197,7 +197,7 @@ class Learner:
 
     def load(self, folder: Path) -> dict[str, Any]:
         """What was handed to ``save``. Raises ``ModelError``."""
-        from clawback.engine.torch.loop import checkpoint
+        from clawback.learning.loop import checkpoint
 
         state = checkpoint.read(folder / STATE, self._whose())
         if state is None:
@@ -229,14 +229,14 @@ def policy_of(model: Any, tokenizer: Any, device: Any) -> Policy:
 
     if isinstance(model, (str, Path)):
         return engine.load(str(model), device=None if device is None else str(device))
-    from clawback.engine.torch.models.policy import Policy
+    from clawback.policy.policy import Policy
 
     if isinstance(model, Policy):
         return model
     if tokenizer is None:
         raise UsageError("An agent of a transformers model needs its tokenizer: Agent(model, tokenizer).")
-    from clawback.engine import devices
-    from clawback.engine.torch.models.loading import describe
+    from clawback import devices
+    from clawback.models.loading import describe
 
     model = getattr(model, "pretrained_model", model)
     if device is not None:

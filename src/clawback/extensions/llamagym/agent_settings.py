@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from clawback.engine.types import Sampling
 from clawback.errors import UsageError
+from clawback.models.types import Sampling
 
 _NO_MATTER = {"pad_token_id", "eos_token_id", "bos_token_id", "num_return_sequences", "use_cache"}
 _PPO_NO_MATTER = {

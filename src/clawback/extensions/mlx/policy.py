@@ -10,14 +10,14 @@ import numpy as np
 import torch
 from torch import nn
 
-from clawback.engine.torch.models.policy import DTYPES, Policy
-from clawback.engine.torch.models.vision import Pixels
-from clawback.engine.torch.sampling.generate import Chance, Sampled, stop_ids, until_speaker
-from clawback.engine.torch.scoring.logprobs import Scorer
-from clawback.engine.types import ModelInfo, Sampling
 from clawback.errors import ModelError, UsageError
 from clawback.extensions.mlx import scorer as scoring
 from clawback.extensions.mlx.body import Body, take
+from clawback.models.types import ModelInfo, Sampling
+from clawback.models.vision import Pixels
+from clawback.policy.policy import DTYPES, Policy
+from clawback.sampling.generate import Chance, Sampled, stop_ids, until_speaker
+from clawback.scoring.logprobs import Scorer
 
 
 class MlxPolicy(Policy):
@@ -94,8 +94,8 @@ def load(
     load_in_4bit: bool | None = None,
 ) -> Policy:
     """See ``clawback.engine.load``."""
-    from clawback.engine import memory
-    from clawback.engine.torch.models.loading import load_base, look
+    from clawback.models.loading import load_base, look
+    from clawback.policy import memory
 
     if dtype not in DTYPES:
         raise UsageError(f"dtype must be one of {', '.join(DTYPES)}, not {dtype!r}.")

@@ -1,4 +1,4 @@
-"""Sampling with MLX, as in ``engine/torch/sampling/generate.py``: one random number per token, drawn beforehand.
+"""Sampling with MLX, as in ``sampling/generate.py``: one random number per token, drawn beforehand.
 
 With the same seed the answers are those of the torch engine, except where a rounding difference changes a
 token.
@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clawback.engine.torch.sampling.generate import Chance, Sampled, drawn
-from clawback.engine.torch.sampling.request import Request
-from clawback.engine.torch.sampling.rows import MOST_ROWS
-from clawback.engine.types import Sampling
 from clawback.extensions.mlx.body import Body
+from clawback.models.types import Sampling
+from clawback.sampling.generate import Chance, Sampled, drawn
+from clawback.sampling.request import Request
+from clawback.sampling.rows import MOST_ROWS
 
 
 def sample(

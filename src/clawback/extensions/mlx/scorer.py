@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from clawback.engine.torch.models.chat import Encoded
-from clawback.engine.torch.scoring.logprobs import Scorer
 from clawback.extensions.mlx.body import Body, Values, array
+from clawback.models.chat import Encoded
+from clawback.scoring.logprobs import Scorer
 
 
 class _States(torch.autograd.Function):

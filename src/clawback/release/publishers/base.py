@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from clawback import http_client
-from clawback.engine.types import GREEDY
 from clawback.errors import ClawbackError, ModelError, UsageError
 from clawback.http_client import RequestLimits, StatusError, TransportError
+from clawback.models.types import GREEDY
 
 if TYPE_CHECKING:
-    from clawback.engine.torch.models.policy import Policy
+    from clawback.policy.policy import Policy
     from clawback.records import Message
 
 PROBES = (

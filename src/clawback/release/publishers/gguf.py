@@ -39,7 +39,7 @@ def convert(adapter: Path, config: Mapping[str, Any], out: Path) -> None:
         import gguf
     except ImportError as error:
         raise MissingExtra(f"Writing GGUF needs another part: {installed.add('gguf')}.") from error
-    from clawback.engine.torch.models import adapter as adapters
+    from clawback.models import adapter as adapters
 
     kind = str(config.get("model_type"))
     if kind not in FAMILIES:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from clawback import engine
-from clawback.engine import identity
-from clawback.engine.types import GREEDY
 from clawback.errors import UsageError
+from clawback.models import identity
+from clawback.models.types import GREEDY
 from clawback.release.publishers.base import (
     PROBE_TOKENS,
     Publication,
@@ -60,7 +60,7 @@ class Merged:
 
 def write_folder(publication: Publication, folder: Path) -> None:
     """Write base and version in one, with the tokenizer, as a plain model folder."""
-    from clawback.engine.torch.models import delta
+    from clawback.models import delta
 
     commit = publication.base_revision if identity.is_commit(publication.base_revision) else None
     policy = engine.load(publication.base, revision=commit, adapter=publication.adapter)

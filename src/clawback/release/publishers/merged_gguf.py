@@ -14,8 +14,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from clawback.engine import gguf_file, identity, local_models
 from clawback.errors import ModelError, NotFound, UsageError
+from clawback.models import gguf_file, identity, local_models
 from clawback.release.publishers.base import Publication, Target, keep_former, restore, settle
 
 CONVERTER = "convert_hf_to_gguf.py"
@@ -129,7 +129,7 @@ def write(publication: Publication, named: str, out: Path) -> str:
     file = origin(publication, named)
     if file is None:
         return _convert(publication, out)
-    from clawback.engine.torch.models import gguf_merge
+    from clawback.models import gguf_merge
 
     commit = publication.base_revision if identity.is_commit(publication.base_revision) else None
     written = gguf_merge.merge(file, publication.base, commit, publication.adapter, out)

@@ -42,7 +42,7 @@ class Mlx:
     def publish(self, publication: Publication) -> None:
         from safetensors.torch import save_file
 
-        from clawback.engine.torch.models import adapter, mlx_adapter
+        from clawback.models import adapter, mlx_adapter
 
         check_new(self.out, self.target.renew)
         settings, made = mlx_adapter.to_mlx(*adapter.read(publication.adapter))

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from clawback import paths
-from clawback.engine.local_models import OLLAMA
 from clawback.errors import ClawbackError, ModelError, UsageError
 from clawback.files import sha256
+from clawback.models.local_models import OLLAMA
 from clawback.release.publishers import merged_gguf
 from clawback.release.publishers.base import Publication, ServerRefused, Target, ask, call
 

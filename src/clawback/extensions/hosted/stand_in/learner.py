@@ -21,15 +21,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from clawback.engine.torch.loop import checkpoint
-from clawback.engine.torch.models.chat import Encoded
-from clawback.engine.torch.models.policy import Policy
-from clawback.engine.torch.sampling.generate import sample, stop_ids
-from clawback.engine.torch.scoring.lm_head import logprobs
-from clawback.engine.types import Sampling
 from clawback.errors import UsageError
 from clawback.extensions.hosted.types import AdamParams, Datum, SampledSequence, SamplingParams, Scores
 from clawback.files import replace_folder
+from clawback.learning.loop import checkpoint
+from clawback.models.chat import Encoded
+from clawback.models.types import Sampling
+from clawback.policy.policy import Policy
+from clawback.sampling.generate import sample, stop_ids
+from clawback.scoring.lm_head import logprobs
 
 LOSSES: Mapping[str, frozenset[str]] = {
     "cross_entropy": frozenset({"weights"}),

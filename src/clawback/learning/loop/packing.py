@@ -1,0 +1,142 @@
+"""Turns examples and the current policy's scores for them into the batch that a loss takes, on the computing device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from clawback.learning.examples import Example
+from clawback.rl import Batch
+from clawback.scoring.distillation import teacher_divergence
+from clawback.scoring.exact_kl import entropy
+from clawback.scoring.lm_head import logprobs
+from clawback.scoring.logprobs import Scored, Scorer
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What the pieces of one step have in common."""
+
+    samples: int
+    tokens: int
+    cover: float = 0.0
+    entropy: bool = False
+    critic: nn.Module | None = None
+    mismatch_kl: float = 0.0
+    kl_scale: float = 1.0
+
+    @classmethod
+    def of(cls, examples: Sequence[Example], **fields: object) -> Shared:
+        return cls(samples=len(examples), tokens=sum(example.counted for example in examples), **fields)  # type: ignore[arg-type]
+
+
+def measure(scorer: Scorer, examples: Sequence[Example], shared: Shared) -> Batch:
+    """One of the scorer's ``pieces`` as a batch, with gradients where they are enabled."""
+    encoded = [example.encoded for example in examples]
+    if any(example.base is not None for example in examples) and all(map(_exact, examples)):
+        reference = torch.cat([example.base for example in examples if example.base is not None])
+        at = None
+        if any(example.base is None for example in examples):
+            wanted = [torch.full((len(one.encoded.response),), one.base is not None) for one in examples]
+            at = torch.cat(wanted).nonzero().squeeze(1).to(scorer.device)
+        return pack(examples, scorer.against(encoded, reference.to(scorer.device), shared.cover, at), shared)
+    tops = [example.teacher_top for example in examples]
+    if shared.critic is None and not shared.entropy and any(top is None for top in tops):
+        return pack(examples, scorer(encoded), shared)
+
+    states = scorer.states(encoded)
+    lengths = tuple(len(one.response) for one in encoded)
+    taught = spread = None
+    if not scorer.fused_head:
+        values = scorer(encoded).logprobs
+    else:
+        targets = torch.tensor([t for one in encoded for t in one.response], device=scorer.device)
+        values, _ = logprobs(scorer.head, states, targets)
+        spread = entropy(scorer.head, states) if shared.entropy else None
+        if all(top is not None for top in tops):
+            ids, likely = (torch.cat([top[i] for top in tops if top is not None]) for i in (0, 1))
+            taught = teacher_divergence(scorer.head, states, ids.to(scorer.device), likely.to(scorer.device))
+    worth = None if shared.critic is None else shared.critic(states.detach().float())
+    return pack(examples, Scored(values, lengths, spread), shared, taught, worth)
+
+
+def pack(
+    examples: Sequence[Example],
+    scored: Scored,
+    shared: Shared,
+    teacher_kl: Tensor | None = None,
+    values: Tensor | None = None,
+) -> Batch:
+    """Tokens that the policy did not write are left out here: a token is in a batch because it counts."""
+    device = scored.logprobs.device
+    lengths = torch.tensor([len(example.encoded.response) for example in examples], device=device)
+    segment = torch.repeat_interleave(torch.arange(len(examples), device=device), lengths)
+    masks = [example.mask for example in examples]
+    kept = None
+    if any(mask is not None for mask in masks):
+        whole = [
+            torch.ones(int(n), dtype=torch.bool) if m is None else m
+            for m, n in zip(masks, lengths, strict=True)
+        ]
+        kept = torch.cat([mask.to(device) for mask in whole])
+
+    def chosen(flat: Tensor | None) -> Tensor | None:
+        return flat if flat is None or kept is None else flat[kept]
+
+    def must(flat: Tensor) -> Tensor:
+        return flat if kept is None else flat[kept]
+
+    def joined(parts: list[Tensor | None], otherwise: float) -> Tensor | None:
+        if all(part is None for part in parts):
+            return None
+        filled = [
+            torch.full((int(n),), otherwise) if p is None else p for p, n in zip(parts, lengths, strict=True)
+        ]
+        return chosen(torch.cat([part.to(device, torch.float32) for part in filled]))
+
+    return Batch(
+        logprobs=must(scored.logprobs),
+        old_logprobs=must(torch.cat([example.old for example in examples]).to(device)),
+        ref_logprobs=must(torch.cat([example.ref for example in examples]).to(device)),
+        segment=must(segment),
+        advantages=torch.tensor([example.advantage for example in examples], device=device),
+        entropy=chosen(scored.entropy),
+        pg_weight=joined([example.pg_weight for example in examples], 1.0),
+        kl_weight=joined([example.kl_weight for example in examples], 1.0),
+        exact_kl=chosen(scored.kl),
+        samples_in_step=float(shared.samples),
+        tokens_in_step=float(shared.tokens),
+        token_advantages=joined([example.token_advantages for example in examples], 0.0),
+        teacher_kl=chosen(teacher_kl),
+        values=chosen(values),
+        old_values=joined([example.old_values for example in examples], 0.0),
+        returns=joined([example.returns for example in examples], 0.0),
+        pairs=_pairs(examples).to(device),
+        mismatch_kl=shared.mismatch_kl,
+        kl_scale=shared.kl_scale,
+    )
+
+
+@torch.no_grad()
+def drift(batch: Batch) -> Tensor:
+    """[N] how far each token has moved from the base: |d| + exp(−|d|) − 1 with d = log π − log π_ref.
+
+    The smaller of the two k3 estimates of KL. The other one grows exponentially: a single token that a bad answer
+    rightly lost would look like a runaway.
+    """
+    distance = (batch.logprobs - batch.ref_logprobs).abs()
+    return distance + (-distance).expm1()
+
+
+def _pairs(examples: Sequence[Example]) -> Tensor:
+    """[P, 2]: those that are paired come in twos, the better one first."""
+    places = [index for index, example in enumerate(examples) if example.paired]
+    return torch.tensor(places, dtype=torch.int64).reshape(-1, 2)
+
+
+def _exact(example: Example) -> bool:
+    """Whether its divergence can be had exactly, or has no weight."""
+    return example.base is not None or (example.kl_weight is not None and not example.kl_weight.any())

@@ -1,0 +1,256 @@
+"""The settings of a run (``Recipe``): every number that decides it, chosen by preset, model size and kind of model.
+
+Large models take the rates that ReinforceClaw's sweeps around 31 B parameters found (its table is in
+``docs/training.md``). A model of a few million parameters does not move at all at those rates; it needs rates
+about a hundred times higher, and between the two the rate falls geometrically with size.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+from clawback.config import Preset
+from clawback.errors import UsageError
+from clawback.learning import options
+from clawback.models.types import Bucket, Kind, ModelInfo
+
+MICRO_RATE = 1e-3
+"""Learning rate of the balanced preset up to 50 million parameters; 1e-4 moves nothing there, 1e-2 collapses."""
+FULL_RATE = 0.1
+"""Of an adapter's learning rate, where all weights are trained (docs/training.md)."""
+_LARGE_RATE = 5e-6
+_SIZE_RATE: dict[Bucket, float] = {"tiny": 1.6, "small": 1.4, "mid": 1.2, "large": 1.0, "xl": 0.8}
+_TOTAL_CUT = ((100e9, 1.0), (250e9, 0.6), (500e9, 0.45), (math.inf, 0.35))
+_MOE_CUT = ((4.0, 0.95), (10.0, 0.85), (20.0, 0.70), (math.inf, 0.55))
+
+
+@dataclass(frozen=True, slots=True)
+class _PresetRow:
+    rate: float
+    kl: float
+    steps: int
+    band: tuple[float, float]
+    positive_weight: float
+
+
+_PRESETS: dict[str, _PresetRow] = {
+    "careful": _PresetRow(0.6, 0.0020, 24, (0.996, 1.001), 1.0),
+    "balanced": _PresetRow(1.0, 0.0010, 32, (0.994, 1.002), 1.2),
+    "aggressive": _PresetRow(1.6, 0.0005, 48, (0.992, 1.004), 1.2),
+}
+
+_BATCHES: dict[Bucket, tuple[int, int, int]] = {  # batch, accumulation, rank
+    "micro": (8, 1, 16),
+    "tiny": (8, 1, 16),
+    "small": (6, 1, 16),
+    "mid": (4, 2, 16),
+    "large": (3, 2, 16),
+    "xl": (2, 4, 8),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Own:
+    """Factors on the preset's figures."""
+
+    rate: float = 1.0
+    kl: float = 1.0
+    steps: float = 1.0
+    batch: int = 1
+
+
+_ALGORITHMS: dict[str, _Own] = {
+    "auto": _Own(kl=20.0),
+    "grpo": _Own(kl=20.0),  # its answers are fresh every round, so drift adds up
+    "trpo": _Own(steps=0.125, batch=8),  # few steps of a known length, each on many answers
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """All settings of a run. Those that an algorithm has a field for are handed to it by name."""
+
+    algorithm: str = "auto"
+    preset: str = "balanced"
+    bucket: Bucket = "micro"
+    kind: Kind = "dense"
+
+    learning_rate: float = MICRO_RATE
+    steps: int = 32
+    """Optimizer steps; more are made where it takes more to see every rating once."""
+    batch: int = 8
+    """Answers that go through the loss together."""
+    accumulation: int = 1
+    """Batches an optimizer step."""
+    rank: int = 16
+    alpha: int = 16
+    full: bool = False
+    """Train all weights of the decoder's layers in place of an adapter; rank and alpha mean nothing then."""
+    weight_decay: float = 0.0
+    grad_clip: float = 1.0
+
+    kl: float = 0.001
+    ema_decay: float = 0.99
+    positive_weight: float = 1.2
+    token_low: float = 0.5
+    token_high: float = 2.0
+    band_low: float = 0.994
+    band_high: float = 1.002
+    baseline: str = "mean"
+    importance_cap: float = 2.0
+    clip_low: float = 0.8
+    clip_high: float = 1.28
+
+    max_drift: float = 0.75
+    """Stop when the answers' log-probs have moved this far from the base, in nats a token."""
+    max_reward_drop: float = 1.5
+    """Stop when the mean reward of fresh answers falls this far below its best, in standard deviations of the
+    rewards of the base's own answers."""
+    min_reward: float = -1e9
+    """Stop when the mean reward of fresh answers falls under this, in the same unit; 0 is what the base's own answers get."""
+    gradient_checkpointing: bool | None = None
+    """None chooses from the memory there is."""
+    micro_tokens: int = 0
+    """Tokens through the model at once; 0 chooses."""
+
+    credit: float = 0.0
+    """What the samples are made with, before the engine sees them: this, ``min_turns``, ``raters`` and ``reward``, as in the settings
+    (config.py). Kept here so that a run that goes on sees what it saw at first."""
+    min_turns: int = 1
+    raters: Literal["agreement", "equal"] = "agreement"
+    reward: Mapping[str, Any] = field(default_factory=dict)
+    """``weights``, ``verifiers`` and ``tokens`` of a reward that adds up; empty: it is the feedback."""
+    learn_from: tuple[str, ...] = ()
+    """Names of other models whose answers may be learned as they are (``learning/authorship.py``)."""
+    curriculum: Literal["off", "reward", "length", "both"] = "off"
+    """Runs on the ratings themselves begin with the easy ones: clear ratings, short answers, or both."""
+
+    size: float = 1.0
+    """Of the full number of prompts, answers and rounds that ``auto`` draws: what fits the machine and the time (``learning/budget.py``)."""
+
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """What a run remembers beside, and settings of parts as they were once written: all by name alone."""
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Settings of single algorithms and sources, by the part's name (``learning/options.py``)."""
+
+    def settings(self, algorithm: str = "") -> dict[str, Any]:
+        """Every value by name, with an algorithm's own on top (the recipe's, unless another is named): what it picks its fields from."""
+        values = {
+            f.name: getattr(self, f.name)
+            for f in dataclasses.fields(self)
+            if f.name not in ("extra", "options")
+        }
+        return {**values, **self.part(algorithm or self.algorithm)}
+
+    def part(self, name: str) -> dict[str, Any]:
+        """What is set for one algorithm or source, by name."""
+        return {**self.extra, **self.options.get(name, {})}
+
+    def steps_for(self, samples: int) -> int:
+        """Optimizer steps for this many ratings: the recipe's, or as many as it takes to use each of them once."""
+        return max(self.steps, math.ceil(samples / (self.batch * self.accumulation)))
+
+
+def recipe(
+    info: ModelInfo,
+    preset: str = "balanced",
+    algorithm: str = "auto",
+    overrides: Mapping[str, Any] | None = None,
+) -> Recipe:
+    """The recipe for a model.
+
+    Args:
+        info: what the model is made of.
+        preset: ``careful``, ``balanced`` or ``aggressive``.
+        algorithm: a name, or ``auto``.
+        overrides: single values set by hand. Unknown names and values of the wrong kind are refused.
+
+    Raises:
+        UsageError: an unknown preset or override, or a value out of range.
+    """
+    if preset not in get_args(Preset):
+        raise UsageError(f"There is no preset {preset!r}. Choose one of: {', '.join(get_args(Preset))}.")
+    row, moe = _PRESETS[preset], info.kind == "moe"
+    batch, accumulation, rank = _BATCHES[info.bucket]
+    own = _ALGORITHMS.get(algorithm, _Own())
+    full = bool((overrides or {}).get("full"))
+    chosen = Recipe(
+        algorithm=algorithm,
+        preset=preset,
+        bucket=info.bucket,
+        kind=info.kind,
+        learning_rate=learning_rate(info) * row.rate * own.rate * (FULL_RATE if full else 1.0),
+        steps=max(1, round(row.steps * own.steps)),
+        batch=batch * own.batch,
+        accumulation=accumulation,
+        rank=rank + (8 if moe else 0),
+        alpha=rank + (8 if moe else 0),
+        kl=row.kl * (0.5 if moe else 1.0) * own.kl,
+        positive_weight=row.positive_weight,
+        band_low=row.band[0],
+        band_high=row.band[1],
+    )
+    made = changed(chosen, overrides or {})
+    options.check(made.options, made.extra)
+    return made
+
+
+def learning_rate(info: ModelInfo) -> float:
+    """That of the balanced preset."""
+    if info.bucket == "micro":
+        return MICRO_RATE
+    rate = _LARGE_RATE * _SIZE_RATE[info.bucket]
+    if info.bucket == "tiny":
+        # From MICRO_RATE at 50 million parameters to the table's value at 2 billion, on a straight line of logarithms.
+        share = math.log(2e9 / max(50e6, min(2e9, info.active_parameters))) / math.log(2e9 / 50e6)
+        rate *= (MICRO_RATE / rate) ** share
+    rate *= next(cut for limit, cut in _TOTAL_CUT if info.total_parameters <= limit)
+    if info.kind == "moe":
+        rate *= next(cut for limit, cut in _MOE_CUT if info.sparsity <= limit)
+    return rate
+
+
+def changed(chosen: Recipe, overrides: Mapping[str, Any]) -> Recipe:
+    """A recipe with single values replaced, checked. Raises ``UsageError``."""
+    import msgspec
+
+    known = {f.name for f in dataclasses.fields(Recipe)}
+    for name in overrides:
+        if name not in known:
+            raise UsageError(
+                f"There is no setting {name!r} in a recipe. Choose from: {', '.join(sorted(known))}."
+            )
+    try:
+        result = msgspec.convert({**_plain(chosen), **overrides}, Recipe)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"That recipe cannot be used: {error}.") from error
+    for name in (
+        "learning_rate",
+        "steps",
+        "batch",
+        "accumulation",
+        "rank",
+        "alpha",
+        "grad_clip",
+        "max_drift",
+        "size",
+    ):
+        if not 0 < getattr(result, name) < math.inf:
+            raise UsageError(f"That recipe cannot be used: {name} must be more than 0.")
+    for low, high in (("token_low", "token_high"), ("band_low", "band_high"), ("clip_low", "clip_high")):
+        if not 0 <= getattr(result, low) <= 1 <= getattr(result, high):
+            raise UsageError(f"That recipe cannot be used: {low} ≤ 1 ≤ {high} must hold.")
+    return result
+
+
+def recipe_from(values: Mapping[str, Any]) -> Recipe:
+    """A recipe as it was recorded with a run (``dataclasses.asdict``, also after a way through JSON)."""
+    return changed(Recipe(), values)
+
+
+def _plain(chosen: Recipe) -> dict[str, Any]:
+    return {f.name: getattr(chosen, f.name) for f in dataclasses.fields(chosen)}

@@ -1,0 +1,126 @@
+"""What a run has to learn from, and whether any of it can be read. ``auto`` decides that before anything is drawn.
+
+The ratings are trusted where the reader explains them better than the same ratings in random order. That test needs the rated answers alone: how
+answers vary is seen on them, and fresh answers add only to what is read (docs/decisions/0036-a-run-is-as-large-as-what-it-knows.md). A run without demonstrations,
+comparisons, rules and remarks whose ratings are not trusted would train for minutes on noise, so it ends here (``NothingRead``). Two kinds of runs
+go on: those of models of a few million parameters, which take seconds, and those that somebody wants all the same (``ANYWAY``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from clawback.errors import NothingRead
+from clawback.learning.options import ANYWAY, RULES
+from clawback.learning.sources.targets import Evidence, evidence
+from clawback.models.chat import Encoded
+from clawback.records import BETTER
+from clawback.rewards.features import Floats
+from clawback.rewards.scores import reader_values
+
+if TYPE_CHECKING:
+    from clawback.learning.recipe import Recipe
+    from clawback.learning.run import TrainingRun
+    from clawback.learning.sources.graded import Grading
+    from clawback.policy.policy import Policy
+    from clawback.records import Sample
+    from clawback.rewards.reward_ensemble import RewardEnsemble
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The feedback of a run."""
+
+    every: Sequence[Sample]
+    """Samples that have a number, answers that were cut included."""
+    samples: Sequence[Sample]
+    """The complete ones: what grades complete answers has seen complete ones."""
+    rated: Sequence[Encoded]
+    rewards: Floats
+    """``[n]`` of the samples."""
+    remarks: Sequence[tuple[Encoded, str]]
+    spoken: Sequence[str]
+    """Remarks in the owner's own words."""
+    sentences: Sequence[str]
+    """Rules that a model may be told of."""
+    shown: Evidence
+    """Demonstrations and comparisons, which need no reading."""
+
+    @classmethod
+    def of(cls, policy: Policy, feedback: Sequence[Sample], recipe: Recipe) -> Inputs:
+        every = [one for one in feedback if one.rated]
+        samples = [one for one in every if not one.cut]
+        words = [(one, hint) for one in feedback for hint in one.hints if not hint.startswith(BETTER)]
+        return cls(
+            every,
+            samples,
+            [policy.encode(one) for one in samples],
+            reader_values(samples),
+            [(policy.encode(one), hint) for one, hint in words],
+            [hint for one, hint in words if hint not in one.foreign_hints],
+            (recipe.extra.get(RULES) or {}).get("sentences", ()),
+            evidence(feedback, policy, recipe.learn_from),
+        )
+
+    @property
+    def alike(self) -> str:
+        """Why nothing can be compared, in a sentence, where all ratings are the same; "" else."""
+        if not len(self.rewards) or np.ptp(self.rewards) > 0:
+            return ""
+        sign = "good" if self.rewards[0] > 0 else "bad"
+        return f"all {len(self.rewards)} ratings are {sign}, so there is nothing to compare"
+
+    @property
+    def only_shown(self) -> bool:
+        """Whether edits and comparisons are all there is: nobody rated an answer by itself, or said what is wanted."""
+        words = self.remarks or self.sentences
+        return bool(self.shown.targets) and not words and all(only_shown(one) for one in self.samples)
+
+    @property
+    def order(self) -> list[int]:
+        """``[n]`` numbers that grow with the time of each rating."""
+        return [sample.newest for sample in self.samples]
+
+
+def only_shown(sample: Sample) -> bool:
+    """Whether all that is known of an answer comes from an edit or a comparison."""
+    return bool(sample.parts) and all(part.kind in ("edit", "preference") for part in sample.parts)
+
+
+def read(grading: Grading, inputs: Inputs) -> RewardEnsemble | None:
+    """What the rated answers tell by themselves, and whether that is trusted. None where fresh answers cost little, or nothing has to be read: the
+    trust is then that of the reader that has seen them."""
+    if not reads(grading):
+        return None
+    return grading.read(inputs.rated, inputs.rewards, inputs.remarks, inputs.order)
+
+
+def reads(grading: Grading) -> bool:
+    """Whether the run decides before it draws anything: ``auto``, on models above micro size."""
+    micro = grading.policy.info.bucket == "micro"
+    return grading.recipe.algorithm == "auto" and not micro and grading.grader is None
+
+
+def unreadable(inputs: Inputs, ensemble: RewardEnsemble | None) -> str:
+    """Why nothing can be read from ratings, rules and remarks, in a sentence; "" where something can. ``ensemble``: as ``read`` made it."""
+    if inputs.sentences or inputs.spoken or (ensemble is not None and ensemble.heard):
+        return ""
+    if ensemble is None:
+        return "" if inputs.remarks else inputs.alike
+    return inputs.alike or ("" if ensemble.trust.trusted else ensemble.trust.reason)
+
+
+def goes_on(run: TrainingRun) -> bool:
+    """Whether a run of which nothing can be read learns the ratings themselves: somebody chose that, or it is cheap, or other terms reward it."""
+    recipe = run.recipe
+    chosen = recipe.algorithm != "auto" or bool(recipe.extra.get(ANYWAY))
+    return chosen or run.policy.info.bucket == "micro" or run.terms is not None
+
+
+def stop(why: str) -> NothingRead:
+    """The error of a run of which nothing can be read."""
+    return NothingRead(f"Nothing read: {why}")

@@ -1,0 +1,92 @@
+"""Learning the form of replies from examples of it: plain cross-entropy on what some episodes wrote.
+
+Replies that are drawn uniformly from k of them have an entropy of log k nats. A policy that has learned the form and
+no preference among the actions has exactly this loss, so the steps end once it is nearly reached: what is then left
+to learn is which action is right, and that is what rewards are for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from clawback.learning.examples import Example
+from clawback.learning.loop.trainer import Loop, Settings
+from clawback.learning.sources.episodes import sequences
+from clawback.records import Episode
+from clawback.rl import algorithms
+
+if TYPE_CHECKING:
+    from clawback.policy.policy import Policy
+
+PER_STEP = 16
+"""Sequences of a step."""
+MOST_STEPS = 240
+SLACK = 0.15
+"""Nats a reply above log k at which the form counts as learned."""
+SMOOTH = 4
+"""Steps over which the loss is averaged before it is compared."""
+RAMP = 5
+"""Steps over which the learning rate rises."""
+
+
+class Imitation:
+    """A source of examples: all sequences of some episodes, in shuffled rounds."""
+
+    fresh = False
+    critic = None
+    steps = MOST_STEPS
+
+    def __init__(self, episodes: Sequence[Episode], seed: int, held: bool = False) -> None:
+        self.seed = seed
+        self.examples_by_place = [
+            Example(one.encoded, 1.0, torch.zeros_like(one.old), torch.zeros_like(one.old), mask=one.mask)
+            for one in sequences(episodes, held=held)
+        ]
+        replies = sum(len(episode.steps) for episode in episodes)
+        tokens = sum(example.counted for example in self.examples_by_place)
+        self.reply_tokens = tokens / max(1, replies)
+        """Tokens of a reply, on average."""
+
+    def examples(self, step: int) -> list[Example]:
+        count = len(self.examples_by_place)
+        positions = range(step * PER_STEP, step * PER_STEP + min(PER_STEP, count))
+        return [self.examples_by_place[self._nth(position, count)] for position in positions]
+
+    def _nth(self, position: int, count: int) -> int:
+        turn, place = divmod(position, count)
+        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + turn)
+        return int(torch.randperm(count, generator=generator)[place])
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        pass
+
+
+def imitate(
+    policy: Policy, episodes: Sequence[Episode], replies: int, *, learning_rate: float, seed: int
+) -> dict[str, float]:
+    """Teach the policy's adapter the form of what these episodes wrote, each reply one of ``replies`` at random.
+
+    Returns ``steps``, ``replies`` read, and ``loss`` in nats a reply (log ``replies`` where nothing but the form is learned).
+    """
+    source = Imitation(episodes, seed, held=policy.choices is not None)
+    settings = Settings(learning_rate=learning_rate, warm_up=RAMP, seed=seed)
+    loop = Loop(policy, source, algorithms.make("reinforce", {"kl": 0.0, "importance_cap": 0.0}), settings)
+    bound = math.log(max(1, replies)) + SLACK
+    losses: list[float] = []
+    while loop.step < source.steps and not loop.fitted.stopped:
+        losses.append(loop.advance()["policy_loss"] * source.reply_tokens)
+        recent = losses[-SMOOTH:]
+        if len(recent) == SMOOTH and sum(recent) / SMOOTH <= bound:
+            break
+    return {
+        "steps": float(loop.step),
+        "replies": float(sum(len(episode.steps) for episode in episodes)),
+        "loss": sum(losses[-SMOOTH:]) / max(1, len(losses[-SMOOTH:])),
+    }

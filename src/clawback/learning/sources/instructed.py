@@ -1,0 +1,190 @@
+"""Search for the instruction that, added to the prompts, makes the base answer as the person likes.
+
+Candidate sentences come from what ratings and remarks are believed to ask for (``rewards.instructions``).
+Answers drawn under each are graded by the reward ensemble, on the same prompts, and compared with the base's
+own. Half of the sentences, the worse ones, are dropped each round (successive halving: Karnin, Koren & Somekh
+2013; Jamieson & Talwalkar 2016, arXiv:1502.07943), so that most answers are drawn under those that may win.
+
+A sentence is used alone only if it gains more than chance would (``follows``). Where none does, answers are drawn
+under several, and without any, each as often as it pays (``picked``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from clawback.learning.sources.graded import Graded, Grading, Prompt
+from clawback.learning.sources.teacher import appended
+from clawback.models.chat import Encoded
+from clawback.records import Message
+from clawback.rewards.features import Floats
+from clawback.system_prompt import under
+
+if TYPE_CHECKING:
+    from clawback.rewards.instructions import Instruction
+
+Tell = Callable[[Mapping[str, Any]], None]
+
+SURE = 2.0
+"""Standard errors by which a sentence has to gain."""
+WORTH = 0.5
+"""Standard deviations of the base's rewards by which a sentence has to gain: the better of two answers of the base gains 0.56."""
+
+OPENING = 48
+"""Tokens of an answer that show what it is about."""
+
+
+@dataclass
+class Arm:
+    """One sentence and what was drawn under it so far."""
+
+    instruction: Instruction
+    answers: list[Graded] = field(default_factory=list)
+    gains: list[float] = field(default_factory=list)
+    """Of each answer: its reward less the mean of the base's to the same prompt; 0 where it is broken, for then nothing can be learned from it."""
+    shortest: float = 0.0
+    """Tokens that its answers have in the mean; 0 is gained where they are shorter."""
+
+    def add(self, answers: Sequence[Graded], base: Mapping[Prompt, float]) -> None:
+        """More that was drawn under it. ``base``: mean reward of the base's own answers, by prompt."""
+        self.answers += answers
+        self.gains += [one.whole * (one.reward - base[one.encoded.asked]) for one in answers]
+
+    @property
+    def stubs(self) -> bool:
+        return sum(len(one.encoded.response) for one in self.answers) < self.shortest * len(self.answers)
+
+    @property
+    def gain(self) -> float:
+        return 0.0 if self.stubs or not self.gains else float(np.mean(self.gains))
+
+    @property
+    def error(self) -> float:
+        return float(np.std(self.gains) / np.sqrt(len(self.gains))) if self.gains else float("inf")
+
+
+@dataclass(frozen=True)
+class Conversations:
+    """The person's own prompts: token ids → the messages they were made of."""
+
+    messages: Mapping[Prompt, Sequence[Message]]
+    system: bool = False
+    """Whether what is said stands where a learned prompt does, and not after the question."""
+
+    def under(self, grading: Grading, prompt: Prompt, sentence: str) -> Prompt:
+        """The prompt with a sentence after it."""
+        if not sentence:
+            return prompt
+        policy = grading.policy
+        if self.system:
+            return tuple(policy.chat.prompt(under(self.messages[prompt], sentence), policy.max_prompt))
+        return tuple(policy.chat.prompt(appended(self.messages[prompt], sentence), policy.max_prompt))
+
+
+def draw_under(
+    grading: Grading,
+    conversations: Conversations,
+    asked: Sequence[tuple[Prompt, str]],
+    each: int,
+    generator: torch.Generator,
+) -> list[Graded]:
+    """``each`` answers of the base to each prompt with its sentence after it, graded as answers to the prompt alone."""
+    with grading.policy.base():
+        said = [conversations.under(grading, *one) for one in asked]
+        return answers_to(grading, [prompt for prompt, _ in asked], said, each, generator)
+
+
+def answers_to(
+    grading: Grading, own: Sequence[Prompt], said: Sequence[Prompt], each: int, generator: torch.Generator
+) -> list[Graded]:
+    """``each`` answers of the model as it stands to each of the prompts ``said``, graded as answers to the ``own`` that they are made of."""
+    drawn = grading.draw(said, each, generator)
+    asked = [prompt for prompt in own for _ in range(each)]
+    answers = [Encoded(prompt, one.response) for prompt, one in zip(asked, drawn.answers, strict=True)]
+    return grading.judged(answers, drawn.ended)
+
+
+def search(
+    grading: Grading,
+    conversations: Conversations,
+    base: Mapping[Prompt, float],
+    instructions: Sequence[Instruction],
+    *,
+    first: int,
+    most: int,
+    seed: int,
+    tell: Tell = lambda _: None,
+) -> list[Arm]:
+    """Try the sentences; the best first. Those that were given up early have fewer answers.
+
+    Args:
+        base: mean reward of the base's own answers, by prompt: what is compared with.
+        first: prompts that each sentence is tried on at first; doubled each time half of the sentences go.
+        most: prompts in all that the last ones are tried on.
+    """
+    order = list(base)
+    shuffled = torch.randperm(len(order), generator=_generator(seed, 0)).tolist()
+    order = [order[i] for i in shuffled]
+    arms = [Arm(one, shortest=grading.shortest) for one in instructions]
+    racing, done, size, number = list(arms), 0, first, 1
+    while racing and done < min(most, len(order)):
+        some = order[done : min(done + size, most)]
+        tell({"phase": "choose", "step": done, "steps": most, "sentences": len(racing)})
+        asked = [(prompt, arm.instruction.text) for arm in racing for prompt in some]
+        made = draw_under(grading, conversations, asked, 1, _generator(seed, number))
+        for place, arm in enumerate(racing):
+            arm.add(made[place * len(some) : (place + 1) * len(some)], base)
+        racing.sort(key=lambda arm: -arm.gain)
+        done, size, number = done + len(some), 2 * size, number + 1
+        racing = racing[: max(1, len(racing) // 2)]
+        if len(racing) == 1 and done >= 2 * first:
+            break
+    return sorted(arms, key=lambda arm: (-len(arm.answers), -arm.gain))
+
+
+def picked(arms: Sequence[Arm], least: float, count: int, chance: np.random.Generator) -> list[Arm]:
+    """``count`` sentences, each as often as it is likely to be the one under which most answers are worth more than ``least``: Thompson sampling
+    (Thompson 1933; Chapelle & Li 2011) with a uniform prior of that share."""
+    fair = [arm for arm in arms if not arm.stubs]
+    good = np.array([sum(one.whole and one.reward > least for one in arm.answers) for arm in fair])
+    tried = np.array([len(arm.answers) for arm in fair])
+    shares = chance.beta(1 + good, 1 + tried - good, size=(count, len(fair)))
+    return [fair[i] for i in shares.argmax(axis=1)]
+
+
+def follows(arm: Arm, scale: float) -> bool:
+    """Whether answers under a sentence are liked better than the base's own, significantly and by enough.
+
+    Args:
+        scale: standard deviation of rewards among the base's answers to one prompt.
+    """
+    return arm.gain > SURE * arm.error and arm.gain > WORTH * scale
+
+
+@torch.no_grad()
+def relevance(grading: Grading, answers: Sequence[Encoded], own: Sequence[Tensor]) -> Floats:
+    """``[S]`` nats a token by which each answer is likelier after its own prompt than after the next one's: is it about what was asked?
+
+    The pointwise mutual information of answer and prompt under the base (Li et al. 2016, arXiv:1510.03055), a token. Of long answers the beginning
+    is read: there it shows what is spoken of, and reading all of it again would take as long as to score it.
+
+    Args:
+        own: log-probs ``[T]`` of each answer after its own prompt, under the base, on the CPU (``Seen.ref``).
+    """
+    others = list(answers[1:]) + list(answers[:1])
+    swapped = [Encoded(b.prompt, a.response[:OPENING]) for a, b in zip(answers, others, strict=True)]
+    with grading.policy.base():
+        odd = [part.cpu() for part in grading.policy.scorer(swapped).split()]
+    return np.array(
+        [float((a[: len(b)] - b).mean()) if len(b) else 0.0 for a, b in zip(own, odd, strict=True)]
+    )
+
+
+def _generator(seed: int, number: int) -> torch.Generator:
+    return torch.Generator().manual_seed((seed * 1_000_003 + number) * 8 + 5)

@@ -1,0 +1,432 @@
+"""How a run learns from a few dozen ratings: fit a reward model, find an instruction and distil it; or grade fresh answers.
+
+A rating says that one answer was good, but not what was good about it. Pushing that answer up or down mostly changes what
+it happened to say. So:
+
+0. **Collect what needs no reading** (``targets.py``). Edits, comparisons and, where the person allows it, answers of other models are learned as
+   they are, beside all that follows.
+1. **Fit.** A reward ensemble is fitted on the features and ratings of the rated answers, and on the remarks about them (``reward_ensemble.py``). If it
+   explains the ratings no better than the same ratings permuted, and nothing was said in words, the run learns edits and comparisons alone;
+   where there are none, it ends before anything is drawn (``first_reading.py``). Else the base answers the person's prompts a few times over, which shows
+   how its answers vary (``rewards.features``), and the ensemble is fitted again on both.
+2. **Instruct.** What the ensemble has learned is turned into candidate sentences, and answers drawn under each show which of them helps (``instructed.py``).
+3. **Distil.** Answers drawn under the best sentence and filtered by the ensemble are what the adapter learns, after the prompt without the
+   sentence (``distilled.py``): one pass, little drift. Where enough answers of other models may be learned and are graded well, they take the
+   place of drawn ones, and no sentence is looked for. Then the best of its own answers, as long as those improve (``rpo_rounds.py``).
+   Where no sentence surely helps (a taste that is hard to put in words), the best of answers under several sentences and none are distilled.
+4. **Or draw fresh answers.** Models of a few million parameters follow few instructions, and fresh answers cost them little. In rounds: some prompts, several
+   fresh answers of the policy to each, graded by the mean of the ensemble less its uncertainty, each against the others of its prompt (GRPO), some optimizer steps.
+
+What limits drift, and so preserves facts (measured in research/studies/2026-11-21-keeping-facts.md):
+
+* The KL to the base is exact and over the whole vocabulary (``exact_kl.py``). Where the base is certain, as it is about facts,
+  it holds every token in place; where style is decided, it costs the few nats that a change of style has to cost.
+* Advantages are divided by one number, the spread of rewards among the base's answers, instead of each group's own. Once
+  all answers to a prompt are good, nothing is left to push, where GRPO's own division would blow up what noise remains.
+* A fifth of the training examples are answers of the base. Nothing else preserves an answer that the policy no longer gives, and a prompt that
+  begins it for the model (a template, a quotation) would get a broken continuation: two fifths of the perplexity that runs added to ordinary text were of that kind
+  (research/studies/2026-11-22-what-is-no-longer-said.md).
+* The learning rate falls to zero, and the head's token features are everyday tokens: no topic's own words.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from clawback.errors import TrainingError
+from clawback.learning.authorship import may_learn
+from clawback.learning.examples import Plan
+from clawback.learning.options import RULES
+from clawback.learning.sources import first_reading
+from clawback.learning.sources.distilled import (
+    HELD,
+    Chosen,
+    DistilSettings,
+    best_of,
+    chosen,
+    gathered,
+    nothing,
+    with_base_answers,
+)
+from clawback.learning.sources.first_reading import Inputs
+from clawback.learning.sources.graded import Graded, Grading, GradingSettings, Prompt
+from clawback.learning.sources.instructed import Arm, Conversations, follows, search
+from clawback.learning.sources.ratings import from_ratings
+from clawback.learning.sources.rollouts import Rollouts, RolloutSettings
+from clawback.learning.sources.rpo_rounds import RpoRounds
+from clawback.learning.sources.rule_grades import rule_grades
+from clawback.learning.sources.targets import Evidence, Target, room_for, with_worse
+from clawback.models.chat import Encoded
+from clawback.pictures import pictures
+from clawback.records import Turn
+from clawback.rewards.features import Floats
+from clawback.rewards.instructions import Instruction, candidates
+from clawback.rl import advantages
+from clawback.rl.algorithms.grpo import Grpo
+from clawback.rl.algorithms.reinforce import Reinforce
+from clawback.rl.algorithms.rpo import Rpo
+
+if TYPE_CHECKING:
+    from clawback.learning.run import TrainingRun
+    from clawback.records import Message, Sample
+    from clawback.rewards.reward_ensemble import RewardEnsemble
+
+NAME = "rollouts"
+DISTIL = "distil"
+SYSTEM = "system"
+"""Name in a recipe's ``extra`` of a learned prompt that the run folds into the adapter."""
+
+
+@dataclass(frozen=True)
+class _Start:
+    """What is known of a run before anything is drawn."""
+
+    inputs: Inputs
+    conversations: Mapping[Prompt, Sequence[Message]]
+    """Every different prompt once: token ids → messages."""
+    grading: Grading | None = None
+    """None where no fresh answers can be drawn."""
+    reader: RewardEnsemble | None = None
+    """What the rated answers tell by themselves (``first_reading.read``)."""
+    unreadable: str = ""
+    """Why nothing can be read, in a sentence."""
+
+
+def _start(run: TrainingRun) -> _Start:
+    inputs = Inputs.of(run.policy, run.samples, run.recipe)
+    if not inputs.every:
+        raise TrainingError(
+            "Fresh answers cannot be scored without ratings; remarks alone are only used by opd and combined."
+        )
+    if not inputs.samples:
+        return _Start(inputs, {}, unreadable="all rated answers were cut off")
+    conversations = _asked(run, inputs.samples, inputs.rated)
+    if not conversations:
+        return _Start(inputs, conversations)
+    grading = _grading(run, inputs.samples, inputs.rated, conversations)
+    if run.grader is not None:
+        return _Start(inputs, conversations, grading)
+    if inputs.only_shown and first_reading.reads(grading):
+        return _Start(inputs, conversations, grading, unreadable="nothing else was rated")
+    reader = first_reading.read(grading, inputs)
+    return _Start(inputs, conversations, grading, reader, first_reading.unreadable(inputs, reader))
+
+
+def check(run: TrainingRun) -> None:
+    """Raises ``NothingRead`` where ``plan`` would: it costs seconds, and nothing is drawn."""
+    if first_reading.goes_on(run):
+        return
+    start = _start(run)
+    if start.unreadable and not start.inputs.shown:
+        raise first_reading.stop(start.unreadable)
+
+
+def plan(run: TrainingRun) -> Plan:
+    """How to learn from these ratings: by distilling a sentence or by fresh answers, where the reader is trusted, else what needs no reading.
+
+    With the run's ``grader`` nothing is fitted, and there is no fallback. Its ``terms`` count beside head or
+    grader: the head is fitted on feedback alone, or it would learn them a second time.
+
+    A recipe whose algorithm is ``rollouts`` or ``distil`` does not fall back; it raises ``TrainingError``
+    where all ratings are the same. Raises ``NothingRead`` where ``auto`` has nothing to learn from.
+    """
+    policy, recipe, start = run.policy, run.recipe, _start(run)
+    inputs, shown, grading = start.inputs, start.inputs.shown, start.grading
+    if start.unreadable and (not shown or recipe.algorithm != "auto"):
+        return _unread(run, inputs.every, start.unreadable)
+    if grading is None:
+        return _fall_back(run, inputs.every, "fresh answers to pictures are not drawn yet")
+    prompts = list(start.conversations)
+    run.tell({"phase": "draw", "step": 0, "steps": grading.settings.grounding})
+    if (
+        start.unreadable
+    ):  # fresh answers only hold the policy in place, at other prompts than those that something is shown to
+        known = {one.better.asked for one in shown.targets}
+        grading.draw_base(sorted(prompts, key=known.__contains__), HELD)
+        return learned_directly(grading, shown, run, inputs.every, start.unreadable)
+    if run.grader is None:
+        ensemble = grading.learn(prompts, inputs.rated, inputs.rewards, inputs.remarks, inputs.order)
+        trust = ensemble.trust if start.reader is None else start.reader.trust
+        note = f"graded by a reward ensemble: {trust.reason}"
+        note += f"; remarks recognised: {ensemble.heard}" if ensemble.heard else ""
+        if not ensemble.heard and (inputs.alike or (not trust.trusted and recipe.algorithm == "auto")):
+            why = inputs.alike or trust.reason
+            rules = rule_grades(grading, Conversations(start.conversations), run, inputs.spoken)
+            if rules is None:
+                return learned_directly(grading, shown, run, inputs.every, why)
+            grading.regrade(rules)
+            note = f"graded by what was said in words ({' '.join(rules.sentences)!r}): {why}"
+        if ensemble.outdated:
+            note += f"; {ensemble.outdated} older ratings left out, which ask for something else than the newer ones"
+    else:
+        grading.ground(prompts)
+        note = f"graded by {run.grader.name}"
+    baseline = _moved(run, inputs.rewards)
+    if recipe.algorithm == DISTIL or (recipe.algorithm == "auto" and policy.info.bucket != "micro"):
+        return _distilled(start, grading, run, note, baseline)
+    return _rollouts(grading, prompts, shown, note, baseline)
+
+
+def _distilled(start: _Start, grading: Grading, run: TrainingRun, note: str, baseline: float) -> Plan:
+    """The plan that distils a sentence, a learned prompt or good answers; what needs no reading alone where too few are good.
+
+    A model of a few million parameters follows few sentences, and full rounds cost it a minute: they go further (0.95 against 0.46).
+    """
+    inputs, folded = start.inputs, str(run.recipe.extra.get(SYSTEM, ""))
+    made = (
+        fold(grading, Conversations(start.conversations, system=True), folded, run)
+        if folded
+        else distil(grading, Conversations(start.conversations), inputs.spoken, run, inputs.shown)
+    )
+    if made is not None:
+        return dataclasses.replace(made, note=f"{made.note}; {note}", baseline=baseline)
+    few = "too few of this model's answers are good enough by the ratings"
+    if run.recipe.algorithm == DISTIL:
+        raise TrainingError(f"Nothing can be distilled: {few}. Use `rollouts`, or rate some more.")
+    # Rounds of fresh answers would take a model of this size hours, and the run was sized for a sentence.
+    if not inputs.shown:
+        return _fall_back(run, inputs.every, few)
+    return learned_directly(grading, inputs.shown, run, inputs.every, few)
+
+
+def _rollouts(grading: Grading, asked: list[Prompt], shown: Evidence, note: str, baseline: float) -> Plan:
+    """The plan that grades fresh answers round by round, with edits and comparisons beside them."""
+    recipe = grading.recipe
+    settings = RolloutSettings.of(recipe)
+    algorithm = Grpo(
+        kl=settings.exact_kl, clip_low=recipe.clip_low, clip_high=recipe.clip_high, scale_advantages=False
+    )
+    source = Rollouts(grading, asked, settings, with_worse(grading, shown.targets))
+    rate = recipe.learning_rate * settings.rate
+    note = f"fresh answers, {note}{_beside(shown)}"
+    return Plan(algorithm, source, NAME, note, baseline, rate=rate, cover=settings.cover, decay=True)
+
+
+def distil(
+    grading: Grading,
+    conversations: Conversations,
+    remarks: Sequence[str],
+    run: TrainingRun,
+    shown: Evidence,
+) -> Plan | None:
+    """The plan that distils good answers: of other models where enough may be learned, else drawn under the best sentence, or under several where none
+    surely helps. None: too few are good."""
+    settings = DistilSettings.of(run.recipe)
+    others = of_other_models(grading, run, shown, conversations.messages)
+    targets = with_worse(grading, shown.targets)
+    good = best_of(chosen(grading, others, settings), settings.other_answers)
+    if 2 * len(good.answers) >= settings.other_answers:
+        rounds = dataclasses.replace(
+            settings, refine_rounds=min(settings.refine_rounds, settings.other_rounds)
+        )
+        note = f"{len(good.answers)} answers of other models, chosen from {len(others)}{_beside(shown)}"
+        return _rpo(grading, dataclasses.replace(good, targets=targets), rounds, conversations, run, note)
+    arms, sure = _arms(grading, conversations, remarks, settings, run)
+    base = _base_rewards(grading)
+    good = gathered(grading, conversations, arms, base, settings, run.tell, told=sure, others=others)
+    if len(good.answers) < settings.distil_batch:
+        return None
+    best = arms[0] if sure else max(arms, key=lambda arm: arm.gain)
+    told = bool(best.instruction.text) and (sure or follows(best, grading.spread))
+    why = "drawn under several sentences, for no sentence surely helps"
+    if told:
+        why = (
+            f"drawn under {'' if sure else 'several sentences, most of all '}{best.instruction.text!r} "
+            f"(expected rating {best.gain:+.2f} ± {best.error:.2f} against the base)"
+        )
+    note = f"{len(good.answers)} answers {why}{_beside(shown)}"
+    good = dataclasses.replace(good, targets=targets)
+    return _rpo(grading, good, settings, conversations, run, note, best.instruction.text if told else "")
+
+
+def _rpo(
+    grading: Grading,
+    good: Chosen,
+    settings: DistilSettings,
+    conversations: Conversations,
+    run: TrainingRun,
+    note: str,
+    sentence: str = "",
+) -> Plan:
+    """The plan that learns good answers and targets, then rounds of the policy's own answers."""
+    source = RpoRounds(
+        grading,
+        with_base_answers(grading, good),
+        settings,
+        list(conversations.messages),
+        run.tell,
+        under=partial(conversations.under, grading, sentence=sentence) if sentence else None,
+    )
+    rate = settings.rate(grading.policy.info.total_parameters)
+    return Plan(Rpo(kl=settings.hold_kl), source, DISTIL, note, rate=rate, decay=True, instruction=sentence)
+
+
+def _base_rewards(grading: Grading) -> dict[Prompt, float]:
+    """Mean reward of the base's own answers, by prompt."""
+    answered: dict[Prompt, list[float]] = {one.asked: [] for one in grading.base}
+    for one in [one for one in grading.base_graded if one.whole] or grading.base_graded:
+        answered[one.encoded.asked].append(one.reward)
+    return {prompt: float(np.mean(values or [grading.typical])) for prompt, values in answered.items()}
+
+
+def _arms(
+    grading: Grading,
+    conversations: Conversations,
+    remarks: Sequence[str],
+    settings: DistilSettings,
+    run: TrainingRun,
+) -> tuple[list[Arm], bool]:
+    """The sentences that were tried, the best first, and whether that one surely helps; else the base without any is the first."""
+    whole = [one for one in grading.base_graded if one.whole] or grading.base_graded
+    arms = search(
+        grading,
+        conversations,
+        _base_rewards(grading),
+        candidates(
+            grading.texts([one.encoded for one in whole]),
+            np.array([one.reward for one in whole]),
+            remarks,
+            settings.sentences,
+            (run.recipe.extra.get(RULES) or {}).get("sentences", ()),
+        ),
+        first=settings.first,
+        most=settings.most,
+        seed=grading.seed,
+        tell=run.tell,
+    )
+    if arms and follows(arms[0], grading.spread):
+        return arms, True
+    return [Arm(Instruction("", 0.0), list(grading.base_graded)), *arms], False
+
+
+def of_other_models(
+    grading: Grading, run: TrainingRun, shown: Evidence, asked: Mapping[Prompt, object]
+) -> list[Graded]:
+    """Answers of other models that may be learned, graded: liked ones, and captured ones that nobody rated. None longer than what the policy may write."""
+    rated = {sample.turn_id for sample in run.samples}
+    policy = grading.policy
+    found = [*shown.answers]
+    for sample in run.captured:
+        learnable = may_learn(sample, policy.info.base, run.recipe.learn_from)
+        if sample.turn_id not in rated and learnable and sample.ends:
+            found.append(policy.encode(sample))
+    fitting = [one for one in found if one.asked in asked and 0 < len(one.response) <= grading.room]
+    return grading.judged(fitting, [True] * len(fitting)) if fitting else []
+
+
+def learned_directly(
+    grading: Grading, shown: Evidence, run: TrainingRun, samples: Sequence[Sample], why: str
+) -> Plan:
+    """The plan that learns demonstrations and comparisons, where nothing can be read from the ratings."""
+    if not shown or run.recipe.algorithm != "auto":
+        return _unread(run, samples, why)
+    settings = dataclasses.replace(DistilSettings.of(run.recipe), refine_rounds=0)
+    answers = [Target(one) for one in shown.answers if len(one.response) <= grading.room]
+    targets = with_worse(grading, [*shown.targets, *answers])
+    rewards = np.array([one.said for one in samples], dtype=np.float64)
+    return Plan(
+        Rpo(kl=settings.hold_kl),
+        RpoRounds(grading, nothing(targets), settings, tell=run.tell),
+        Rpo.name,
+        f"what needs no reading alone ({shown}): {why}",
+        _moved(run, rewards),
+        rate=settings.rate(grading.policy.info.total_parameters),
+        decay=True,
+    )
+
+
+def fold(grading: Grading, conversations: Conversations, prompt: str, run: TrainingRun) -> Plan | None:
+    """The plan that folds a learned prompt into the adapter: answers drawn under it, the best to each question, learned without it. None where too few
+    are good."""
+    settings = DistilSettings.of(run.recipe)
+    arm = Arm(Instruction(prompt, 0.0))
+    good = gathered(grading, conversations, [arm], {}, settings, run.tell)
+    if len(good.answers) < settings.distil_batch:
+        return None
+    return Plan(
+        Rpo(kl=settings.hold_kl),
+        RpoRounds(
+            grading,
+            dataclasses.replace(good, worst={}),
+            dataclasses.replace(settings, refine_rounds=0),
+            tell=run.tell,
+        ),
+        DISTIL,
+        f"{len(good.answers)} answers drawn under the learned prompt, which is folded into the adapter",
+        # What is imitated, and preferred to nothing, takes twice the rate.
+        rate=2 * settings.rate(grading.policy.info.total_parameters),
+        decay=True,
+        instruction=prompt,
+    )
+
+
+def _unread(run: TrainingRun, samples: Sequence[Sample], why: str) -> Plan:
+    """The plan where nothing can be read and nothing else is there: ``reinforce``, where the run goes on at all. Raises ``NothingRead``."""
+    if not first_reading.goes_on(run):
+        raise first_reading.stop(why)
+    return _fall_back(run, samples, why)
+
+
+def _fall_back(run: TrainingRun, samples: Sequence[Sample], why: str) -> Plan:
+    recipe = run.recipe
+    if recipe.algorithm in (NAME, DISTIL):
+        raise TrainingError(
+            f"{recipe.algorithm} needs fresh answers that can be graded, and has none: {why}. Train with reinforce, or rate some more."
+        )
+    algorithm = Reinforce(kl=recipe.kl, ema_decay=recipe.ema_decay, importance_cap=recipe.importance_cap)
+    try:
+        plan = from_ratings(dataclasses.replace(run, samples=tuple(samples)), algorithm)
+    except TrainingError as error:
+        raise TrainingError(f"Nothing can be learned from these ratings: {why}. {error}") from None
+    note = f"reinforce on the ratings themselves: {why}{f'; {plan.note}' if plan.note else ''}"
+    return dataclasses.replace(plan, note=note)
+
+
+def _moved(run: TrainingRun, rewards: Floats) -> float:
+    """The moving average of ratings after this run."""
+    return advantages.ema(torch.tensor(rewards), run.baseline, run.recipe.ema_decay)[1]
+
+
+def _beside(shown: Evidence) -> str:
+    return f"; beside them {shown}" if shown.targets else ""
+
+
+def _grading(
+    run: TrainingRun,
+    samples: Sequence[Sample],
+    rated: Sequence[Encoded],
+    asked: Mapping[Prompt, Sequence[Message]],
+) -> Grading:
+    """What draws and grades. How long an answer may be follows from rated answers that are the policy's own; without any, from what the base draws."""
+    room, own = room_for(run.policy, samples, rated)
+    grading = Grading(run, GradingSettings.of(run.recipe), room, _questions(asked))
+    grading.follows_base = not own
+    return grading
+
+
+def _asked(
+    run: TrainingRun, samples: Sequence[Sample], rated: Sequence[Encoded]
+) -> dict[Prompt, Sequence[Message]]:
+    """Every different prompt once, rated ones first: token ids → messages. None with pictures: the sampler of a run reads text."""
+    policy = run.policy
+    found: dict[Prompt, Sequence[Message]] = {}
+    for one, sample in zip(rated, samples, strict=True):
+        if not one.pixels:
+            found.setdefault(one.prompt, sample.messages)
+    for messages in run.prompts:
+        if not (policy.chat.eyes and any(pictures(message.get("content")) for message in messages)):
+            found.setdefault(tuple(policy.chat.prompt(messages, policy.max_prompt)), messages)
+    found.pop((), None)
+    return found
+
+
+def _questions(asked: Mapping[Prompt, Sequence[Message]]) -> dict[Prompt, str]:
+    """Token ids of a prompt → what the person said in it, for a grader that reads text."""
+    return {prompt: Turn("", tuple(messages), "").prompt for prompt, messages in asked.items()}

@@ -1,0 +1,143 @@
+"""Feedback that is learned as it is: demonstrations and comparisons, which nobody has to read anything from.
+
+A *demonstration* is an answer that should have been given: a person's edit, or a liked answer of another model where the
+person allows to learn it. A *comparison* is two answers to one prompt of which one is better: a preference, or a liked and
+a disliked answer. Both become targets of RPO (``rl/algorithms/rpo.py``): the better answer's likelihood, if it is a
+demonstration or liked, and the pair.
+
+A pair shows where its two answers part. Tokens that both begin with cancel out in the loss, so the worse answer counts up to
+some tokens beyond the first difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from clawback.learning.authorship import is_foreign, may_learn
+from clawback.learning.sources.pairs import find
+from clawback.models.chat import Encoded
+from clawback.records import Sample
+
+if TYPE_CHECKING:
+    from clawback.learning.sources.graded import Grading
+    from clawback.policy.policy import Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A better answer, and a worse one to the same prompt if there is one."""
+
+    better: Encoded
+    worse: Encoded | None = None
+    likelihood: float = 1.0
+    """Weight of the better answer's own likelihood; 0: only the pair is learned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What samples show directly. ``edits`` and ``comparisons`` are targets in any run; of liked answers of other models a reader may choose."""
+
+    edits: tuple[Target, ...] = ()
+    comparisons: tuple[Target, ...] = ()
+    answers: tuple[Encoded, ...] = ()
+    """Liked answers of other models that may be learned."""
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """Those that no reader has to choose from."""
+        return self.edits + self.comparisons
+
+    def __bool__(self) -> bool:
+        return bool(self.targets or self.answers)
+
+    def __str__(self) -> str:
+        counts = (("edit", len(self.edits)), ("comparison", len(self.comparisons)))
+        texts = [f"{count} {name}{'s' * (count > 1)}" for name, count in counts if count]
+        if self.answers:
+            texts.append(f"{len(self.answers)} liked answer{'s' * (len(self.answers) > 1)} of other models")
+        return ", ".join(texts)
+
+
+def evidence(samples: Sequence[Sample], policy: Policy, learn_from: Sequence[str]) -> Evidence:
+    """The demonstrations and comparisons among samples. Cut answers, and those that call tools, are never the better one."""
+    base, encoded = policy.info.base, [policy.encode(sample) for sample in samples]
+    liked = _liked(samples)
+
+    def usable(place: int) -> bool:
+        sample, one = samples[place], encoded[place]
+        complete = bool(sample.response.strip()) and not (sample.cut or sample.has_calls or one.pixels)
+        return complete and may_learn(sample, base, learn_from)
+
+    edits: dict[int, Target] = {}
+    comparisons: list[Target] = []
+    raised: set[int] = set()
+    for better, worse in find(samples, encoded):
+        if not usable(better) or encoded[worse].pixels:
+            continue
+        target = Target(encoded[better], encoded[worse])
+        if samples[better].edited:
+            edits.setdefault(better, target)
+            continue
+        weight = float(better in liked and better not in raised)
+        raised.add(better)
+        comparisons.append(replace(target, likelihood=weight))
+    answers = []
+    for place, sample in enumerate(samples):
+        if not usable(place):
+            continue
+        if sample.edited:
+            edits.setdefault(place, Target(encoded[place]))
+        elif place in liked and is_foreign(sample, base):
+            answers.append(encoded[place])
+    return Evidence(tuple(edits[place] for place in sorted(edits)), tuple(comparisons), tuple(answers))
+
+
+def room_for(policy: Policy, samples: Sequence[Sample], encoded: Sequence[Encoded]) -> tuple[int, bool]:
+    """Tokens that a fresh answer may have, and whether that follows from answers of the policy itself or its like. What another model wrote may be many
+    times as long."""
+    pairs = zip(samples, encoded, strict=True)
+    own = [one.response for sample, one in pairs if not is_foreign(sample, policy.info.base)]
+    return policy.room(own or [one.response for one in encoded]), bool(own)
+
+
+def _liked(samples: Sequence[Sample]) -> set[int]:
+    """Places of the answers that somebody rated good. What a late rating credits to the turns before it is no opinion of them."""
+    strongest: dict[int, float] = {}
+    for sample in samples:
+        for part in sample.parts:
+            strongest[part.feedback_id] = max(strongest.get(part.feedback_id, 0.0), abs(part.value))
+    return {
+        place
+        for place, sample in enumerate(samples)
+        if sample.reward > 0
+        and any(
+            part.kind in ("rating", "reward") and part.value > 0 and part.value >= strongest[part.feedback_id]
+            for part in sample.parts
+        )
+    }
+
+
+def opening(better: Encoded, worse: Encoded, tokens: int) -> Encoded | None:
+    """The worse answer up to ``tokens`` beyond where the two part; None where it is only the beginning of the better one."""
+    shared = 0
+    for left, right in zip(better.response, worse.response, strict=False):
+        if left != right:
+            break
+        shared += 1
+    if worse.asked == better.asked and shared == len(worse.response):
+        return None
+    first = shared if worse.asked == better.asked else 0
+    return replace(worse, response=worse.response[: first + tokens])
+
+
+def with_worse(grading: Grading, targets: Sequence[Target]) -> list[Target]:
+    """The same, where the base has answered each prompt that no worse answer is known to."""
+    known = {one.asked: one for one in reversed(grading.base)}
+    lacking = [one.better.asked for one in targets if one.worse is None and one.better.asked not in known]
+    if lacking:
+        with grading.policy.base():
+            drawn = grading.draw(list(dict.fromkeys(lacking)), 1, grading.generator(2, 2))
+        known |= {one.asked: one for one in drawn.answers}
+    return [one if one.worse is not None else replace(one, worse=known[one.better.asked]) for one in targets]

@@ -1,0 +1,324 @@
+"""A whole training run on feedback: samples in, a PEFT folder out."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+import statistics
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from clawback.errors import TrainingError, UsageError
+from clawback.files import replace, sync
+from clawback.learning.recipe import Recipe
+from clawback.learning.run import OnProgress, TrainingRun, ignore
+from clawback.models.types import Grader, TrainResult
+from clawback.records import Message, Sample
+
+if TYPE_CHECKING:
+    from clawback.learning.examples import Plan
+    from clawback.learning.loop.parallel import Group
+    from clawback.learning.loop.trainer import Settings
+    from clawback.policy.policy import Policy
+    from clawback.rewards.judged import Judge
+    from clawback.rewards.terms import Terms
+    from clawback.sampling.generate import Sampler
+
+ADAPTER = "adapter"
+CHECKPOINT = "checkpoint.pt"
+RESULT = "result.json"
+PROCESSES = "processes"
+"""Name in a recipe's ``extra`` of how many processes a step's gradient is made by."""
+SHARD = "shard"
+"""Name in a recipe's ``extra`` of whether they share the base out, too."""
+DRAWING = ("auto", "rollouts", "distil")
+"""Algorithms that draw fresh answers and grade them (``learning/sources/plan.py``)."""
+
+
+def train(
+    policy: Policy,
+    samples: Sequence[Sample],
+    recipe: Recipe,
+    *,
+    seed: int = 0,
+    out: Path,
+    prompts: Sequence[Sequence[Message]] = (),
+    on_progress: OnProgress | None = None,
+    resume: bool = True,
+    baseline: float = 0.0,
+    grader: Grader | None = None,
+    terms: Terms | None = None,
+    sampler: Sampler | None = None,
+    captured: Sequence[Sample] = (),
+    judge: Judge | None = None,
+) -> TrainResult:
+    """Train an adapter on what was said about these samples, all of them.
+
+    Args:
+        policy: the base model, or a policy whose adapter is trained further. It holds the result afterwards.
+        samples: in the order in which they were rated; the same order gives the same bits.
+        recipe: from ``engine.recipe``.
+        seed: everything that is drawn at random follows from it.
+        out: a folder for this run alone: its checkpoint, and in the end ``adapter/``.
+        prompts: the person's own conversations up to their question, for algorithms that draw fresh answers.
+        on_progress: told ``{"phase", "step", "steps", …}`` before and after each step. Whatever it raises ends the run.
+        resume: go on from the checkpoint in ``out``; else begin again.
+        baseline: the moving average of ratings that the run before this one ended with.
+        grader: grades fresh answers in place of the reward head, for algorithms that draw them.
+        terms: what counts beside head or grader there; the samples' rewards have been made up with them (``Terms.of``).
+        sampler: draws fresh answers in place of the policy's own engine (``clawback.extensions.cluster``).
+        captured: unrated answers of other models that may be learned, for algorithms that draw and grade answers.
+        judge: says how surely an answer keeps each of the recipe's rules (``extra["rules"]``), for the reader of the ratings.
+
+    Returns:
+        The result; its ``path`` is a plain PEFT folder, written beside, fsynced and renamed.
+
+    Raises:
+        TrainingError: nothing to learn from, or it cannot be learned. ``NothingRead``: ``auto`` cannot tell the ratings from chance.
+        UsageError: an algorithm that nobody provides.
+    """
+    if not samples:
+        raise TrainingError("There is nothing to learn from: no rated turns were given.")
+    run = TrainingRun(
+        policy,
+        tuple(samples),
+        recipe,
+        seed=seed,
+        prompts=prompts,
+        baseline=baseline,
+        grader=grader,
+        terms=terms,
+        sampler=sampler,
+        captured=tuple(captured),
+        judge=judge,
+        out=out,
+        tell=on_progress or ignore,
+    )
+    identity = run.fingerprint()
+    if not resume and out.exists():
+        shutil.rmtree(out)
+    out.mkdir(parents=True, exist_ok=True)
+    done = finished(out, identity)
+    if done is not None:
+        policy.put(Path(done.path))
+        return done
+    return _run(run, out, identity)
+
+
+def _run(run: TrainingRun, out: Path, identity: str) -> TrainResult:
+    """``identity``: the run's fingerprint, taken before it began."""
+    from clawback.learning import machines
+    from clawback.learning.examples import Settling
+    from clawback.learning.loop import parallel
+    from clawback.learning.loop.trainer import fit
+    from clawback.policy.memory import estimate, prepare
+    from clawback.rl import algorithms
+
+    started = time.perf_counter()
+    policy, recipe, tell = run.policy, run.recipe, run.tell
+    tell({"phase": "prepare", "samples": len(run.samples)})
+    if not policy.has_adapter:
+        fresh(policy, recipe, run.seed)
+    prepare(policy, recipe)
+    if (
+        recipe.algorithm not in DRAWING
+    ):  # of those that draw answers more is known before they begin: ``budget.fit``
+        guess = estimate(policy.info, recipe, policy=policy, samples=run.samples)
+        tell({"phase": "estimate", "text": str(guess), "bytes": guess.bytes, "seconds": guess.seconds})
+    count, shard = int(recipe.extra.get(PROCESSES, 1)), bool(recipe.extra.get(SHARD))
+    with ExitStack() as stack:
+        # A base in parts is so before anything is scored; else the one process has all threads until the steps begin.
+        group = stack.enter_context(sharded(policy, recipe, count)) if shard else None
+        plan = plan_for(run)
+        tell({"phase": "plan", "algorithm": plan.name, "note": plan.note, "steps": plan.source.steps})
+        if recipe.full and "natural" in algorithms.needs(plan.algorithm):
+            raise UsageError(
+                f"{plan.name} takes steps that want a matrix of all weights it trains: leave [training] full out."
+            )
+        if count * machines.nodes() > 1 and (alone := parallel.ALONE & algorithms.needs(plan.algorithm)):
+            raise UsageError(
+                f"{plan.name} cannot be shared out among processes ({', '.join(sorted(alone))}); leave --processes and NNODES out."
+            )
+        settings = settings_of(plan, recipe, run.seed, out, identity)
+        if group is None:
+            group = stack.enter_context(parallel.processes(policy, recipe, count))
+        fitted = fit(policy, plan.source, plan.algorithm, settings, [tell], group)
+    if fitted.stopped:
+        tell({"phase": "alert", "text": fitted.stopped, "step": fitted.steps})
+    settled = plan.source.settle() if isinstance(plan.source, Settling) else ""
+    seconds = time.perf_counter() - started
+    trained = sum(row["seconds"] for row in fitted.history)
+    result = TrainResult(
+        path=str(out / ADAPTER),
+        algorithm=plan.name,
+        note="; ".join(filter(None, (plan.note, settled))),
+        base=policy.info.base,
+        base_revision=policy.info.revision,
+        seed=run.seed,
+        steps=fitted.steps,
+        stopped=fitted.stopped,
+        turn_ids=tuple(sample.turn_id for sample in (*run.samples, *run.captured)),
+        baseline=plan.baseline,
+        instruction=plan.instruction,
+        metrics={
+            **last(fitted.history),
+            "seconds": seconds,
+            "tokens": float(fitted.tokens),
+            "tokens_per_second": fitted.tokens / max(1e-9, trained),
+        },
+        history=tuple(fitted.history),
+        rewards=tuple(_made_up(sample) for sample in run.samples if sample.terms),
+    )
+    tell({"phase": "save"})
+    write(policy, out, result, identity)
+    return result
+
+
+def fresh(policy: Policy, recipe: Recipe, seed: int) -> None:
+    """Put what the recipe trains on a base model: an adapter, or a delta of all weights. It changes nothing yet."""
+    if not recipe.full:
+        policy.attach(rank=recipe.rank, alpha=recipe.alpha, seed=seed)
+        return
+    whole(recipe)
+    if policy.engine != "torch":
+        raise UsageError(
+            f"All weights can be trained by the torch engine alone, not by {policy.engine}: leave [training] full out."
+        )
+    policy.attach_full()
+
+
+def whole(recipe: Recipe) -> None:
+    """Raises ``UsageError`` where a run with all weights could not be made as the recipe says."""
+    if recipe.full and (int(recipe.extra.get(PROCESSES, 1)) > 1 or recipe.extra.get(SHARD)):
+        raise UsageError(
+            "Processes share an adapter's gradient, not that of all weights: leave --processes or [training] full out."
+        )
+
+
+def settings_of(plan: Plan, recipe: Recipe, seed: int, out: Path, identity: str) -> Settings:
+    """What the loop needs to know of a recipe and the plan made of it."""
+    from clawback.learning.loop.trainer import Settings
+
+    return Settings(
+        learning_rate=plan.rate or recipe.learning_rate,
+        cover=plan.cover,
+        decay=plan.decay,
+        grad_clip=recipe.grad_clip,
+        weight_decay=recipe.weight_decay,
+        max_drift=recipe.max_drift,
+        max_reward_drop=recipe.max_reward_drop,
+        min_reward=recipe.min_reward,
+        seed=seed,
+        checkpoint=out / CHECKPOINT,
+        fingerprint=identity,
+    )
+
+
+def shardable(recipe: Recipe) -> Recipe:
+    """A recipe as a run with the base in parts can keep it: nothing is drawn, so ``auto`` becomes ``reinforce``. Raises ``UsageError``."""
+    if recipe.algorithm == "auto":
+        return dataclasses.replace(recipe, algorithm="reinforce")
+    if recipe.algorithm in DRAWING:
+        raise UsageError(
+            f"{recipe.algorithm} draws answers, which a base in parts cannot: leave --shard out, or take auto, reinforce, grpo, dpo, …"
+        )
+    return recipe
+
+
+def sharded(policy: Policy, recipe: Recipe, count: int) -> AbstractContextManager[Group | None]:
+    """Processes that share the base out. Raises ``UsageError`` where that cannot be."""
+    from clawback.learning import machines
+    from clawback.learning.loop import parallel, sharding
+
+    if count * machines.nodes() < 2:
+        raise UsageError("--shard shares the base out among processes: name how many with --processes.")
+    shardable(recipe)
+    sharding.check(policy)
+    return parallel.processes(policy, recipe, count, shard=True)
+
+
+def plan_for(run: TrainingRun) -> Plan:
+    """Which algorithm on which examples. ``auto`` draws fresh answers where the reward head can be trusted."""
+    from clawback.learning.sources.ratings import from_ratings
+    from clawback.rl import algorithms
+
+    name = run.recipe.algorithm
+    if name in DRAWING:
+        from clawback.learning.sources import plan
+
+        return plan.plan(run)
+    if name in algorithms.ENVIRONMENT:
+        raise UsageError(
+            f"{name} learns from the steps of an environment, not from feedback. Choose one of: auto, "
+            f"{', '.join(algorithms.names())}."
+        )
+    return from_ratings(run, algorithms.make(name, run.recipe.settings(name)))
+
+
+def check_readable(
+    policy: Policy,
+    samples: Sequence[Sample],
+    recipe: Recipe,
+    *,
+    seed: int = 0,
+    judge: Judge | None = None,
+) -> None:
+    """Raises ``NothingRead`` where ``train`` would, before anything is drawn or entered. The arguments are those of ``train``."""
+    from clawback.learning.sources import plan
+
+    plan.check(TrainingRun(policy, tuple(samples), recipe, seed=seed, judge=judge))
+
+
+def reads_words(algorithm: str) -> bool:
+    """Whether an algorithm has a use for turns of which something was said in words alone. ``UsageError`` for one that nobody provides."""
+    from clawback.rl import algorithms
+
+    return algorithm in DRAWING or "teacher" in algorithms.needs(algorithms.find(algorithm))
+
+
+def write(policy: Policy, out: Path, result: TrainResult, identity: str) -> None:
+    """The adapter, then the result that says it is whole, then no more need of the checkpoint."""
+    beside, final = out / (ADAPTER + ".new"), out / ADAPTER
+    for folder in (beside, final):
+        if folder.exists():
+            shutil.rmtree(folder)
+    beside.mkdir()
+    policy.save(beside)
+    beside.rename(final)
+    text = json.dumps({"fingerprint": identity, **dataclasses.asdict(result)}, indent=2)
+    replace(out / RESULT, text.encode(), mode=0o600)
+    sync(out)
+    (out / CHECKPOINT).unlink(missing_ok=True)
+
+
+def finished(out: Path, identity: str) -> TrainResult | None:
+    """The result of this very run, where it was finished before its process died."""
+    try:
+        values = json.loads((out / RESULT).read_text("utf-8"))
+        if values.pop("fingerprint") != identity or not (out / ADAPTER).is_dir():
+            return None
+        values["turn_ids"] = tuple(values["turn_ids"])
+        values["history"] = tuple(values["history"])
+        values["rewards"] = tuple(values.get("rewards", ()))
+        return TrainResult(**values)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _made_up(sample: Sample) -> dict[str, Any]:
+    """What the reward of a sample added up from."""
+    terms = {term.name: (term.value, term.share) for term in sample.terms}
+    return {"turn": sample.turn_id, "reward": sample.reward, "terms": terms}
+
+
+def last(history: Sequence[dict[str, float]], count: int = 4) -> dict[str, float]:
+    """Means over the last steps, of those that have a figure: a run that was begun by another version may lack one in its first steps."""
+    rows = history[-count:]
+    return {
+        name: statistics.fmean(row[name] for row in rows if name in row)
+        for name in (rows[-1] if rows else ())
+    }

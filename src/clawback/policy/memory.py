@@ -1,0 +1,390 @@
+"""Chooses, before loading, how a model is held in memory so that it fits; and estimates what a run will need.
+
+The estimate of memory is counted from shapes, that of time from the arithmetic and a short measurement of the
+machine. Both are meant to be right within a factor of about 1.5: enough to say "this will take ten minutes"
+or "this will not fit".
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from clawback import devices, installed
+from clawback.errors import DoesNotFit, MissingExtra, TrainingError, UsageError
+from clawback.models.types import ModelInfo
+from clawback.records import Sample
+
+if TYPE_CHECKING:
+    import torch
+
+    from clawback.learning.recipe import Recipe
+    from clawback.policy.policy import Policy
+
+CPU_MICRO_TOKENS = 512
+"""On a CPU the products of the layers are at full speed from a few hundred rows on, and activations grow with every row."""
+_LARGER_PIECES = (2048, 1024)
+_SHARE = 1 / 16
+"""The LM head is at full speed only from some 500 *response* tokens on, since its weights are read from memory for every piece: larger pieces
+are taken on a CPU where their activations are this share of the machine's memory."""
+CUDA_MICRO_TOKENS = 8192
+_PROCESS = 500 << 20
+"""Python with torch and transformers loaded, in bytes."""
+_CUDA_CONTEXT = 700 << 20
+_BYTES = {32: 4.0, 16: 2.0, 8: 1.01, 4: 0.52}
+"""Of a stored weight: float32; bfloat16; LLM.int8 with its scales; NF4 with double quantisation (Dettmers et al. 2023, arXiv:2305.14314)."""
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+"""``M_…`` of glibc's malloc.h."""
+_MMAP_MOST = 32 << 20
+"""What glibc before 2.35 takes as ``M_MMAP_THRESHOLD`` at most."""
+_SPARE = 1.1
+"""What has to be free for each byte that is counted: allocators leave gaps."""
+_RANK = 16
+"""Of the adapter, where a model is loaded before its recipe is known."""
+_EFFICIENCY = 0.6
+"""Share of the speed of a bare matrix product that a training step reaches."""
+_TOKENS_PER_SAMPLE = 256
+
+
+Bits = Literal[32, 16, 8, 4]
+"""Of a stored weight. 16 is bfloat16; 8 and 4 are bitsandbytes' LLM.int8 and NF4, CUDA only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """How to hold a model in memory while it is trained."""
+
+    bits: Bits
+    gradient_checkpointing: bool
+    micro_tokens: int
+    """Tokens that go through the model at once."""
+    bytes: int
+    """At the peak of a training step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What a run will need."""
+
+    bytes: int
+    seconds: float
+    tokens: int
+    steps: int
+    free: int
+    """Memory that is free now, in bytes."""
+
+    def __str__(self) -> str:
+        fits = "" if self.bytes <= self.free else ": more than there is"
+        return (
+            f"{self.steps} steps over {self.tokens:,} tokens: about {_span(self.seconds)}, "
+            f"{_size(self.bytes)} of memory ({_size(self.free)} free{fits})"
+        )
+
+
+def give_back() -> None:
+    """Have the C library return to the system what was freed: glibc keeps it in pieces, and a run that draws, trains and judges in turn would
+    hold the peaks of all three at once. Elsewhere nothing is done."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def keep_freed(count: int) -> None:
+    """Have glibc keep so many freed bytes for the next pass. What it gives back it asks for again, page by page: a quarter of the time of
+    a small model's forward pass. Elsewhere nothing is done."""
+    with suppress(OSError, AttributeError):
+        libc = ctypes.CDLL(None)
+        libc.mallopt(_TRIM_THRESHOLD, count)
+        libc.mallopt(_MMAP_THRESHOLD, min(count, _MMAP_MOST))
+
+
+def weight_bytes(info: ModelInfo, bits: Bits) -> int:
+    """Of the frozen weights. Embeddings and the LM head are not quantised."""
+    whole = info.hidden * info.vocabulary if bits < 16 else 0
+    return int((info.total_parameters - whole) * _BYTES[bits] + whole * _BYTES[16])
+
+
+def need(
+    info: ModelInfo,
+    *,
+    bits: Bits,
+    rank: int,
+    micro_tokens: int,
+    checkpointing: bool,
+    on_cpu: bool = False,
+    full: bool = False,
+) -> int:
+    """Bytes at the peak of a training step.
+
+    Args:
+        bits: of a stored weight.
+        micro_tokens: tokens that go through the model at once.
+        checkpointing: keep only the inputs of layers, and compute each layer again going backward.
+        full: all weights of the layers are trained, not an adapter of ``rank``.
+    """
+    width = 4 if bits == 32 else 2
+    linear = (4 * info.hidden + 3 * info.hidden + 3 * info.intermediate) * max(1, info.experts)
+    # Trained: the values, their gradient, two moments of Adam, and the last good ones. Of all weights each layer's sums are kept for the way back, too.
+    trained = linear * rank * info.layers * 4 * 5
+    if full:
+        trained = max(0, info.total_parameters - info.hidden * info.vocabulary) * (4 * 5 + width)
+    kept = micro_tokens * _kept(info, width, checkpointing)
+    return weight_bytes(info, bits) + trained + kept + (_PROCESS if on_cpu else _CUDA_CONTEXT)
+
+
+def _kept(info: ModelInfo, width: int, checkpointing: bool) -> int:
+    """Bytes a token that goes through the model at once, of numbers of ``width`` bytes."""
+    # For the way back, a token and layer: norms, q k v and their rotation, attention out, three of the MLP.
+    layer = (14 * info.hidden + 5 * info.intermediate) * width
+    layers = info.hidden * width * info.layers + layer if checkpointing else layer * info.layers
+    return layers + (3 * 2048 + 3 * info.hidden) * 4
+
+
+def decide(
+    info: ModelInfo,
+    *,
+    free: int,
+    bits: Sequence[Bits],
+    rank: int = _RANK,
+    kind: str = "cuda",
+    longest: int = 2048,
+    full: bool = False,
+    total: int = 0,
+) -> Choice:
+    """The first way to hold a model that fits into ``free`` bytes: each of ``bits`` in turn, first as it is, then with gradient checkpointing.
+
+    Args:
+        free: bytes that the model may take, those that it holds already included.
+        bits: the ways to store a weight that are allowed, best first.
+        kind: of device: ``cuda``, ``mps`` or ``cpu``.
+        longest: tokens of the longest sequence; no piece can be shorter.
+        total: bytes of memory that the machine has. What is chosen by it is the same at every run, which what is free is not.
+
+    Raises:
+        TrainingError: nothing fits. Says how much is missing, and what would fit.
+    """
+    # What Python and torch take is gone from the free memory already.
+    paid, smallest = (_PROCESS if kind == "cpu" else 0), 0
+    for width in bits:
+        for checkpointing in (False, True):
+            for micro in _pieces(info, width, checkpointing, kind, longest, total):
+                # On a CPU a longer sequence goes through alone, now and then: it is not what memory is laid out for.
+                tokens = micro if kind == "cpu" else max(micro, longest)
+                size = need(
+                    info,
+                    bits=width,
+                    rank=rank,
+                    micro_tokens=tokens,
+                    checkpointing=checkpointing,
+                    on_cpu=kind == "cpu",
+                    full=full,
+                )
+                if (size - paid) * _SPARE <= free:
+                    return Choice(width, checkpointing, tokens, size)
+                smallest = min(smallest or size, size)
+    raise DoesNotFit(_too_large(info, smallest - paid, free, bits, kind, full))
+
+
+def _pieces(
+    info: ModelInfo, bits: Bits, checkpointing: bool, kind: str, longest: int, total: int
+) -> tuple[int, ...]:
+    """Tokens that may go through the model at once, the best first."""
+    if kind != "cpu":
+        return (CUDA_MICRO_TOKENS, CUDA_MICRO_TOKENS // 2, longest)
+    a_token = _kept(info, 4 if bits == 32 else 2, checkpointing)
+    # The head of the smallest models stays in the processor's cache.
+    larger = () if info.bucket == "micro" else _LARGER_PIECES
+    affordable = [tokens for tokens in larger if tokens * a_token <= total * _SHARE]
+    return (*affordable[:1], CPU_MICRO_TOKENS, CPU_MICRO_TOKENS // 2)
+
+
+def holds(info: ModelInfo, device: torch.device, dtype: str, load_in_4bit: bool | None) -> Bits:
+    """How the weights of a model should be stored, chosen before any is read, so that it can be trained.
+
+    Where nothing is small enough to be trained, the smallest in which it can at least answer.
+
+    Args:
+        dtype: ``auto``, ``float32`` or ``bfloat16``.
+        load_in_4bit: True: 4-bit; False: not quantised; None: what fits.
+
+    Raises:
+        UsageError: 4-bit weights where they cannot be had.
+        TrainingError: not even the weights fit. Says what would.
+    """
+    widths, free = allowed(info, device, dtype, load_in_4bit), devices.free_bytes(device)
+    try:
+        return decide(info, free=free, bits=widths, kind=device.type).bits
+    except TrainingError:
+        for width in widths:
+            if weight_bytes(info, width) * _SPARE <= free:
+                return width
+        raise
+
+
+def allowed(info: ModelInfo, device: torch.device, dtype: str, load_in_4bit: bool | None) -> tuple[Bits, ...]:
+    """The ways to store a weight that the settings and the device leave, best first."""
+    if load_in_4bit:
+        if device.type != "cuda":
+            raise UsageError(f"4-bit weights need CUDA. Leave load_in_4bit out on {device.type}.")
+        if not devices.has_bitsandbytes():
+            raise MissingExtra(f"4-bit weights need bitsandbytes. Run: {installed.add('cuda')}")
+        return (4,)
+    quantised: tuple[Bits, ...] = ()
+    if load_in_4bit is None and device.type == "cuda" and devices.has_bitsandbytes():
+        quantised = (8, 4)
+    if dtype == "float32":
+        return (32,)
+    if dtype == "bfloat16" or device.type != "cpu":
+        return (16, *quantised)
+    # What is small enough for float32 to cost nothing that anybody waits for stays in it.
+    quick = devices.multiplies_bfloat16() and info.bucket != "micro"
+    return (16,) if quick else (32, 16)
+
+
+def _too_large(info: ModelInfo, smallest: int, free: int, bits: Sequence[Bits], kind: str, full: bool) -> str:
+    where = "memory" if kind == "cpu" else "GPU memory"
+    if full:
+        return (
+            f"All weights of {info.base} cannot be trained here: that needs about {_size(smallest)} of {where}, and {_size(max(0, free))} is free. "
+            "An adapter needs much less: `clawback config set training.full false`."
+        )
+    fixed = 0 if kind == "cpu" else _CUDA_CONTEXT
+    fits = info.total_parameters * (free / _SPARE - fixed) / max(1, smallest - fixed)
+    would = f"a model of up to about {_count(fits)} parameters" if fits > 1e6 else "more free memory"
+    if kind == "cuda" and 4 not in bits:
+        would += f", weights in 4 bits ({installed.add('cuda')}, load_in_4bit not false)"
+    return (
+        f"{info.base} does not fit: training it needs about {_size(smallest)} of {where} at its smallest ({min(bits)} bits a weight) "
+        f"and {_size(max(0, free))} is free. What would fit: {would}, a hosted trainer, or a learned prompt, which needs no training."
+    )
+
+
+def prepare(policy: Policy, recipe: Recipe) -> Choice:
+    """Set the policy up for training: how many tokens at once, and gradient checkpointing where it takes it.
+
+    Raises ``TrainingError`` where it does not fit as it was loaded.
+    """
+    choice = choose(policy, recipe)
+    if (
+        recipe.gradient_checkpointing
+        if recipe.gradient_checkpointing is not None
+        else choice.gradient_checkpointing
+    ):
+        policy.checkpoint_layers()
+    policy.scorer.micro_tokens = recipe.micro_tokens or choice.micro_tokens
+    return choice
+
+
+def choose(policy: Policy, recipe: Recipe) -> Choice:
+    """How a loaded model can be trained in the memory there is. Raises ``TrainingError`` where it cannot."""
+    device = policy.device
+    held = stored(policy)
+    return decide(
+        policy.info,
+        free=devices.free_bytes(device) + weight_bytes(policy.info, held),
+        bits=(held,),
+        rank=recipe.rank,
+        kind=device.type,
+        longest=min(policy.max_prompt + policy.max_response, max(policy.max_prompt, 4096)),
+        full=recipe.full,
+        total=devices.total_bytes(device) if device.type == "cpu" else 0,
+    )
+
+
+def stored(policy: Policy) -> Bits:
+    """How the weights of a loaded model are stored."""
+    import torch
+
+    model: Any = policy.model
+    if getattr(model, "is_loaded_in_4bit", False):
+        return 4
+    if getattr(model, "is_loaded_in_8bit", False):
+        return 8
+    return 32 if next(policy.model.parameters()).dtype == torch.float32 else 16
+
+
+def estimate(
+    info: ModelInfo,
+    recipe: Recipe,
+    *,
+    policy: Policy | None = None,
+    samples: Sequence[Sample] = (),
+    count: int = 0,
+) -> Estimate:
+    """What a run of this recipe will need.
+
+    Args:
+        policy: where it is loaded: lengths are then counted with its tokenizer, and its device is measured.
+        samples: the ratings; or
+        count: how many there will be, of an ordinary length.
+    """
+    import torch
+
+    lengths = [(len(e.prompt), len(e.response)) for e in map(policy.encode, samples)] if policy else []
+    number = len(lengths) or len(samples) or count or 32
+    tokens = sum(p + r for p, r in lengths) or number * _TOKENS_PER_SAMPLE
+    responses = sum(r for _, r in lengths) or tokens // 2
+    device = policy.device if policy else devices.choose()
+    dtype = _dtype(policy, device)
+    steps = recipe.steps_for(number)
+    rounds = steps * min(recipe.batch * recipe.accumulation, number) / number
+    head = info.hidden * info.vocabulary
+    body = max(0, info.active_parameters - head)
+    # Forward is 2 operations a weight and token, backward to the inputs 2 more; the reference is one forward.
+    # With all weights trained, 2 more to the weights.
+    work = (2 + (6 if recipe.full else 4) * rounds) * (body * tokens + head * responses)
+    micro = policy.scorer.micro_tokens if policy else CPU_MICRO_TOKENS
+    size = need(
+        info,
+        bits=32 if dtype == torch.float32 else 16,
+        rank=recipe.rank,
+        micro_tokens=micro,
+        checkpointing=bool(recipe.gradient_checkpointing),
+        on_cpu=device.type == "cpu",
+        full=recipe.full,
+    )
+    return Estimate(
+        bytes=size,
+        seconds=work / (speed(device, dtype) * _EFFICIENCY) + 0.01 * steps,
+        tokens=int(tokens * rounds),
+        steps=steps,
+        free=devices.free_bytes(device),
+    )
+
+
+def speed(device: torch.device, dtype: torch.dtype) -> float:
+    """Operations a second of a matrix product here and now, from about 50 ms of them."""
+    import time
+
+    import torch
+
+    left = torch.ones(512, 1024, device=device, dtype=dtype)
+    right = torch.ones(1024, 1024, device=device, dtype=dtype)
+    best = 0.0
+    for _ in range(6):
+        started = time.perf_counter()
+        (left @ right).sum().item()
+        best = max(best, 2 * 512 * 1024 * 1024 / (time.perf_counter() - started))
+    return best
+
+
+def _dtype(policy: Policy | None, device: torch.device) -> torch.dtype:
+    import torch
+
+    if policy is not None:
+        return next(policy.model.parameters()).dtype
+    return torch.float32 if device.type == "cpu" else torch.bfloat16
+
+
+def _size(count: float) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
+
+
+def _count(number: float) -> str:
+    return f"{number / 1e9:.1f} billion" if number >= 1e9 else f"{number / 1e6:.0f} million"
+
+
+def _span(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

@@ -1,0 +1,36 @@
+"""Is what draws elsewhere what learns here? The log-probs of whoever drew an answer, held against the policy's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from clawback.errors import TrainingError
+from clawback.models.chat import Encoded
+
+if TYPE_CHECKING:
+    from clawback.policy.policy import Policy
+
+MAX_GAP = 0.3
+"""Nats a token, as for episodes (``sources/episodes.py``)."""
+
+
+@torch.no_grad()
+def gap(
+    policy: Policy, prompt: Sequence[int], ids: Sequence[int], logprobs: Sequence[float], who: str
+) -> float:
+    """Nats a token between the log-probs told with an answer and the policy's own, with its adapter on or off as it is now.
+
+    Raises:
+        TrainingError: they are further apart than ``MAX_GAP``.
+    """
+    [own] = policy.scorer([Encoded(tuple(prompt), tuple(ids))]).split()
+    found = float((own.cpu() - torch.tensor(logprobs)).abs().mean())
+    if not found <= MAX_GAP:
+        raise TrainingError(
+            f"What {who} draws is not what learns: log-probs differ by {found:.2f} nats a token (limit {MAX_GAP}). Another model, "
+            "precision or version of Clawback is at work there; nothing was learned from it."
+        )
+    return found

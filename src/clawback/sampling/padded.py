@@ -1,0 +1,105 @@
+"""Rows of several lengths in one batch of the model's own forward, padded on the left so that all end in the same column."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from clawback.models.traits import forward
+from clawback.sampling.cache import new_cache
+
+if TYPE_CHECKING:
+    from clawback.sampling.request import Request
+
+
+class Padded:
+    """``mask [rows, width]``: which columns of the cache each row uses. For ``rows.Rows``."""
+
+    def __init__(self, model: Callable[[], Any]) -> None:
+        self.model, self.device = model, next(model().parameters()).device
+        self.mask: Tensor | None = None
+        self.cache: Any = None
+        self.roomy = False
+        """Whether the cache is of our own kind, which rows can join."""
+
+    @property
+    def open(self) -> bool:
+        return self.roomy
+
+    def read(self, requests: Sequence[Request]) -> Tensor:
+        return self.read_prompts([request.prompt for request in requests])
+
+    def read_prompts(self, prompts: Sequence[Sequence[int]]) -> Tensor:
+        """Each different one once: logits ``[prompts, vocabulary]``."""
+        different = list(dict.fromkeys(map(tuple, prompts)))
+        place = {prompt: i for i, prompt in enumerate(different)}
+        copies = torch.tensor([place[tuple(prompt)] for prompt in prompts], device=self.device)
+        ids, mask = _left_padded(different, self.device)
+        cache, roomy = new_cache(self.model())
+        logits = _forward(self.model(), ids, mask, (mask.cumsum(1) - 1).clamp(min=0), cache)
+        if len(different) < len(prompts):
+            cache.reorder_cache(copies)
+            logits, mask = logits[copies], mask[copies]
+        if self.mask is None:
+            self.cache, self.roomy, self.mask = cache, roomy, mask
+        else:
+            # What only rows that have ended have read is left out.
+            before = self.mask[:, self.mask.shape[1] - int(self.mask.sum(1).max()) :]
+            width = max(before.shape[1], mask.shape[1])
+            for old, new in zip(self.cache.layers, cache.layers, strict=True):
+                old.join(new, width)
+            self.mask = torch.cat([_widened(before, width), _widened(mask, width)])
+        self.has_padding = bool((self.mask == 0).any())
+        return logits
+
+    def step(self, last: Sequence[int]) -> Tensor:
+        assert self.mask is not None
+        self.mask = torch.cat([self.mask, self.mask.new_ones(len(last), 1)], 1)
+        position = self.mask.sum(1, keepdim=True) - 1
+        ids = torch.tensor(list(last), device=self.device)[:, None]
+        seen: Tensor | None = self.mask
+        if self.roomy:  # a finished mask saves the model from making one
+            seen = self.mask[:, None, None, :].bool() if self.has_padding else None
+        return _forward(self.model(), ids, seen, position, self.cache)
+
+    def keep(self, places: Sequence[int]) -> None:
+        if not places or self.mask is None:
+            self.drop()
+            return
+        rows = torch.tensor(list(places), dtype=torch.long, device=self.mask.device)
+        self.mask = self.mask[rows]
+        self.cache.batch_select_indices(rows)
+
+    def drop(self) -> None:
+        self.mask, self.cache = None, None
+
+
+def _left_padded(prompts: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Ids and mask, ``[prompts, longest]``, so that all prompts end in the same column."""
+    width = max(len(p) for p in prompts)
+    ids = torch.tensor([[0] * (width - len(p)) + list(p) for p in prompts], device=device)
+    mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=device)
+    return ids, mask
+
+
+def _widened(mask: Tensor, width: int) -> Tensor:
+    """With columns of zeros on the left."""
+    return torch.nn.functional.pad(mask, (width - mask.shape[1], 0))
+
+
+def _forward(model: Any, ids: Tensor, mask: Tensor | None, position: Tensor, cache: Any) -> Tensor:
+    """Logits of the last column, ``[rows, vocabulary]``."""
+    out = forward(
+        model,
+        input_ids=ids,
+        attention_mask=mask,
+        position_ids=position,
+        past_key_values=cache,
+        use_cache=True,
+        logits_to_keep=1,
+    )
+    logits: Tensor = out.logits[:, -1]
+    return logits

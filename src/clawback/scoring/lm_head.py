@@ -1,0 +1,196 @@
+"""Log-probabilities from hidden states without ever holding a table of [tokens, vocabulary].
+
+With a real vocabulary the LM head costs more than all layers of a small model, and its logits more memory than
+everything else. Three things reduce its cost to that of its matrix products:
+
+* Logits exist for one tile of the vocabulary at a time (2,048 columns stay in the processor's cache), with the running
+  maximum and sum of an online softmax (Milakov & Gimelshein 2018, arXiv:1805.02867).
+* The gradient of a token's log-probability y with respect to its hidden state is ``W[y] − Σ_v p_v·W[v]``: a vector of the
+  hidden size. It is computed in the same pass, like the values in flash attention, and kept in place of the logits. The
+  backward pass is then one multiplication per token: two matrix products in all, where recomputing would take three.
+* The logit of the token itself is a dot product in float32, so that a bfloat16 head does not round it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from clawback.models.linear import product
+
+TILE = 2048
+"""Columns of the vocabulary at a time: 512 to 4,096 measured alike, 16,384 is 15–25 % slower."""
+
+
+@dataclass(frozen=True)
+class Head:
+    """An LM head: ``logits = cap · tanh(scale · (h·Wᵀ + b) / cap)``, with what a family leaves out at its default."""
+
+    weight: Tensor
+    """[V, H]"""
+    bias: Tensor | None = None
+    """[V]"""
+    scale: float = 1.0
+    """Granite divides its logits, Cohere multiplies them."""
+    softcap: float = 0.0
+    """Gemma; 0: none."""
+
+    def at(self, temperature: float) -> Head:
+        """The head whose logits are these divided by ``temperature``: log-probs, entropies, divergences and their gradients
+        are then those of the tempered distribution. cap · tanh(s·z / cap) / T is a head with scale s / T and cap cap / T."""
+        if temperature == 1.0:
+            return self
+        return replace(self, scale=self.scale / temperature, softcap=self.softcap / temperature)
+
+    def tile(self, hidden: Tensor, start: int) -> Tensor:
+        """[N, H] → [N, ≤ TILE] float32 logits of the vocabulary from ``start``, before the cap."""
+        logits = product(hidden, self.weight[start : start + TILE]).float()
+        if self.bias is not None:
+            logits += self.bias[start : start + TILE]
+        return logits.mul_(self.scale) if self.scale != 1.0 else logits
+
+    def own(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        """[N, H], [N] → [N] float32 logit of each target, before the cap."""
+        logits = torch.einsum("nh,nh->n", hidden.float(), self.weight[targets].float())
+        if self.bias is not None:
+            logits += self.bias[targets]
+        return logits * self.scale
+
+    def capped(self, logits: Tensor) -> Tensor:
+        """Logits after the cap, where there is one."""
+        return self.softcap * torch.tanh(logits / self.softcap) if self.softcap else logits
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What the head says of N tokens; all [N] float32."""
+
+    logprobs: Tensor
+    entropy: Tensor | None
+    direction: Tensor | None
+    """[N, H] gradient of each log-probability towards its hidden state."""
+
+
+def online_softmax(
+    head: Head, hidden: Tensor, want_mean: bool, want_entropy: bool, shift: Tensor | None = None
+) -> tuple[Tensor, ...]:
+    """One pass over the vocabulary: log Σ exp [N], E_p[logit] [N], E_p[d logit/d raw · W] [N, H].
+
+    With ``shift`` [N] (some logit of each row) exponents are taken relative to it instead of to a running maximum,
+    which saves three passes over each tile. The sums are not finite where the maximum is some 80 nats above it.
+    """
+    count, width = hidden.shape
+    top = hidden.new_full((count,), -torch.inf, dtype=torch.float32) if shift is None else shift
+    total, mean_logit = torch.zeros_like(top), torch.zeros_like(top)
+    mean_row = hidden.new_zeros((count, width) if want_mean else (0, width), dtype=torch.float32)
+    for start in range(0, head.weight.shape[0], TILE):
+        logits = head.tile(hidden, start)  # [N, tile]
+        if head.softcap:
+            logits = logits.div_(head.softcap).tanh_()
+            slope = 1 - logits.square() if want_mean else None
+            logits = logits.mul_(head.softcap)
+        if shift is None:
+            fade, top = top, torch.maximum(top, logits.amax(1))
+            fade = (fade - top).exp_()
+            total.mul_(fade)
+            mean_logit.mul_(fade)
+            if want_mean:
+                mean_row.mul_(fade[:, None])
+        weights = logits.sub(top[:, None]).exp_() if want_entropy else logits.sub_(top[:, None]).exp_()
+        total += weights.sum(1)
+        if want_entropy:
+            mean_logit += logits.mul_(weights).sum(1)
+        if want_mean:
+            if head.softcap and slope is not None:
+                weights = weights.mul_(slope)
+            rows = head.weight[start : start + TILE]
+            mean_row += product(weights.to(rows.dtype), rows.t())
+    return total.log().add_(top), mean_logit / total, mean_row.div_(total[:, None]) if want_mean else mean_row
+
+
+@torch.no_grad()
+def score(head: Head, hidden: Tensor, targets: Tensor, *, gradient: bool, entropy: bool) -> Scores:
+    """[N, H], [N] → log-probabilities of the targets, and what else was asked for.
+
+    Args:
+        hidden: [N, H] in the dtype of the head.
+        targets: [N] int64.
+        gradient: make ``direction`` too; doubles the cost.
+        entropy: make ``entropy`` too, in nats.
+    """
+    own = head.own(hidden, targets)
+    # Few shapes: oneDNN compiles code for each, and keeps it.
+    spare = -len(hidden) % 32 if hidden.device.type == "cpu" else 0
+    rows = torch.nn.functional.pad(hidden, (0, 0, 0, spare)) if spare else hidden
+    shift = torch.nn.functional.pad(head.capped(own), (0, spare))
+    found = online_softmax(head, rows, gradient, entropy, shift)
+    if not all(bool(part.isfinite().all()) for part in found):
+        found = online_softmax(head, rows, gradient, entropy)
+    log_total, mean_logit, mean_row = (part[: len(hidden)] for part in found)
+    slope = torch.full_like(own, head.scale)
+    if head.softcap:
+        squashed = torch.tanh(own / head.softcap)
+        own, slope = head.softcap * squashed, slope * (1 - squashed.square())
+    direction = None
+    if gradient:
+        direction = mean_row.mul_(-head.scale).addcmul_(head.weight[targets].float(), slope[:, None])
+    return Scores(own - log_total, log_total - mean_logit if entropy else None, direction)
+
+
+class _Known(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, value: Tensor, direction: Tensor) -> Tensor:
+        ctx.save_for_backward(direction)
+        ctx.dtype = hidden.dtype
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        (direction,) = ctx.saved_tensors
+        return (direction * grads[0][:, None]).to(ctx.dtype), None, None
+
+
+def known(hidden: Tensor, value: Tensor, direction: Tensor) -> Tensor:
+    """``value`` [N] as a function of ``hidden`` [N, H] whose gradient, ``direction`` [N, H], is ready before anyone asks."""
+    return _Known.apply(hidden, value, direction)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def logprobs(
+    head: Head, hidden: Tensor, targets: Tensor, *, entropy: bool = False
+) -> tuple[Tensor, Tensor | None]:
+    """[N, H], [N] → log-probabilities [N] float32 (differentiable in ``hidden``), entropies [N] (no gradient) or None.
+
+    The head itself is frozen: no gradient goes to its weight.
+    """
+    if torch.is_grad_enabled() and hidden.requires_grad:
+        scores = score(head, hidden, targets, gradient=True, entropy=entropy)
+        assert scores.direction is not None
+        return known(hidden, scores.logprobs, scores.direction), scores.entropy
+    scores = score(head, hidden, targets, gradient=False, entropy=entropy)
+    return scores.logprobs, scores.entropy
+
+
+@torch.no_grad()
+def full_kl(head: Head, hidden: Tensor, reference: Tensor) -> Tensor:
+    """KL(policy ‖ reference) over the whole vocabulary at each position.
+
+    Args:
+        hidden: [N, H] last hidden states under the policy.
+        reference: [N, H] the same under the reference; the head is shared.
+
+    Returns:
+        [N] float32, in nats.
+    """
+    log_p, _, _ = online_softmax(head, hidden, False, False)
+    log_q, _, _ = online_softmax(head, reference, False, False)
+    result = torch.zeros_like(log_p)
+    for start in range(0, head.weight.shape[0], TILE):
+        ours, theirs = head.tile(hidden, start), head.tile(reference, start)
+        if head.softcap:
+            ours, theirs = (head.softcap * torch.tanh(x / head.softcap) for x in (ours, theirs))
+        ours, theirs = ours - log_p[:, None], theirs - log_q[:, None]
+        result += (ours.exp() * (ours - theirs)).sum(1)
+    return result.clamp_(min=0.0)
