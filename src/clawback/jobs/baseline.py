@@ -123,9 +123,9 @@ def ask(
     """
     pace, tell, began = _Pace(per_minute), on_progress or (lambda _: None), backend.usage
 
-    def some(asked: Sequence[tuple[int, str]]) -> list[LLMResponse]:
+    def some(questions: Sequence[tuple[int, str]]) -> list[LLMResponse]:
         pace.wait()
-        return backend.complete_all([prompt for _, prompt in asked], max_tokens=max_tokens)
+        return backend.complete_all([prompt for _, prompt in questions], max_tokens=max_tokens)
 
     problems: list[str] = []
     stopped, in_a_row, done = "", 0, 0
@@ -179,7 +179,7 @@ def _enter(db: Store, prompt: str, text: str, model: str, licence: str) -> None:
     db.add_turn(turn, seen_at=0.0)  # nobody has seen it: "the last answer" is another
 
 
-def beside(
+def live_answers(
     home: Home, prompts: Sequence[str], model: str, use: Use, *, max_tokens: int | None = None, seed: int = 0,
     tell: Callable[[Mapping[str, Any]], None] | None = None,
 ) -> int:  # fmt: skip

@@ -28,11 +28,11 @@ class Finding(TypedDict):
     fix: str
 
 
-def check(home: Home, *, whole: bool = True) -> list[Finding]:
-    """Every check, in the order in which trouble usually comes. Never raises for trouble that it found. ``whole``: a large database is read to
+def check(home: Home, *, thorough: bool = True) -> list[Finding]:
+    """Every check, in the order in which trouble usually comes. Never raises for trouble that it found. ``thorough``: a large database is read to
     its end, too, which takes a second for 100 MB, and a model that was not tried yet is loaded."""
     findings: list[Finding] = []
-    quick = {} if whole else {_database: _glance, _model: _model_glance}
+    quick = {} if thorough else {_database: _glance, _model: _model_glance}
     for look in (
         _settings,
         _database,
@@ -240,7 +240,11 @@ def _problem_with(home: Home, base: str) -> str:
             return ""
         model = model_choice.local_model(base)
     except NotFound as error:  # what was once converted outlives its file
-        return "" if conversions.kept(home.models, base) else f"the model {base} cannot be used: {error}"
+        return (
+            ""
+            if conversions.conversion_of(home.models, base)
+            else f"the model {base} cannot be used: {error}"
+        )
     except ClawbackError as error:
         return f"the model {base} cannot be used: {error}"
     if model is None and base.startswith((".", "/", "~")):
@@ -355,6 +359,8 @@ def _disk(home: Home) -> Iterator[Finding]:
 
 
 def _sandbox(home: Home) -> Iterator[Finding]:  # noqa: ARG001
+    if "own" not in plugins.built_in(plugins.SANDBOXES):
+        return
     for sentence in plugins.load(plugins.SANDBOXES, "own").findings():
         yield _well(sentence)
 

@@ -109,7 +109,7 @@ def from_accelerate(path: Path) -> Launch:
             f"{path} says distributed_type: {kind[:40]}. Here processes share gradients (use MULTI_CPU or MULTI_GPU), or the base, too (FSDP). "
             "For anything else, train elsewhere (docs/hosted.md)."
         )
-    machines, world = _whole(given, "num_machines", path), _whole(given, "num_processes", path)
+    machines, world = _positive(given, "num_machines", path), _positive(given, "num_processes", path)
     if world % machines:
         raise UsageError(f"{path}: {world} processes cannot be shared out among {machines} machines.")
     found = {"NNODES": str(machines), "NODE_RANK": str(given.get("machine_rank") or 0)}
@@ -122,26 +122,26 @@ def from_accelerate(path: Path) -> Launch:
     return Launch(world // machines, found, shard, (*_answers(given), *_of_sharding(given, shard)))
 
 
-def _answers(given: Mapping[str, Any]) -> Iterator[str]:
+def _answers(options: Mapping[str, Any]) -> Iterator[str]:
     """What is said of keys that are not done as they stand."""
-    precision = str(given.get("mixed_precision") or "no").lower()
+    precision = str(options.get("mixed_precision") or "no").lower()
     if precision == "bf16":
         yield "mixed_precision: bf16 is not taken over, because what trains is what answers. `clawback config set model.dtype bfloat16` is for both."
     elif precision != "no":
         yield f"mixed_precision: {precision[:20]} is not known here; the base is held as [model] dtype says (float32, bfloat16)."
-    if given.get("use_cpu") and (name := _accelerator()):
+    if options.get("use_cpu") and (name := _accelerator()):
         yield f"use_cpu: true is not taken over, and a run may use {name}. `clawback config set model.device cpu` keeps it on the CPU."
-    if str(given.get("gpu_ids") or "all") != "all":
+    if str(options.get("gpu_ids") or "all") != "all":
         yield "gpu_ids is not taken over: a run uses the first GPUs that it sees. CUDA_VISIBLE_DEVICES says which it sees."
-    for key, value in given.items():
+    for key, value in options.items():
         if key in TAKEN or key in ALWAYS_FINE or (key in QUIET and value in OFF):
             continue
         known = "is not used here" if key in QUIET else "is no key that is known here; it is left alone"
         yield f"{key[:60]} {known}."
 
 
-def _of_sharding(given: Mapping[str, Any], shard: bool) -> Iterator[str]:
-    settings = given.get("fsdp_config") or {}
+def _of_sharding(options: Mapping[str, Any], shard: bool) -> Iterator[str]:
+    settings = options.get("fsdp_config") or {}
     if not isinstance(settings, dict):
         yield "fsdp_config is no table and was left alone."
         return
@@ -170,7 +170,7 @@ def launched(environment: Mapping[str, str] = os.environ, parent: list[str] | No
         raise UsageError(f"This command was started {world} times; start it once. {INSTEAD.format(world)}")
     if "ACCELERATE_MIXED_PRECISION" not in environment and "ACCELERATE_USE_CPU" not in environment:
         return ""
-    asked = _asked(_parent() if parent is None else parent, environment)
+    asked = _process_count(_parent() if parent is None else parent, environment)
     if asked > 1:
         return (
             f"`accelerate launch` was asked for {asked} processes and started one (on CPUs it needs MPI for more, and does not say so). "
@@ -207,7 +207,7 @@ def help_out(count: int) -> int:
     return parallel.workers_of_a_node(count)
 
 
-def _asked(command: list[str], environment: Mapping[str, str]) -> int:
+def _process_count(command: list[str], environment: Mapping[str, str]) -> int:
     """Processes that a launcher's command line asks for; else the file that it reads: one that is named, or accelerate's own."""
     count = _option(command, "num_processes")
     if count:
@@ -262,8 +262,8 @@ def _parent() -> list[str]:
         return []
 
 
-def _whole(given: Mapping[str, Any], name: str, path: Path) -> int:
-    value = given.get(name, 1)
+def _positive(options: Mapping[str, Any], name: str, path: Path) -> int:
+    value = options.get(name, 1)
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= 1024:
         raise UsageError(f"{path}: {name} is {value!r}; it has to be a whole number from 1.")
     return value

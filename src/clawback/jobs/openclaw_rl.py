@@ -34,7 +34,7 @@ class SettingAnswer:
     key: str
     value: Any
     kind: Kind
-    said: str
+    note: str
     sets: Mapping[str, Any] = field(default_factory=dict)
     """Our key → its value."""
 
@@ -75,11 +75,11 @@ def _yaml(text: str) -> Any:
         raise ValueError(str(error)) from error
 
 
-def _flat(given: Mapping[Any, Any], before: str = "") -> list[tuple[str, Any]]:
+def _flat(table: Mapping[Any, Any], prefix: str = "") -> list[tuple[str, Any]]:
     """``a.b`` → value; a table that is a value of its own (message_classification) stays one."""
     found: list[tuple[str, Any]] = []
-    for name, value in given.items():
-        key = f"{before}{name}"
+    for name, value in table.items():
+        key = f"{prefix}{name}"
         if isinstance(value, dict) and key not in READERS and value:
             found += _flat(value, f"{key}.")
         else:
@@ -100,10 +100,10 @@ def _answer(key: str, value: Any) -> SettingAnswer:
     return SettingAnswer(key, value, kind, said, sets)
 
 
-def _sets(ours: str, make: Callable[[Any], Any], said: str = "") -> Reader:
+def _sets(setting: str, make: Callable[[Any], Any], note: str = "") -> Reader:
     def reader(value: Any) -> tuple[Kind, str, Mapping[str, Any]]:
         made = make(value)
-        return "set", said or f"{ours} = {made}", {ours: made}
+        return "set", note or f"{setting} = {made}", {setting: made}
 
     return reader
 
@@ -114,11 +114,11 @@ def _lam(value: Any) -> tuple[Kind, str, Mapping[str, Any]]:
     return "set", "lam, of ppo and of episodes", {f"training.options.{part}.lam": lam for part in parts}
 
 
-def _is(kind: Kind, said: str) -> Reader:
-    return lambda _: (kind, said, {})
+def _is(kind: Kind, note: str) -> Reader:
+    return lambda _: (kind, note, {})
 
 
-def _whole(value: Any) -> int:
+def _positive(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError("it has to be a whole number from 1")
     return value
@@ -206,8 +206,8 @@ READERS: Mapping[str, Reader] = {
     "model.checkpoint_path": _sets("model.base", _text),
     "model.tokenizer_path": _is("not", "the tokenizer is that of the model's own folder; another would change what tokens mean"),
     "training.method": _method,
-    "training.batch_size": _sets("training.overrides.batch", _whole),
-    "training.gradient_accumulation_steps": _sets("training.overrides.accumulation", _whole),
+    "training.batch_size": _sets("training.overrides.batch", _positive),
+    "training.gradient_accumulation_steps": _sets("training.overrides.accumulation", _positive),
     "training.learning_rate": _sets("training.overrides.learning_rate", _number),
     "training.warmup_steps": _is("not", "a run has some dozen steps; on episodes the rate rises over the first 20"),
     "training.max_steps": _is(
@@ -226,7 +226,7 @@ READERS: Mapping[str, Reader] = {
     "rollout.parallel_envs": _is("other", "`clawback env train --together N`"),
     "evaluation.judge_model": _judge,
     "evaluation.majority_voting": _majority,
-    "evaluation.num_judges": _sets("judge.votes", _whole),
+    "evaluation.num_judges": _sets("judge.votes", _positive),
     "evaluation.consensus_threshold": _is("other", "a verdict weighs as much as the votes agree; there is no threshold"),
     "evaluation.eval_frequency": _is("other", "every version is judged by the gate before it goes live"),
     "rollout_config.collection_mode": _is("same", "an answer never waits for training"),
@@ -238,6 +238,6 @@ READERS: Mapping[str, Reader] = {
     ),
     "rollout_config.reward_computation.type": _feedback,
     "rollout_config.reward_computation.aggregation": _majority,
-    "rollout_config.reward_computation.num_samples": _sets("judge.votes", _whole),
+    "rollout_config.reward_computation.num_samples": _sets("judge.votes", _positive),
 }  # fmt: skip
 """Every key that OpenClaw-RL's users are told of."""

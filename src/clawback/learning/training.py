@@ -111,12 +111,10 @@ def train(
 
 def _run(run: TrainingRun, out: Path, identity: str) -> TrainResult:
     """``identity``: the run's fingerprint, taken before it began."""
-    from clawback.learning import machines
     from clawback.learning.estimate import estimate, prepare
     from clawback.learning.examples import Settling
     from clawback.learning.loop import parallel
     from clawback.learning.loop.trainer import fit
-    from clawback.rl import algorithms
 
     started = time.perf_counter()
     policy, recipe, tell = run.policy, run.recipe, run.tell
@@ -135,14 +133,7 @@ def _run(run: TrainingRun, out: Path, identity: str) -> TrainResult:
         group = stack.enter_context(sharded(policy, recipe, count)) if shard else None
         plan = plan_for(run)
         tell({"phase": "plan", "algorithm": plan.name, "note": plan.note, "steps": plan.source.steps})
-        if recipe.full and "natural" in algorithms.needs(plan.algorithm):
-            raise UsageError(
-                f"{plan.name} takes steps that want a matrix of all weights it trains: leave [training] full out."
-            )
-        if count * machines.nodes() > 1 and (alone := parallel.ALONE & algorithms.needs(plan.algorithm)):
-            raise UsageError(
-                f"{plan.name} cannot be shared out among processes ({', '.join(sorted(alone))}); leave --processes and NNODES out."
-            )
+        _check_plan(plan, recipe, count)
         settings = settings_of(plan, recipe, run.seed, out, identity)
         if group is None:
             group = stack.enter_context(parallel.processes(policy, recipe, count))
@@ -178,12 +169,30 @@ def _run(run: TrainingRun, out: Path, identity: str) -> TrainResult:
     return result
 
 
+def _check_plan(plan: Plan, recipe: Recipe, count: int) -> None:
+    """Raises ``UsageError`` where the algorithm cannot do what the recipe says. ``count``: processes on this machine."""
+    from clawback.learning import machines
+    from clawback.learning.loop import parallel
+    from clawback.rl import algorithms
+
+    needs = algorithms.needs(plan.algorithm)
+    if recipe.full and "natural" in needs:
+        raise UsageError(
+            f"{plan.name} takes steps that want a matrix of all weights it trains: leave [training] full out."
+        )
+    if count * machines.nodes() > 1 and (alone := parallel.ALONE & needs):
+        raise UsageError(
+            f"{plan.name} cannot be shared out among processes ({', '.join(sorted(alone))}); "
+            "leave --processes and NNODES out."
+        )
+
+
 def fresh(policy: Policy, recipe: Recipe, seed: int) -> None:
     """Put what the recipe trains on a base model: an adapter, or a delta of all weights. It changes nothing yet."""
     if not recipe.full:
         policy.attach(rank=recipe.rank, alpha=recipe.alpha, seed=seed)
         return
-    whole(recipe)
+    check_full_training(recipe)
     if policy.engine != "torch":
         raise UsageError(
             f"All weights can be trained by the torch engine alone, not by {policy.engine}: leave [training] full out."
@@ -191,7 +200,7 @@ def fresh(policy: Policy, recipe: Recipe, seed: int) -> None:
     policy.attach_full()
 
 
-def whole(recipe: Recipe) -> None:
+def check_full_training(recipe: Recipe) -> None:
     """Raises ``UsageError`` where a run with all weights could not be made as the recipe says."""
     if recipe.full and (int(recipe.extra.get(PROCESSES, 1)) > 1 or recipe.extra.get(SHARD)):
         raise UsageError(

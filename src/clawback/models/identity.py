@@ -62,7 +62,7 @@ def of_weights(folder: Path) -> str:
     return f"weights:{digest.hexdigest()}"
 
 
-def _content_hashes(found: Iterable[Path]) -> list[str]:
+def _content_hashes(weights: Iterable[Path]) -> list[str]:
     """SHA-256 of each file. The cache of ``huggingface_hub`` names large files by it; others are read once a machine."""
     cache = paths.home().models / CACHE
     known: dict[str, str] = {}
@@ -70,7 +70,7 @@ def _content_hashes(found: Iterable[Path]) -> list[str]:
         held = json.loads(cache.read_text("utf-8"))
         known = held if isinstance(held, dict) else {}
     fresh, hashes = {}, []
-    for path in found:
+    for path in weights:
         target = path.resolve()
         if target != path and target.parent.name == "blobs" and _BLOB.fullmatch(target.name):
             hashes.append(target.name)
@@ -113,11 +113,11 @@ def _shaping(value: Any) -> Any:
     return value
 
 
-def changed_settings(before: str, now: str) -> list[str]:
+def changed_settings(earlier: str, now: str) -> list[str]:
     """Keys in which two configurations differ, once the installed transformers has read both."""
-    if before == now:
+    if earlier == now:
         return []
-    first, second = json.loads(before), json.loads(now)
+    first, second = json.loads(earlier), json.loads(now)
     with suppress(Exception):  # a kind that this transformers does not know: compared as they are written
         first, second = _read_again(first), _read_again(second)
     keys = {*first, *second}

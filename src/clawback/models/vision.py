@@ -53,7 +53,7 @@ class Pixels:
         """What ``plain`` gave; None for nothing."""
         return cls(dict(plain[0]), tuple(plain[1])) if plain else None
 
-    def beside(self, tokens: int, device: torch.device, dtype: torch.dtype) -> dict[str, Tensor]:
+    def model_inputs(self, tokens: int, device: torch.device, dtype: torch.dtype) -> dict[str, Tensor]:
         """The inputs for a sequence of so many tokens, of which the prompt's are the first. What there is one of for each token of the prompt (such as
         kinds of tokens) is 0, for text, at all others."""
         found = {}
@@ -120,21 +120,21 @@ class Vision:
                 ) from error
         return self._processor
 
-    def look(self, text: str, found: Sequence[Picture]) -> tuple[list[int], Pixels]:
+    def look(self, text: str, pictures: Sequence[Picture]) -> tuple[list[int], Pixels]:
         """A rendered conversation, with a mark where each picture stands, as ids and inputs.
 
         Raises ``ModelError`` where marks and pictures are not as many.
         """
-        images = [one.image for one in found]
+        images = [one.image for one in pictures]
         try:
             made = self.processor(text=[text], images=images, add_special_tokens=False, return_tensors="pt")
         except Exception as error:
             raise ModelError(
-                f"The processor of {self.source} does not take a conversation with {len(found)} pictures: {error}"
+                f"The processor of {self.source} does not take a conversation with {len(pictures)} pictures: {error}"
             ) from error
         inputs = {name: value for name, value in made.items() if name not in _OF_IDS}
         return [int(token) for token in made["input_ids"][0]], Pixels(
-            inputs, tuple(one.digest.hex() for one in found)
+            inputs, tuple(one.digest.hex() for one in pictures)
         )
 
     def unmarked(self, text: str) -> str:

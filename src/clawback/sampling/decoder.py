@@ -154,7 +154,7 @@ class Decoder:
             return self._packed(torch.cat([p.weight for p in parts]), torch.cat(biases) if biases else None)
 
         return Block(
-            before=norm(layer.input_layernorm),
+            input_norm=norm(layer.input_layernorm),
             qkv=joint(a.q_proj, a.k_proj, a.v_proj),
             q_norm=norm(a.q_norm) if hasattr(a, "q_norm") else None,
             k_norm=norm(a.k_norm) if hasattr(a, "k_norm") else None,
@@ -186,7 +186,7 @@ class Decoder:
 
     def attend(self, block: Block, h: Tensor, turns: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         """[…, H] → queries […, heads, size], and keys and values […, 2, kv heads, size], turned to their positions."""
-        qkv = self.normed(block, block.qkv(block.before(h).to(self.dtype)))
+        qkv = self.normed(block, block.qkv(block.input_norm(h).to(self.dtype)))
         qkv = qkv.unflatten(-1, (-1, self.size))
         turned = qkv[..., : self.heads + self.kv_heads, :]
         half = self.size // 2

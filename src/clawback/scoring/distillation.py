@@ -41,9 +41,9 @@ def top(head: Head, hidden: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return ids, best - log_total[:, None]
 
 
-def overlap(ours: Tensor, theirs: Tensor) -> float:
-    """Share of the tokens in ``ours`` [N, k] that are in ``theirs`` [N, k] at the same position; mean over positions."""
-    same = (ours[:, :, None] == theirs[:, None, :]).any(2)
+def overlap(student: Tensor, teacher: Tensor) -> float:
+    """Share of the tokens in ``student`` [N, k] that are in ``teacher`` [N, k] at the same position; mean over positions."""
+    same = (student[:, :, None] == teacher[:, None, :]).any(2)
     return float(same.float().mean()) if same.numel() else 0.0
 
 
@@ -66,7 +66,7 @@ def teacher_divergence(head: Head, hidden: Tensor, ids: Tensor, logprobs: Tensor
 def _measure(head: Head, hidden: Tensor, ids: Tensor, logprobs: Tensor) -> tuple[Tensor, Tensor]:
     """Values [N] and their gradient towards ``hidden`` [N, H], both float32."""
     log_total, _, mean_row = online_softmax(head, hidden, True, False)
-    raw = torch.stack([head.own(hidden, ids[:, j]) for j in range(ids.shape[1])], 1)  # [N, k]
+    raw = torch.stack([head.target_logits(hidden, ids[:, j]) for j in range(ids.shape[1])], 1)  # [N, k]
     log_p = head.capped(raw) - log_total[:, None]
     p, q = log_p.exp(), logprobs.exp()
     rest_p, rest_q = ((1 - x.sum(1)).clamp(min=_LEAST) for x in (p, q))

@@ -116,13 +116,13 @@ def error(status: int, message: str) -> Json:
     return {"error": {"message": message, "type": kind, "param": None, "code": None}}
 
 
-def _written(call: Mapping[str, Any], place: int | None) -> Json:
+def _written(call: Mapping[str, Any], index: int | None) -> Json:
     made = {
         "id": call["id"],
         "type": "function",
         "function": {"name": call["name"], "arguments": call["arguments"]},
     }
-    return made if place is None else {"index": place, **made}
+    return made if index is None else {"index": index, **made}
 
 
 def _head(reply: Reply, kind: str) -> Json:
@@ -133,7 +133,7 @@ def _logprobs(reply: Reply) -> Json | None:
     """Of a stream all at once, with its end: what is held back for a stop string is not cut where tokens are."""
     if not reply.logprobs:
         return None
-    beside = reply.beside or ((),) * len(reply.logprobs)
+    beside = reply.alternatives or ((),) * len(reply.logprobs)
     told = [
         {**_token_logprob(*one), "top_logprobs": [_token_logprob(*other) for other in others]}
         for one, others in zip(reply.logprobs, beside, strict=True)
