@@ -232,7 +232,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--json", action="store_true", help="print the rows instead of the table")
     options = parser.parse_args(argv)
-    every = [*algorithms.BUILT_IN, *algorithms.ENVIRONMENT]
+    every = [*algorithms.names(), *algorithms.ENVIRONMENT]
     names = options.only.split(",") if options.only else every
     if unknown := [name for name in names if name not in every]:
         parser.error(f"no algorithm {unknown[0]!r}; there are: {', '.join(every)}")

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from clawback import plugins
+from clawback.capture import adapter
 from clawback.cli import main
 from clawback.environments import registry
-from clawback.errors import NotFound
+from clawback.errors import NotFound, UsageError
+from clawback.release import publishers
 
 ROOT = Path(__file__).parent.parent
 
@@ -37,7 +39,7 @@ def test_every_built_in_is_there(value):
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """An installed package that registers a command, an environment and something under a built-in's name."""
+    """An installed package that registers something in several groups, once under a built-in's name."""
     (tmp_path / "somebody.py").write_text(
         "import click\n"
         "from clawback.environments.registry import Kind\n"
@@ -46,6 +48,11 @@ def package(tmp_path, monkeypatch):
         "    'Wave.'\n"
         "    click.echo('hello')\n"
         "KIND = Kind('clawback.environments.tools.tasks_file', 'Mine', 'mine:shop')\n"
+        "class Copy:\n"
+        "    def __init__(self, target):\n"
+        "        self.target = target\n"
+        "class Scribe:\n"
+        "    name = title = 'scribe'\n"
     )
     info = tmp_path / "somebody-1.dist-info"
     info.mkdir()
@@ -53,6 +60,8 @@ def package(tmp_path, monkeypatch):
     (info / "entry_points.txt").write_text(
         "[clawback.commands]\nwave = somebody:wave\nlab.wave = somebody:wave\npeople = somebody:wave\n"
         "[clawback.environments]\nmine = somebody:KIND\n"
+        "[clawback.publishers]\ncopy = somebody:Copy\nmerged = somebody:Copy\n"
+        "[clawback.agents]\nscribe = somebody:Scribe\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     importlib.invalidate_caches()
@@ -67,6 +76,40 @@ def test_another_package_adds_commands_and_environments(package, capsys, tmp_pat
     assert capsys.readouterr().out == "hello\nhello\n"
     assert registry.find("mine:shop").name == "tools:shop"
     assert registry.plugins()["mine"] == "somebody:KIND"
+
+
+def test_another_package_adds_a_publisher(package):
+    publisher = publishers.make(publishers.Target("copy", url="http://there"))
+    assert (type(publisher).__name__, publisher.target.url) == ("Copy", "http://there")
+    assert publishers.names()[-1] == "copy"
+    assert type(publishers.make(publishers.Target("merged", out=Path("new")))).__module__.startswith(
+        "clawback."
+    )
+    with pytest.raises(UsageError, match=r"no publisher 'cope'; there are: merged, .*, copy\."):
+        publishers.make(publishers.Target("cope"))
+
+
+def test_another_package_adds_an_agent(package):
+    assert adapter.find("scribe").title == "scribe"
+    assert adapter.names()[0] == "claude-code"
+    assert adapter.names()[-1] == "scribe"
+    with pytest.raises(UsageError, match=r"no agent 'scrib'; there are: claude-code, .*, scribe\."):
+        adapter.find("scrib")
+
+
+def test_what_registers_is_what_its_group_says():
+    agents = [adapter.find(name) for name in plugins.built_in(plugins.AGENTS)]
+    assert [agent.name for agent in agents] == list(plugins.built_in(plugins.AGENTS))
+    for group in (plugins.ALGORITHMS, plugins.REWARDS):
+        assert all(plugins.load(group, name).name == name for name in plugins.built_in(group))
+
+
+def test_an_extension_that_was_taken_away_provides_nothing(monkeypatch):
+    monkeypatch.setattr(plugins, "_has_extension", lambda name: name != "people")
+    assert "people" not in plugins.names(plugins.COMMANDS)
+    assert "demo" in plugins.names(plugins.COMMANDS)
+    with pytest.raises(NotFound, match="people"):
+        plugins.load(plugins.SERVERS, "people")
 
 
 def test_a_built_in_name_stays_built_in(package):

@@ -19,7 +19,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from clawback import moved
+from clawback import moved, plugins
 
 if TYPE_CHECKING:
     from clawback.config import Config
@@ -43,8 +43,6 @@ _WHERE = {
     **dict.fromkeys(("Store", "connect"), "store"),
     **dict.fromkeys(("critique", "edit", "prefer", "rate", "samples", "score", "undo"), "feedback"),
     **dict.fromkeys(("load", "train"), "engine"),
-    "Agent": "extensions.llamagym.agent",
-    "rollout": "extensions.harness",
     "gate": "gate.adapters",
     **dict.fromkeys(("promote", "reset", "rollback"), "release"),
     **dict.fromkeys(("maybe_train", "train_once"), "jobs"),
@@ -86,9 +84,11 @@ moved.install()
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module 'clawback' has no attribute {name!r}")
-    return getattr(import_module(f"clawback.{_WHERE[name]}"), name)
+    if name in _WHERE:
+        return getattr(import_module(f"clawback.{_WHERE[name]}"), name)
+    if path := plugins.built_in(plugins.NAMES).get(name):
+        return plugins.load_value(path)
+    raise AttributeError(f"module 'clawback' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

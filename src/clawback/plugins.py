@@ -7,12 +7,21 @@ than a hook or a command may. Only a name that is not built in is looked up amon
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+ALGORITHMS = "clawback.algorithms"
+"""Training algorithms by name: a class with ``advantages`` and ``loss`` (``rl.algorithms.Algorithm``)."""
+AGENTS = "clawback.agents"
+"""Agents by name: a class with ``install``, ``parse`` and the rest of ``capture.adapter.Agent``."""
+PUBLISHERS = "clawback.publishers"
+"""Publishers by name: a class that takes a ``Target`` (``release.publishers.Publisher``)."""
+REWARDS = "clawback.rewards"
+"""Verifiers by name: a class that scores a response (``rewards.verifiers.Verifier``)."""
 COMMANDS = "clawback.commands"
 """Commands by their path (``lab.hosted``): a click command."""
 ENVIRONMENTS = "clawback.environments"
@@ -31,9 +40,45 @@ WRAPPERS = "clawback.wrappers"
 """Functions that make an environment set of another, or of a class of the user's."""
 PROMPTS = "clawback.prompts"
 """Further names of ``clawback.prompts``: a module whose ``__all__`` lists them."""
+NAMES = "clawback.names"
+"""Further names of ``clawback`` itself."""
 
+_EXTENSIONS = "clawback.extensions."
+_ALGORITHMS, _PUBLISHERS = "clawback.rl.algorithms", "clawback.release.publishers"
 _WORLDS, _BOX = "clawback.extensions.worlds.kinds", "clawback.extensions.sandbox.kinds"
 BUILT_IN: Mapping[str, Mapping[str, str]] = {
+    ALGORITHMS: {
+        "combined": f"{_ALGORITHMS}.combined:Combined",
+        "dpo": f"{_ALGORITHMS}.dpo:Dpo",
+        "grpo": f"{_ALGORITHMS}.grpo:Grpo",
+        "gspo": f"{_ALGORITHMS}.gspo:Gspo",
+        "kto": f"{_ALGORITHMS}.kto:Kto",
+        "mis-po": f"{_ALGORITHMS}.mis_po:MisPo",
+        "opd": f"{_ALGORITHMS}.opd:Opd",
+        "ppo": f"{_ALGORITHMS}.ppo:Ppo",
+        "reinforce": f"{_ALGORITHMS}.reinforce:Reinforce",
+        "rloo": f"{_ALGORITHMS}.rloo:Rloo",
+        "sac": f"{_ALGORITHMS}.sac:Sac",
+        "trpo": f"{_ALGORITHMS}.trpo:Trpo",
+    },
+    PUBLISHERS: {
+        "merged": f"{_PUBLISHERS}.merged:Merged",
+        "gguf": f"{_PUBLISHERS}.merged_gguf:Gguf",
+        "vllm": f"{_PUBLISHERS}.vllm:Vllm",
+        "ollama": f"{_PUBLISHERS}.ollama:Ollama",
+        "llama-cpp": f"{_PUBLISHERS}.llama_cpp:LlamaCpp",
+        "lm-studio": f"{_PUBLISHERS}.lm_studio:LmStudio",
+        "mlx": f"{_PUBLISHERS}.mlx:Mlx",
+    },
+    AGENTS: {
+        "claude-code": "clawback.capture.claude_code:ClaudeCode",
+        "codex": "clawback.capture.codex:Codex",
+        "openclaw": "clawback.capture.openclaw:OpenClaw",
+        "gemini-cli": "clawback.capture.gemini_cli:GeminiCli",
+        "opencode": "clawback.capture.opencode:OpenCode",
+        "hermes": "clawback.capture.hermes:Hermes",
+        "open-webui": "clawback.capture.open_webui:OpenWebUI",
+    },
     COMMANDS: {
         "people": "clawback.extensions.people.commands:people",
         "demo": "clawback.extensions.demo.commands:demo",
@@ -69,14 +114,39 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "harness": "clawback.extensions.harness:wrap",
     },
     PROMPTS: {"rlprompt": "clawback.extensions.rlprompt"},
-    "clawback.rewards": {"environment": "clawback.environments.verifying:EnvironmentVerifier"},
+    REWARDS: {
+        "exit-code": "clawback.rewards.verifiers:ExitCode",
+        "json-schema": "clawback.rewards.verifiers:JsonSchema",
+        "python-tests": "clawback.rewards.verifiers:PythonTests",
+        "regex": "clawback.rewards.verifiers:Regex",
+        "environment": "clawback.environments.verifying:EnvironmentVerifier",
+    },
+    NAMES: {
+        "Agent": "clawback.extensions.llamagym.agent:Agent",
+        "rollout": "clawback.extensions.harness:rollout",
+    },
 }
 """Group → name → ``module:attribute``, or a module."""
 
 
 def built_in(group: str) -> Mapping[str, str]:
-    """What comes with Clawback, in the order in which it is shown."""
-    return BUILT_IN.get(group, {})
+    """What comes with Clawback, in the order in which it is shown. An extension whose folder is gone provides nothing."""
+    entries = BUILT_IN.get(group, {})
+    return {name: value for name, value in entries.items() if _is_present(value)}
+
+
+def _is_present(value: str) -> bool:
+    """False for an object of an extension that was taken away."""
+    if not value.startswith(_EXTENSIONS):
+        return True
+    return _has_extension(value.removeprefix(_EXTENSIONS).partition(":")[0].partition(".")[0])
+
+
+@cache
+def _has_extension(name: str) -> bool:
+    from importlib.util import find_spec
+
+    return find_spec(_EXTENSIONS + name) is not None
 
 
 def others(group: str) -> dict[str, str]:
@@ -110,7 +180,7 @@ def load(group: str, name: str) -> Any:
 def load_value(value: str) -> Any:
     """The object that ``module:attribute`` names, or a module."""
     module, _, attribute = value.partition(":")
-    found: Any = import_module(module)
+    item: Any = import_module(module)
     for part in filter(None, attribute.split(".")):
-        found = getattr(found, part)
-    return found
+        item = getattr(item, part)
+    return item

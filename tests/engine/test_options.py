@@ -121,14 +121,8 @@ class Free:
 
 @pytest.fixture
 def plugins(monkeypatch):
-    class Point:
-        def __init__(self, kind):
-            self.name, self.kind = kind.name, kind
-
-        def load(self):
-            return self.kind
-
-    monkeypatch.setattr(algorithms, "entry_points", lambda group: [Point(Declared), Point(Free)])
+    entries = {"declared": f"{__name__}:Declared", "free": f"{__name__}:Free"}
+    monkeypatch.setattr("clawback.plugins.others", lambda group: entries)
 
 
 def test_a_plugin_declares_its_settings_or_takes_any(plugins):

@@ -7,7 +7,7 @@ from clawback.rl import algorithms
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted({*algorithms.BUILT_IN, *algorithms.ENVIRONMENT}))
+@pytest.mark.parametrize("name", sorted({*algorithms.names(), *algorithms.ENVIRONMENT}))
 def test_it_is_better_afterwards(name):
     rows = [run(name, seed) for seed in (0, 1)]
     for row in rows:

@@ -8,25 +8,13 @@ docs/agents.md shows a complete example.
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol
 
+from clawback import plugins
 from clawback.capture.events import Event
 from clawback.capture.ingest import Unusable
 from clawback.errors import UsageError
 from clawback.paths import Home
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-BUILT_IN = {
-    "claude-code": "ClaudeCode",
-    "codex": "Codex",
-    "openclaw": "OpenClaw",
-    "gemini-cli": "GeminiCli",
-    "opencode": "OpenCode",
-    "hermes": "Hermes",
-    "open-webui": "OpenWebUI",
-}
 
 
 class State(NamedTuple):
@@ -84,24 +72,16 @@ class Agent(Protocol):
 
 def names() -> list[str]:
     """Every agent that can be set up."""
-    from importlib.metadata import entry_points
-
-    return [*BUILT_IN, *sorted(point.name for point in entry_points(group="clawback.agents"))]
+    return [*plugins.built_in(plugins.AGENTS), *sorted(plugins.others(plugins.AGENTS))]
 
 
 def find(name: str) -> Agent:
     """Raises ``UsageError`` for an agent that nobody provides."""
-    if name in BUILT_IN:
-        from importlib import import_module
-
-        module = import_module(f"clawback.capture.{name.replace('-', '_')}")
-        made: Callable[[], Agent] = getattr(module, BUILT_IN[name])
-        return made()
-    from importlib.metadata import entry_points  # takes milliseconds, which hooks of ours need not spend
-
-    for point in entry_points(group="clawback.agents", name=name):
-        return cast("Agent", point.load()())
-    raise UsageError(f"There is no agent {name!r}; there are: {', '.join(names())}.")
+    value = plugins.where(plugins.AGENTS, name)
+    if not value:
+        raise UsageError(f"There is no agent {name!r}; there are: {', '.join(names())}.")
+    agent: Agent = plugins.load_value(value)()
+    return agent
 
 
 def troubles(home: Home) -> list[str]:

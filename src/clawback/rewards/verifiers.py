@@ -23,11 +23,10 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, cast, runtime_checkable
 
-from clawback import installed
+from clawback import installed, plugins
 from clawback.errors import MissingExtra, UsageError
 from clawback.rewards.hidden_tests import OBSERVE, hide
 
@@ -46,22 +45,15 @@ class Verifier(Protocol):
         ...
 
 
-BUILT_IN = ("exit-code", "json-schema", "python-tests", "regex")
-
-
 def names() -> list[str]:
     """Every verifier that can be asked for."""
-    return sorted({*BUILT_IN, *(point.name for point in entry_points(group="clawback.rewards"))})
+    return plugins.names(plugins.REWARDS)
 
 
 def find(name: str) -> type[Verifier]:
     """The class behind a name. Raises ``UsageError`` for one that nobody provides."""
-    for kind in (ExitCode, JsonSchema, PythonTests, Regex):
-        if kind.name == name:
-            return kind
-    for point in entry_points(group="clawback.rewards"):
-        if point.name == name:
-            return cast("type[Verifier]", point.load())
+    if value := plugins.where(plugins.REWARDS, name):
+        return cast("type[Verifier]", plugins.load_value(value))
     raise UsageError(f"There is no verifier {name!r}. Choose one of: {', '.join(names())}.")
 
 

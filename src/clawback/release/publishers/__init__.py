@@ -1,53 +1,41 @@
 """Publishers make the live version available to other inference servers.
 
 Each can say what it will do before it does it (``plan``), does it (``publish``), and then proves that the new adapter really answers
-(``verify``); where it does not, ``undo`` brings back what was there. Others are found by the entry point ``clawback.publishers``.
+(``verify``); where it does not, ``undo`` brings back what was there. Each is an entry point of the group
+``clawback.publishers``.
 """
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
-from typing import TYPE_CHECKING
-
+from clawback import plugins
 from clawback.errors import UsageError
 from clawback.release.publishers.base import NotLoaded, Probe, Publication, Publisher, Target, probe
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 __all__ = [
     "ADAPTERS_ALONE",
-    "NAMES",
     "NotLoaded",
     "Probe",
     "Publication",
     "Publisher",
     "Target",
     "make",
+    "names",
     "probe",
 ]
 
-NAMES = ("merged", "gguf", "vllm", "ollama", "llama-cpp", "lm-studio", "mlx")
 ADAPTERS_ALONE = ("vllm", "mlx")
 """Publishers that hand over an adapter and nothing else."""
 
 
+def names() -> list[str]:
+    """Every publisher: those of Clawback, then those of other packages."""
+    return [*plugins.built_in(plugins.PUBLISHERS), *sorted(plugins.others(plugins.PUBLISHERS))]
+
+
 def make(target: Target) -> Publisher:
     """Raises ``UsageError`` for a name that there is not."""
-    from clawback.release.publishers import llama_cpp, lm_studio, merged, merged_gguf, mlx, ollama, vllm
-
-    ours: dict[str, Callable[[Target], Publisher]] = {
-        "merged": merged.Merged,
-        "gguf": merged_gguf.Gguf,
-        "vllm": vllm.Vllm,
-        "ollama": ollama.Ollama,
-        "llama-cpp": llama_cpp.LlamaCpp,
-        "lm-studio": lm_studio.LmStudio,
-        "mlx": mlx.Mlx,
-    }
-    if target.name in ours:
-        return ours[target.name](target)
-    for found in entry_points(group="clawback.publishers", name=target.name):
-        made: Publisher = found.load()(target)
-        return made
-    raise UsageError(f"There is no publisher {target.name!r}; there are: {', '.join(NAMES)}.")
+    value = plugins.where(plugins.PUBLISHERS, target.name)
+    if not value:
+        raise UsageError(f"There is no publisher {target.name!r}; there are: {', '.join(names())}.")
+    publisher: Publisher = plugins.load_value(value)(target)
+    return publisher

@@ -1,4 +1,4 @@
-"""The registry of algorithms: built in, or installed by other packages under the entry point ``clawback.algorithms``.
+"""The registry of algorithms: the entry points ``clawback.algorithms`` of Clawback and of other packages.
 
 An algorithm is a frozen dataclass whose fields are its settings, with two pure methods: rewards to advantages, and
 a batch to a loss. It knows no model and keeps no state; a persistent baseline is passed in and returned.
@@ -22,13 +22,12 @@ An algorithm whose KL weight adapts during the run has a method ``adapt`` (``ppo
 from __future__ import annotations
 
 import dataclasses
-import importlib
 from collections.abc import Mapping
-from importlib.metadata import entry_points
 from typing import Any, ClassVar, Protocol, cast, runtime_checkable
 
 from torch import Tensor
 
+from clawback import plugins
 from clawback.errors import UsageError
 from clawback.rl.batch import Batch
 
@@ -50,37 +49,19 @@ class Algorithm(Protocol):
         ...
 
 
-BUILT_IN: Mapping[str, tuple[str, str]] = {
-    "combined": ("combined", "Combined"),
-    "dpo": ("dpo", "Dpo"),
-    "grpo": ("grpo", "Grpo"),
-    "gspo": ("gspo", "Gspo"),
-    "kto": ("kto", "Kto"),
-    "mis-po": ("mis_po", "MisPo"),
-    "opd": ("opd", "Opd"),
-    "ppo": ("ppo", "Ppo"),
-    "reinforce": ("reinforce", "Reinforce"),
-    "rloo": ("rloo", "Rloo"),
-    "trpo": ("trpo", "Trpo"),
-}
-"""Name → its module here, and its class."""
-ENVIRONMENT: Mapping[str, tuple[str, str]] = {"sac": ("sac", "Sac")}
+ENVIRONMENT = ("sac",)
 """Those that learn from the steps of an environment: found by name as well, but of no use on ratings."""
 
 
 def names() -> list[str]:
     """Every algorithm that learns from feedback."""
-    return sorted({*BUILT_IN, *(point.name for point in entry_points(group="clawback.algorithms"))})
+    return [name for name in plugins.names(plugins.ALGORITHMS) if name not in ENVIRONMENT]
 
 
 def find(name: str) -> type[Algorithm]:
     """The class behind a name. Raises ``UsageError`` for one that nobody provides."""
-    if where := {**BUILT_IN, **ENVIRONMENT}.get(name):
-        module = importlib.import_module(f"{__name__}.{where[0]}")
-        return cast("type[Algorithm]", getattr(module, where[1]))
-    for point in entry_points(group="clawback.algorithms"):
-        if point.name == name:
-            return cast("type[Algorithm]", point.load())
+    if value := plugins.where(plugins.ALGORITHMS, name):
+        return cast("type[Algorithm]", plugins.load_value(value))
     raise UsageError(f"There is no algorithm {name!r}. Choose one of: {', '.join(names())}.")
 
 
