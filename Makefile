@@ -24,7 +24,7 @@ DISTRIBUTION := .distribution
 # What builds the documentation site (170 MB), in an environment of its own.
 SITE := .site
 
-.PHONY: site cast dist demo test test-reference test-environments test-mlx test-flower test-ray test-vllm test-slow check bench docs format constraints clean
+.PHONY: site cast dist demo quick test test-reference test-environments test-mlx test-flower test-ray test-vllm test-slow check bench docs format constraints clean
 
 MODEL := embedded
 
@@ -33,6 +33,9 @@ demo: $(INSTALLED)  ## see a model become what somebody likes (some minutes; MOD
 
 test: $(INSTALLED)  ## the default tests
 	$(TEST_ENV) $(BIN)/pytest -m "not slow" -n 2 --dist worksteal
+
+quick: $(INSTALLED)  ## the tests that import no torch and start no process (tests/quick.txt), in less than a minute
+	$(TEST_ENV) $(BIN)/python -m pytest -p tests.quick -m "not slow" -n 2 --dist worksteal $$(cat tests/quick.txt)
 
 test-reference: $(INSTALLED) $(REFERENCE)/.installed  ## losses and gradients equal to TRL's
 	CLAWBACK_REFERENCE=1 PYTHONPATH=$(REFERENCE) $(TEST_ENV) $(BIN)/pytest -m slow tests/rl/test_trl.py

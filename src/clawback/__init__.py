@@ -19,7 +19,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from clawback import moved, plugins
+from clawback import moved
 
 if TYPE_CHECKING:
     from clawback.config import Config
@@ -86,8 +86,10 @@ moved.install()
 def __getattr__(name: str) -> Any:
     if name in _WHERE:
         return getattr(import_module(f"clawback.{_WHERE[name]}"), name)
-    if path := plugins.built_in(plugins.NAMES).get(name):
-        return plugins.load_value(path)
+    if name in __all__:  # an extension has it
+        plugins = import_module("clawback.plugins")
+        if path := plugins.built_in(plugins.NAMES).get(name):
+            return plugins.load_value(path)
     raise AttributeError(f"module 'clawback' has no attribute {name!r}")
 
 
