@@ -24,7 +24,7 @@ DISTRIBUTION := .distribution
 # What builds the documentation site (170 MB), in an environment of its own.
 SITE := .site
 
-.PHONY: site cast dist demo quick test test-reference test-environments test-mlx test-flower test-ray test-vllm test-slow check bench docs format constraints clean
+.PHONY: site cast dist demo quick test test-core test-reference test-environments test-mlx test-flower test-ray test-vllm test-slow check bench docs format constraints clean
 
 MODEL := embedded
 
@@ -36,6 +36,9 @@ test: $(INSTALLED)  ## the default tests
 
 quick: $(INSTALLED)  ## the tests that import no torch and start no process (tests/quick.txt), in less than a minute
 	$(TEST_ENV) $(BIN)/python -m pytest -p tests.quick -m "not slow" -n 2 --dist worksteal $$(cat tests/quick.txt)
+
+test-core: $(INSTALLED)  ## the core without each extension in turn (twenty seconds)
+	$(TEST_ENV) $(BIN)/python -m tests.without_extensions
 
 test-reference: $(INSTALLED) $(REFERENCE)/.installed  ## losses and gradients equal to TRL's
 	CLAWBACK_REFERENCE=1 PYTHONPATH=$(REFERENCE) $(TEST_ENV) $(BIN)/pytest -m slow tests/rl/test_trl.py

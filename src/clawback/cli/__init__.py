@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -99,7 +99,7 @@ class LazyGroup(click.Group):
     """Imports the file of a command when that command is called: rating must feel instant."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        return list(COMMANDS)
+        return _there(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         from clawback.cli.common import load_command
@@ -132,7 +132,7 @@ class LazyGroup(click.Group):
             return super().shell_complete(ctx, incomplete)
         from click.shell_completion import CompletionItem
 
-        return [CompletionItem(n, help=SUMMARIES[n]) for n in COMMANDS if n.startswith(incomplete)]
+        return [CompletionItem(n, help=SUMMARIES[n]) for n in _there(COMMANDS) if n.startswith(incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         wide = max(map(len, COMMANDS))
@@ -141,7 +141,15 @@ class LazyGroup(click.Group):
             ("More, by what it is about (`clawback help turns`)", AREAS),
         ):
             with formatter.section(title):
-                formatter.write_dl([(name.ljust(wide), summary) for name, (_, summary) in group.items()])
+                formatter.write_dl([(name.ljust(wide), group[name][1]) for name in _there(group)])
+
+
+def _there(names: Iterable[str]) -> list[str]:
+    """The commands but for those of an extension whose folder is gone."""
+    from clawback import plugins
+
+    registered = plugins.built_in(plugins.COMMANDS)
+    return [name for name in names if COMMANDS[name] != EXTENSION or name in registered]
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80})

@@ -68,7 +68,9 @@ def __getattr__(name: str) -> Any:
 
 
 def kind(name: str) -> Kind:
-    """A kind that comes with Clawback."""
+    """A kind that comes with Clawback. Raises ``NotFound`` where its extension is gone."""
+    if name not in built_in(GROUP):
+        raise _unknown(name)
     found: Kind = load_value(built_in(GROUP)[name])
     return found
 
@@ -141,9 +143,10 @@ def _load(name: str, value: str) -> Any:
 def _built(found: Any, rest: str, settings: Mapping[str, Any], name: str) -> EnvironmentSet:
     """A set itself, or a class or function that makes one; what stands after the colon is its first argument. A class of Gymnasium's is one,
     too."""
-    gymnasium = import_module(kind("gymnasium").module)
-    if gymnasium.is_environment(found):
-        return cast(EnvironmentSet, gymnasium.of_class(found, name, settings))
+    if "gymnasium" in built_in(GROUP):
+        gymnasium = import_module(kind("gymnasium").module)
+        if gymnasium.is_environment(found):
+            return cast(EnvironmentSet, gymnasium.of_class(found, name, settings))
     if inspect.isclass(found) or not isinstance(found, EnvironmentSet):
         if not callable(found):
             raise UsageError(

@@ -355,6 +355,8 @@ def _disk(home: Home) -> Iterator[Finding]:
 
 
 def _sandbox(home: Home) -> Iterator[Finding]:  # noqa: ARG001
+    if "own" not in plugins.built_in(plugins.SANDBOXES):
+        return
     for sentence in plugins.load(plugins.SANDBOXES, "own").findings():
         yield _well(sentence)
 
