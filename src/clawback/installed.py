@@ -209,9 +209,9 @@ def _on_path(name: str) -> Path | None:
     return Path(found) if found else None
 
 
-def _same(one: Path, other: Path) -> bool:
+def _same(first: Path, other: Path) -> bool:
     try:
-        return one.resolve() == other.resolve()
+        return first.resolve() == other.resolve()
     except OSError:
         return False
 

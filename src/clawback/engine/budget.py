@@ -240,10 +240,10 @@ def fit(
     )  # fmt: skip
 
 
-def lengths_of(rated: Sequence[Sample], encoded: Sequence[Encoded], room: int, own: float) -> Lengths:
-    """Of the rated answers, and of the model's ``own``, which are what a run draws: another model wrote many that are rated. 0: not known."""
+def lengths_of(rated: Sequence[Sample], encoded: Sequence[Encoded], room: int, drawn_length: float) -> Lengths:
+    """Of the rated answers, and of the model's ``drawn_length``, which are what a run draws: another model wrote many that are rated. 0: not known."""
     mean = sum(min(len(one.response), room) for one in encoded) / len(encoded)
-    answer = min(own or mean, room)
+    answer = min(drawn_length or mean, room)
     liked = [seen for one, seen in zip(rated, encoded, strict=True) if one.reward > 0] or encoded
     learned = sum(min(len(one.response), room) for one in liked) / len(liked)
     return Lengths(

@@ -113,11 +113,11 @@ def _shaping(value: Any) -> Any:
     return value
 
 
-def changed_settings(before: str, now: str) -> list[str]:
+def changed_settings(earlier: str, now: str) -> list[str]:
     """Keys in which two configurations differ, once the installed transformers has read both."""
-    if before == now:
+    if earlier == now:
         return []
-    first, second = json.loads(before), json.loads(now)
+    first, second = json.loads(earlier), json.loads(now)
     with suppress(Exception):  # a kind that this transformers does not know: compared as they are written
         first, second = _read_again(first), _read_again(second)
     keys = {*first, *second}

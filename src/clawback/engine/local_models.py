@@ -120,21 +120,21 @@ def _in_wheel() -> Iterator[LocalModel]:
         yield from _found(Source(SMOLLM2, path), "wheel")
 
 
-def _found(given: Source, holder: Holder) -> Iterator[LocalModel]:
+def _found(source: Source, holder: Holder) -> Iterator[LocalModel]:
     try:
-        header = gguf_file.read(given.path)
+        header = gguf_file.read(source.path)
     except ModelError as error:
         yield LocalModel(
-            given.name, holder, given.path, 0, _nothing(given.name), given.licence, False, str(error)
+            source.name, holder, source.path, 0, _nothing(source.name), source.licence, False, str(error)
         )
         return
     yield LocalModel(
-        given.name,
+        source.name,
         holder,
-        given.path,
-        given.path.stat().st_size,
-        shape(header, given.name),
-        header.licence or given.licence,
+        source.path,
+        source.path.stat().st_size,
+        shape(header, source.name),
+        header.licence or source.licence,
         bool(header.template),
         header.problem,
         header.storage,

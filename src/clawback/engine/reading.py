@@ -71,14 +71,14 @@ class Reader:
         shapes = np.array([shape(*pair) for pair in pairs])
         return Looks(np.array([rows[i] for i in range(len(asked))]), [one.response for one in asked], shapes)
 
-    def _states(self, asked: Sequence[Any]) -> Any:
+    def _states(self, batch: Sequence[Any]) -> Any:
         """``[n, hidden]`` float64 of one batch."""
         import torch
 
-        lengths = [len(one.prompt) + len(one.response) for one in asked]
-        ids = torch.zeros(len(asked), max(lengths), dtype=torch.long)
+        lengths = [len(one.prompt) + len(one.response) for one in batch]
+        ids = torch.zeros(len(batch), max(lengths), dtype=torch.long)
         there, answer = torch.zeros_like(ids), torch.zeros(ids.shape)
-        for row, one in enumerate(asked):
+        for row, one in enumerate(batch):
             ids[row, : lengths[row]] = torch.tensor([*one.prompt, *one.response])
             there[row, : lengths[row]] = 1
             answer[row, len(one.prompt) : lengths[row]] = 1

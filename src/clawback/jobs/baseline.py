@@ -123,9 +123,9 @@ def ask(
     """
     pace, tell, began = _Pace(per_minute), on_progress or (lambda _: None), backend.usage
 
-    def some(asked: Sequence[tuple[int, str]]) -> list[LLMResponse]:
+    def some(questions: Sequence[tuple[int, str]]) -> list[LLMResponse]:
         pace.wait()
-        return backend.complete_all([prompt for _, prompt in asked], max_tokens=max_tokens)
+        return backend.complete_all([prompt for _, prompt in questions], max_tokens=max_tokens)
 
     problems: list[str] = []
     stopped, in_a_row, done = "", 0, 0

@@ -25,12 +25,12 @@ def picker(home: Home, settings: config.Config, count: int) -> Pick:
     best_of.check_distance(settings, count)
     model, _ = rewarding.load(home)
 
-    def pick(prompt: str, made: Sequence[Completion]) -> list[Completion]:
-        scores = model.score([(prompt, c.text) for c in made], settings.reward.pessimism)
-        order = [(c.finished, float(s)) for c, s in zip(made, scores, strict=True)]
+    def pick(prompt: str, completions: Sequence[Completion]) -> list[Completion]:
+        scores = model.score([(prompt, c.text) for c in completions], settings.reward.pessimism)
+        order = [(c.finished, float(s)) for c, s in zip(completions, scores, strict=True)]
         return [
-            made[max(range(start, start + count), key=lambda i: order[i])]
-            for start in range(0, len(made), count)
+            completions[max(range(start, start + count), key=lambda i: order[i])]
+            for start in range(0, len(completions), count)
         ]
 
     return pick

@@ -28,11 +28,11 @@ class Finding(TypedDict):
     fix: str
 
 
-def check(home: Home, *, whole: bool = True) -> list[Finding]:
-    """Every check, in the order in which trouble usually comes. Never raises for trouble that it found. ``whole``: a large database is read to
+def check(home: Home, *, thorough: bool = True) -> list[Finding]:
+    """Every check, in the order in which trouble usually comes. Never raises for trouble that it found. ``thorough``: a large database is read to
     its end, too, which takes a second for 100 MB, and a model that was not tried yet is loaded."""
     findings: list[Finding] = []
-    quick = {} if whole else {_database: _glance, _model: _model_glance}
+    quick = {} if thorough else {_database: _glance, _model: _model_glance}
     for look in (
         _settings,
         _database,

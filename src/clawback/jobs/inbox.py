@@ -135,13 +135,13 @@ class Inbox:
             best = self._pair_questions.next(db, self.turns, kept, limit)
         return [Pair(first, second, bits) for first, second, bits in best]
 
-    def _places(self, said: Sequence[_Said]) -> Set[int]:
+    def _places(self, opinions: Sequence[_Said]) -> Set[int]:
         """Places of the texts that something was said of."""
-        return {self._place[one.key] for one in said if one.key in self._place}
+        return {self._place[one.key] for one in opinions if one.key in self._place}
 
-    def _ratings(self, said: Sequence[_Said]) -> dict[int, float]:
+    def _ratings(self, opinions: Sequence[_Said]) -> dict[int, float]:
         """Place of a text → what was said of it; without what is kept for the gate."""
-        return {self._place[o.key]: o.reward for o in said if o.key in self._place and not o.kept}
+        return {self._place[o.key]: o.reward for o in opinions if o.key in self._place and not o.kept}
 
     def _said(self) -> list[_Said]:
         """Read anew only where something was written since."""

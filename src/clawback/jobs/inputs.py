@@ -117,7 +117,7 @@ def budget(settings: Config) -> float:
         raise ConfigError(f'[training] budget is {text!r}. Write a time, such as "20m" or "8h".') from None
 
 
-def feedback_of(samples: Sequence[Sample], said: Sequence[Feedback]) -> tuple[int, ...]:
+def feedback_of(samples: Sequence[Sample], opinions: Sequence[Feedback]) -> tuple[int, ...]:
     """All feedback on these turns, including what a newer opinion has replaced, because that has been processed too."""
     turns = {s.turn_id for s in samples}
-    return tuple(f.id for f in said if f.turn_id in turns)
+    return tuple(f.id for f in opinions if f.turn_id in turns)

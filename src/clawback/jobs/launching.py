@@ -122,26 +122,26 @@ def from_accelerate(path: Path) -> Launch:
     return Launch(world // machines, found, shard, (*_answers(given), *_of_sharding(given, shard)))
 
 
-def _answers(given: Mapping[str, Any]) -> Iterator[str]:
+def _answers(options: Mapping[str, Any]) -> Iterator[str]:
     """What is said of keys that are not done as they stand."""
-    precision = str(given.get("mixed_precision") or "no").lower()
+    precision = str(options.get("mixed_precision") or "no").lower()
     if precision == "bf16":
         yield "mixed_precision: bf16 is not taken over, because what trains is what answers. `clawback config set model.dtype bfloat16` is for both."
     elif precision != "no":
         yield f"mixed_precision: {precision[:20]} is not known here; the base is held as [model] dtype says (float32, bfloat16)."
-    if given.get("use_cpu") and (name := _accelerator()):
+    if options.get("use_cpu") and (name := _accelerator()):
         yield f"use_cpu: true is not taken over, and a run may use {name}. `clawback config set model.device cpu` keeps it on the CPU."
-    if str(given.get("gpu_ids") or "all") != "all":
+    if str(options.get("gpu_ids") or "all") != "all":
         yield "gpu_ids is not taken over: a run uses the first GPUs that it sees. CUDA_VISIBLE_DEVICES says which it sees."
-    for key, value in given.items():
+    for key, value in options.items():
         if key in TAKEN or key in ALWAYS_FINE or (key in QUIET and value in OFF):
             continue
         known = "is not used here" if key in QUIET else "is no key that is known here; it is left alone"
         yield f"{key[:60]} {known}."
 
 
-def _of_sharding(given: Mapping[str, Any], shard: bool) -> Iterator[str]:
-    settings = given.get("fsdp_config") or {}
+def _of_sharding(options: Mapping[str, Any], shard: bool) -> Iterator[str]:
+    settings = options.get("fsdp_config") or {}
     if not isinstance(settings, dict):
         yield "fsdp_config is no table and was left alone."
         return
@@ -262,8 +262,8 @@ def _parent() -> list[str]:
         return []
 
 
-def _whole(given: Mapping[str, Any], name: str, path: Path) -> int:
-    value = given.get(name, 1)
+def _whole(options: Mapping[str, Any], name: str, path: Path) -> int:
+    value = options.get(name, 1)
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= 1024:
         raise UsageError(f"{path}: {name} is {value!r}; it has to be a whole number from 1.")
     return value

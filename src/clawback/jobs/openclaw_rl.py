@@ -75,11 +75,11 @@ def _yaml(text: str) -> Any:
         raise ValueError(str(error)) from error
 
 
-def _flat(given: Mapping[Any, Any], before: str = "") -> list[tuple[str, Any]]:
+def _flat(table: Mapping[Any, Any], prefix: str = "") -> list[tuple[str, Any]]:
     """``a.b`` → value; a table that is a value of its own (message_classification) stays one."""
     found: list[tuple[str, Any]] = []
-    for name, value in given.items():
-        key = f"{before}{name}"
+    for name, value in table.items():
+        key = f"{prefix}{name}"
         if isinstance(value, dict) and key not in READERS and value:
             found += _flat(value, f"{key}.")
         else:
@@ -100,10 +100,10 @@ def _answer(key: str, value: Any) -> SettingAnswer:
     return SettingAnswer(key, value, kind, said, sets)
 
 
-def _sets(ours: str, make: Callable[[Any], Any], said: str = "") -> Reader:
+def _sets(setting: str, make: Callable[[Any], Any], note: str = "") -> Reader:
     def reader(value: Any) -> tuple[Kind, str, Mapping[str, Any]]:
         made = make(value)
-        return "set", said or f"{ours} = {made}", {ours: made}
+        return "set", note or f"{setting} = {made}", {setting: made}
 
     return reader
 
@@ -114,8 +114,8 @@ def _lam(value: Any) -> tuple[Kind, str, Mapping[str, Any]]:
     return "set", "lam, of ppo and of episodes", {f"training.options.{part}.lam": lam for part in parts}
 
 
-def _is(kind: Kind, said: str) -> Reader:
-    return lambda _: (kind, said, {})
+def _is(kind: Kind, note: str) -> Reader:
+    return lambda _: (kind, note, {})
 
 
 def _whole(value: Any) -> int:

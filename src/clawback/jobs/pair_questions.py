@@ -110,9 +110,9 @@ def can_be_compared(first: Turn, second: Turn) -> bool:
     )
 
 
-def open_pairs(store: Store, pairs: Iterable[Ids], said: Feedbacks) -> list[tuple[Turn, Turn]]:
+def open_pairs(store: Store, pairs: Iterable[Ids], feedbacks: Feedbacks) -> list[tuple[Turn, Turn]]:
     """The first ``MOST_PAIRS`` of those that nobody has compared, with their turns."""
-    compared, rated = said.compared, said.rated
+    compared, rated = feedbacks.compared, feedbacks.rated
     left = [pair for pair in pairs if frozenset(pair) not in compared and not set(pair) <= rated]
     found: list[tuple[Turn, Turn]] = []
     seen: set[frozenset[int]] = set()
@@ -149,11 +149,11 @@ class PairQuestions:
         self._answers: Comparable | None = None
 
     def next(
-        self, store: Store, turns: Sequence[Turn], kept: Set[int], count: int
+        self, store: Store, turns: Sequence[Turn], held_out: Set[int], count: int
     ) -> list[tuple[Turn, Turn, float]]:
         """Up to ``count`` pairs, each chosen as if those before had been answered, and the bits that its answer is expected to tell (0: not known).
 
-        ``turns``: newest unrated answers, in which pairs are looked for beside those of the history. ``kept``: turns that are kept for the gate; what
+        ``turns``: newest unrated answers, in which pairs are looked for beside those of the history. ``held_out``: turns that are kept for the gate; what
         was said of them has no say. Without numpy the order stays.
         """
         said = Feedbacks.of(store)
@@ -161,19 +161,19 @@ class PairQuestions:
         pairs = open_pairs(store, sorted(there, key=max, reverse=True), said)
         best = [(index, 0.0) for index in range(len(pairs))][:count]
         if pairs and importlib.util.find_spec("numpy") is not None:
-            best = self._informative(store, pairs, said, kept, count) or best
+            best = self._informative(store, pairs, said, held_out, count) or best
         return [(*pairs[index], bits) for index, bits in best]
 
     def _informative(
-        self, store: Store, pairs: Sequence[tuple[Turn, Turn]], said: Feedbacks, kept: Set[int], count: int
+        self, store: Store, pairs: Sequence[tuple[Turn, Turn]], feedbacks: Feedbacks, held_out: Set[int], count: int
     ) -> list[tuple[int, float]]:
         """Indices and bits; nothing where no view tells the answers apart."""
         from clawback.feedback.information import best_pairs
         from clawback.rewards.comparison_belief import Comparable
 
         turns = {side.id: side for pair in pairs for side in pair}
-        spoken = {n for one in (*said.words, *said.guesses) for n in (one.turn_id, one.other_turn_id) if n}
-        others = sorted(spoken - turns.keys() - kept)[-MOST_PAIRS:]
+        spoken = {n for one in (*feedbacks.words, *feedbacks.guesses) for n in (one.turn_id, one.other_turn_id) if n}
+        others = sorted(spoken - turns.keys() - held_out)[-MOST_PAIRS:]
         turns |= {n: _slim(turn) for n, turn in store.turns_by_id(others).items() if turn.response.strip()}
         numbers = sorted(turns)
         if self._answers is None or numbers != self._numbers:
@@ -181,34 +181,34 @@ class PairQuestions:
             self._numbers = numbers
             self._answers = Comparable([t.prompt for t in shown], [t.response for t in shown])
         place = {number: index for index, number in enumerate(numbers)}
-        belief = self._answers.belief(observations(said, place, kept))
+        belief = self._answers.belief(observations(feedbacks, place, held_out))
         if belief is None:
             return []
         return best_pairs(belief, [(place[one.id], place[other.id]) for one, other in pairs], count)
 
 
-def observations(said: Feedbacks, place: Mapping[int, int], kept: Set[int]) -> list[Observation]:
+def observations(feedbacks: Feedbacks, rows: Mapping[int, int], held_out: Set[int]) -> list[Observation]:
     """What was said and guessed of answers, as the belief reads it."""
-    spoken_of = said.rated | {number for pair in said.compared for number in pair}
+    spoken_of = feedbacks.rated | {number for pair in feedbacks.compared for number in pair}
     found = [
-        _observation(one, place, 1.0) for one in said.words if not kept & {one.turn_id, one.other_turn_id}
+        _observation(one, rows, 1.0) for one in feedbacks.words if not held_out & {one.turn_id, one.other_turn_id}
     ]
     found += [
-        _observation(one, place, WEIGHTS["implicit"])
-        for one in said.guesses
-        if not (kept | spoken_of) & {one.turn_id, one.other_turn_id}
+        _observation(one, rows, WEIGHTS["implicit"])
+        for one in feedbacks.guesses
+        if not (held_out | spoken_of) & {one.turn_id, one.other_turn_id}
     ]
     return [one for one in found if one is not None]
 
 
-def _observation(one: Feedback, place: Mapping[int, int], weight: float) -> Observation | None:
+def _observation(opinion: Feedback, rows: Mapping[int, int], weight: float) -> Observation | None:
     from clawback.rewards.comparison_belief import Observation
 
-    value = EDITED_AWAY if one.kind == "edit" else one.value
-    if one.turn_id not in place or not value or one.kind not in WEIGHTS:
+    value = EDITED_AWAY if opinion.kind == "edit" else opinion.value
+    if opinion.turn_id not in rows or not value or opinion.kind not in WEIGHTS:
         return None
-    if one.other_turn_id is None:
-        return Observation(place[one.turn_id], None, value > 0, weight * abs(value))
-    if one.other_turn_id not in place:
+    if opinion.other_turn_id is None:
+        return Observation(rows[opinion.turn_id], None, value > 0, weight * abs(value))
+    if opinion.other_turn_id not in rows:
         return None
-    return Observation(place[one.turn_id], place[one.other_turn_id], value > 0, weight)
+    return Observation(rows[opinion.turn_id], rows[opinion.other_turn_id], value > 0, weight)

@@ -56,12 +56,12 @@ def draft(folder: Path, name: str, prompt: str) -> Draft:
     return Draft(path, before, _with_block(before, prompt.strip(), path))
 
 
-def write(made: Draft) -> None:
+def write(draft: Draft) -> None:
     """Raises ``UsageError`` where the file has changed since the draft was shown."""
-    now = made.path.read_bytes().decode("utf-8") if made.path.exists() else ""
-    if now != made.before:
-        raise UsageError(f"{made.path} has changed since: look at the new diff first.")
-    replace(made.path, made.after.encode(), mode=None if made.path.exists() else 0o644)
+    now = draft.path.read_bytes().decode("utf-8") if draft.path.exists() else ""
+    if now != draft.before:
+        raise UsageError(f"{draft.path} has changed since: look at the new diff first.")
+    replace(draft.path, draft.after.encode(), mode=None if draft.path.exists() else 0o644)
 
 
 def _with_block(text: str, prompt: str, path: Path) -> str:

@@ -99,9 +99,9 @@ def facts(store: Store, now: float | None = None) -> Facts:
     )
 
 
-def _weeks(said: Sequence[Opinion]) -> list[Week]:
+def _weeks(opinions: Sequence[Opinion]) -> list[Week]:
     by_week: dict[int, list[Opinion]] = {}
-    for one in said:
+    for one in opinions:
         by_week.setdefault(int(one.at // (7 * DAY)), []).append(one)
     made = []
     for week, of in sorted(by_week.items()):
@@ -110,11 +110,11 @@ def _weeks(said: Sequence[Opinion]) -> list[Week]:
     return made
 
 
-def _versions(store: Store, said: Sequence[Opinion]) -> list[dict[str, Any]]:
+def _versions(store: Store, opinions: Sequence[Opinion]) -> list[dict[str, Any]]:
     surveys = store.surveys()
     made = []
     for version in store.versions():
-        of = [one for one in said if one.version == version.number]
+        of = [one for one in opinions if one.version == version.number]
         good = sum(one.value > 0 for one in of)
         low, high = data_card.wilson(good, len(of))
         scores = surveys.get(version.number, [])
@@ -146,38 +146,38 @@ def _raters(people: Raters) -> list[dict[str, Any]]:
 # -------------------------------------------------------------------------------------------------------- the page
 
 
-def page(found: Facts, title: str = "Clawback") -> str:
+def page(facts: Facts, title: str = "Clawback") -> str:
     """The complete HTML file."""
     parts = [
-        f"<p>{found.turns} turns, {found.ratings} ratings, {found.good:.0%} of them good.</p>",
+        f"<p>{facts.turns} turns, {facts.ratings} ratings, {facts.good:.0%} of them good.</p>",
         "<h2>Satisfaction over time</h2>",
-        _curve(found.weeks) if found.weeks else "<p class=note>Nothing is rated yet.</p>",
+        _curve(facts.weeks) if facts.weeks else "<p class=note>Nothing is rated yet.</p>",
         "<h2>Versions</h2>",
-        _bars([(f"v{v['version']}", v["good"], v["low"], v["high"]) for v in found.versions if v["ratings"]]),
+        _bars([(f"v{v['version']}", v["good"], v["low"], v["high"]) for v in facts.versions if v["ratings"]]),
         _table(("version", "status", "ratings", "good", "survey (1 to 5)", "what the gate said"), [
-            (_named(v), v["status"], v["ratings"], _share(v["good"]), _survey(v), v["gate"]) for v in found.versions
+            (_named(v), v["status"], v["ratings"], _share(v["good"]), _survey(v), v["gate"]) for v in facts.versions
         ]),
     ]  # fmt: skip
-    if found.surveys:
-        parts += ["<h2>Surveys (1 to 5)</h2>", _surveys(found.surveys)]
-    if found.trial:
-        parts += ["<h2>A/B</h2>", _trial(found.trial), _ab(found.ab)]
-    if found.use:
-        parts += ["<h2>What was done with answers</h2>", _use(found.use)]
-    if found.win_rates:
-        parts += ["<h2>Win rates by a judge</h2>", _wins(found.win_rates)]
-    if found.held_out:
-        parts += ["<h2>The reward model</h2>", _held_out(found.held_out)]
+    if facts.surveys:
+        parts += ["<h2>Surveys (1 to 5)</h2>", _surveys(facts.surveys)]
+    if facts.trial:
+        parts += ["<h2>A/B</h2>", _trial(facts.trial), _ab(facts.ab)]
+    if facts.use:
+        parts += ["<h2>What was done with answers</h2>", _use(facts.use)]
+    if facts.win_rates:
+        parts += ["<h2>Win rates by a judge</h2>", _wins(facts.win_rates)]
+    if facts.held_out:
+        parts += ["<h2>The reward model</h2>", _held_out(facts.held_out)]
     parts += [
         "<h2>Where ratings lean</h2>",
         "<p class=note>A marked group differs from all others by more than chance (95 %, Wilson).</p>",
     ]
-    for name, of in found.skew.items():
+    for name, of in facts.skew.items():
         rows = [(g.name, g.count, f"{g.good:.0%}", f"{g.low:.0%} to {g.high:.0%}") for g in of]
         parts.append(_table((name, "ratings", "good", "interval"), rows, [g.leans for g in of]))
-    parts += ["<h2>Raters</h2>", _people(found)]
-    if found.forgotten:
-        parts.append(f"<p class=note>{found.forgotten} deletions on somebody's wish are on record.</p>")
+    parts += ["<h2>Raters</h2>", _people(facts)]
+    if facts.forgotten:
+        parts.append(f"<p class=note>{facts.forgotten} deletions on somebody's wish are on record.</p>")
     body = "\n".join(parts)
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{html.escape(title)}</title>'
@@ -198,30 +198,30 @@ def _survey(version: dict[str, Any]) -> str:
     return "" if version["survey"] is None else f"{version['survey']:.1f} of {version['surveys']}"
 
 
-def _trial(found: dict[str, Any]) -> str:
+def _trial(trial: dict[str, Any]) -> str:
     rows = [
         (name.replace("_", " "), f"{value:.3g}" if isinstance(value, float) else value)
-        for name, value in found.items()
+        for name, value in trial.items()
     ]
     return _table(("trial that is on", ""), rows)
 
 
-def _ab(found: Sequence[figures.Difference]) -> str:
-    if not found:
+def _ab(differences: Sequence[figures.Difference]) -> str:
+    if not differences:
         return "<p class=note>Too few conversations on either side to compare how they went.</p>"
-    rows = [(d.name, f"{d.candidate:.2f}", f"{d.live:.2f}", f"{d.candidate - d.live:+.2f} ({d.low:+.2f} to {d.high:+.2f})") for d in found]  # fmt: skip
+    rows = [(d.name, f"{d.candidate:.2f}", f"{d.live:.2f}", f"{d.candidate - d.live:+.2f} ({d.low:+.2f} to {d.high:+.2f})") for d in differences]  # fmt: skip
     return _table(
-        ("how conversations went", "candidate", "live", "difference"), rows, [d.differs for d in found]
+        ("how conversations went", "candidate", "live", "difference"), rows, [d.differs for d in differences]
     )
 
 
-def _use(found: Sequence[figures.Use]) -> str:
+def _use(uses: Sequence[figures.Use]) -> str:
     rows = [
         (u.version, u.sessions, f"{u.turns:.1f}", f"{u.minutes:.1f}", _interval(u.clicked), _interval(u.again), _interval(u.went_on))
-        for u in found
+        for u in uses
     ]  # fmt: skip
     head = ("version", "conversations", "turns", "minutes", "click-through", "asked again", "went on")
-    bars = [(f"v{u.version}", u.clicked.share, u.clicked.low, u.clicked.high) for u in found]
+    bars = [(f"v{u.version}", u.clicked.share, u.clicked.low, u.clicked.high) for u in uses]
     note = "<p class=note>Click-through: answers of which a link was opened, or that were copied or taken over. The bars are that share.</p>"
     return _bars(bars) + _table(head, rows) + note
 
@@ -230,46 +230,46 @@ def _interval(share: figures.Share) -> str:
     return f"{share.share:.0%} ({share.low:.0%} to {share.high:.0%})"
 
 
-def _wins(found: Sequence[dict[str, Any]]) -> str:
+def _wins(passes: Sequence[dict[str, Any]]) -> str:
     rows = [
         (f"{w['first']} over {w['second']}", w["judge"], w["pairs"], f"{w['rate']:.0%} ({w['low']:.0%} to {w['high']:.0%})",
          f"{w['controlled']:.0%} ({w['controlled_low']:.0%} to {w['controlled_high']:.0%})", f"{w['ties']:.0%}", f"{w['longer']:+.0f}")
-        for w in found
+        for w in passes
     ]  # fmt: skip
     head = ("versions", "judge", "prompts", "wins", "at equal length", "ties by order", "words longer")
-    bars = [(f"{w['first']} v {w['second']}", w["controlled"], w["controlled_low"], w["controlled_high"]) for w in found[:10]]  # fmt: skip
+    bars = [(f"{w['first']} v {w['second']}", w["controlled"], w["controlled_low"], w["controlled_high"]) for w in passes[:10]]  # fmt: skip
     return _bars(bars) + _table(head, rows)
 
 
-def _held_out(found: dict[str, Any]) -> str:
-    def shown(one: dict[str, float]) -> str:
-        return f"{one['value']:.2f} ({one['low']:.2f} to {one['high']:.2f})"
+def _held_out(fresh: dict[str, Any]) -> str:
+    def shown(interval: dict[str, float]) -> str:
+        return f"{interval['value']:.2f} ({interval['low']:.2f} to {interval['high']:.2f})"
 
-    rows = [("reward model", shown(found["spearman"]), "")]
-    rows += [(b["name"], shown(b["spearman"]), shown(b["ahead"])) for b in found.get("baselines", ())]
-    note = f"<p class=note>Spearman's ρ on {found['rows']} answers to {found['prompts']} prompts that it had not seen.</p>"
+    rows = [("reward model", shown(fresh["spearman"]), "")]
+    rows += [(b["name"], shown(b["spearman"]), shown(b["ahead"])) for b in fresh.get("baselines", ())]
+    note = f"<p class=note>Spearman's ρ on {fresh['rows']} answers to {fresh['prompts']} prompts that it had not seen.</p>"
     return _table(("", "Spearman's ρ", "the model is ahead by"), rows) + note
 
 
-def _surveys(found: Sequence[figures.Month]) -> str:
-    bars = [(_day(m.start)[:7], (m.mean - 1) / 4, (m.low - 1) / 4, (m.high - 1) / 4) for m in found]
-    rows = [(_day(m.start), m.count, f"{m.mean:.1f} ({m.low:.1f} to {m.high:.1f})") for m in found]
+def _surveys(months: Sequence[figures.Month]) -> str:
+    bars = [(_day(m.start)[:7], (m.mean - 1) / 4, (m.low - 1) / 4, (m.high - 1) / 4) for m in months]
+    rows = [(_day(m.start), m.count, f"{m.mean:.1f} ({m.low:.1f} to {m.high:.1f})") for m in months]
     return _bars(bars) + _table(("thirty days from", "surveys", "mean"), rows)
 
 
-def _people(found: Facts) -> str:
+def _people(facts: Facts) -> str:
     rows = [
         (r["source"], "judge" if r["judge"] else "person", r["count"], f"{r['good']:.0%}",
          "" if r["kappa"] is None else f"{r['kappa']:.2f} ({r['common']})", f"{r['weight']:.2f}", r["outliers"])
-        for r in found.raters
+        for r in facts.raters
     ]  # fmt: skip
-    alpha = f"<p>Krippendorff's α of all persons: {found.alpha:.2f}</p>" if found.alpha is not None else ""
+    alpha = f"<p>Krippendorff's α of all persons: {facts.alpha:.2f}</p>" if facts.alpha is not None else ""
     shared = (
-        f"<p>{found.shared} answers were rated by several; of {found.disagreements} some liked them and others did not. "
+        f"<p>{facts.shared} answers were rated by several; of {facts.disagreements} some liked them and others did not. "
         "Training takes the mean of what was said, by weight.</p>"
     )
     head = ("rater", "", "ratings", "good", "κ (turns in common)", "weight", "outliers")
-    return _table(head, rows) + alpha + (shared if found.shared else "")
+    return _table(head, rows) + alpha + (shared if facts.shared else "")
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[object]], marked: Sequence[bool] = ()) -> str:

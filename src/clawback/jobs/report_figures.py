@@ -60,11 +60,11 @@ class Difference:
         return not self.low <= 0 <= self.high
 
 
-def use(found: Sequence[Engagement]) -> list[Use]:
+def use(engagements: Sequence[Engagement]) -> list[Use]:
     """By version."""
     made = []
-    for version in sorted({one.version for one in found}):
-        of = [one for one in found if one.version == version]
+    for version in sorted({one.version for one in engagements}):
+        of = [one for one in engagements if one.version == version]
         turns = sum(one.turns for one in of)
         made.append(
             Use(
@@ -104,9 +104,9 @@ def ab(store: Store, trial: Trial) -> list[Difference]:
     ]
 
 
-def difference(name: str, ours: Sequence[float], theirs: Sequence[float]) -> Difference:
-    a, b = statistics.fmean(ours), statistics.fmean(theirs)
-    error = math.sqrt(statistics.variance(ours) / len(ours) + statistics.variance(theirs) / len(theirs))
+def difference(name: str, first: Sequence[float], second: Sequence[float]) -> Difference:
+    a, b = statistics.fmean(first), statistics.fmean(second)
+    error = math.sqrt(statistics.variance(first) / len(first) + statistics.variance(second) / len(second))
     return Difference(name, a, b, a - b - 1.959964 * error, a - b + 1.959964 * error)
 
 
@@ -133,9 +133,9 @@ class Month:
     high: float
 
 
-def surveys(found: Sequence[tuple[float, int, int]]) -> list[Month]:
+def surveys(answers: Sequence[tuple[float, int, int]]) -> list[Month]:
     by_month: dict[int, list[int]] = {}
-    for at, _, score in found:
+    for at, _, score in answers:
         by_month.setdefault(int(at // MONTH), []).append(score)
     made = []
     for month, scores in sorted(by_month.items()):

@@ -255,7 +255,7 @@ def pairs(path: Path) -> list[tuple[str, str]]:
 
 def score(
     home: Home,
-    asked: Sequence[tuple[str, str]],
+    pairs: Sequence[tuple[str, str]],
     *,
     judge: bool = False,
     on_progress: OnProgress | None = None,
@@ -267,19 +267,19 @@ def score(
     tell, made = on_progress or (lambda _: None), []
     if judge:
         name, generative = judging.generative(home)
-        for number, pair in enumerate(asked):
-            tell({"phase": "score", "step": number, "steps": len(asked)})
+        for number, pair in enumerate(pairs):
+            tell({"phase": "score", "step": number, "steps": len(pairs)})
             made += [Scored(value) for value in generative.score([pair])]
     else:
         model, card = load(home)
         name = card.name
-        for start in range(0, len(asked), AT_ONCE):
-            tell({"phase": "score", "step": start, "steps": len(asked)})
-            each = model.each(asked[start : start + AT_ONCE])
+        for start in range(0, len(pairs), AT_ONCE):
+            tell({"phase": "score", "step": start, "steps": len(pairs)})
+            each = model.each(pairs[start : start + AT_ONCE])
             means = each.mean(0)
             rows = zip(means, model.expected(means), each.std(0), strict=True)
             made += [Scored(float(m), float(e), float(d)) for m, e, d in rows]
-    tell({"phase": "score", "step": len(asked), "steps": len(asked)})
+    tell({"phase": "score", "step": len(pairs), "steps": len(pairs)})
     return name, made
 
 
@@ -320,18 +320,18 @@ def _once(look: Reader, rated: Sequence[Rated]) -> Callable[[Sequence[tuple[str,
     read = look(pairs)
     place = {pair: i for i, pair in enumerate(pairs)}
 
-    def found(asked: Sequence[tuple[str, str]]) -> Looks:
-        rows = [place[pair] for pair in asked]
+    def found(pairs: Sequence[tuple[str, str]]) -> Looks:
+        rows = [place[pair] for pair in pairs]
         return Looks(read.states[rows], [read.tokens[i] for i in rows], read.shapes[rows])
 
     return found
 
 
-def _nearness(embed: Embed, learned: Sequence[Rated], asked: Sequence[Rated]) -> Floats | None:
+def _nearness(embed: Embed, learned: Sequence[Rated], judged: Sequence[Rated]) -> Floats | None:
     """Similarity to liked less to disliked answers; None where the learned ones were all rated alike, or there are none."""
     if len({r.value for r in learned}) < 2:
         return None
-    return similarity.fit(embed(learned), [r.value for r in learned]).score(embed(asked))
+    return similarity.fit(embed(learned), [r.value for r in learned]).score(embed(judged))
 
 
 def base_vectors(home: Home) -> Embed:

@@ -91,9 +91,9 @@ def describe(seen: MachineSeen) -> str:
     return "\n".join(lines)
 
 
-def list_models(found: Sequence[LocalModel], on: Machine, chosen: str = "") -> list[str]:
+def list_models(models: Sequence[LocalModel], on: Machine, chosen: str = "") -> list[str]:
     """A table of models: number, name (``chosen`` is marked), kind, parameters, size on the disk, and whether it can be trained here."""
-    if not found:
+    if not models:
         return []
     rows = [
         (
@@ -105,7 +105,7 @@ def list_models(found: Sequence[LocalModel], on: Machine, chosen: str = "") -> l
             f"{model.bytes / 1e9:.1f} GB" if model.bytes else "",
             model_choice.verdict(model, on),
         )
-        for number, model in enumerate(found, 1)
+        for number, model in enumerate(models, 1)
     ]
     header = (" ", "#", "model", "kind", "size", "on disk", "training here")
     widths = [max(len(row[column]) for row in [header, *rows]) for column in range(6)]

@@ -75,8 +75,8 @@ def judge(
     return found, name, failed
 
 
-def _first_is_better(ask: Ask, prompt: str, one: str, other: str) -> bool:
-    material = fenced((("REQUEST", prompt), ("FIRST ANSWER", one), ("SECOND ANSWER", other)))
+def _first_is_better(ask: Ask, prompt: str, first: str, second: str) -> bool:
+    material = fenced((("REQUEST", prompt), ("FIRST ANSWER", first), ("SECOND ANSWER", second)))
     return readings(ask, PREFER, material, 1, choice)[0] == 1
 
 

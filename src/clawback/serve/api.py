@@ -249,7 +249,7 @@ def health(server: Server, request: Request) -> Any:  # noqa: ARG001
 
     recorder = server.recorder
     return {
-        "findings": checks.check(server.home, whole=False),
+        "findings": checks.check(server.home, thorough=False),
         "recorded": recorder.recorded,
         "not_recorded": recorder.failed,
     }

@@ -270,11 +270,11 @@ def _harmless(kind: str) -> str:
     return "text/plain; charset=utf-8" if kind.startswith("text/") else "application/octet-stream"
 
 
-def _ended(heard: bytearray, since: int, kind: str) -> bool:
+def _ended(buffer: bytearray, since: int, kind: str) -> bool:
     """Whether the last event is whole: an empty line ends it, or, where a line is an event, the line's end."""
     if "ndjson" in kind:
-        return heard.find(b"\n", since) >= 0
-    return heard.find(b"\n\n", since) >= 0 or heard.find(b"\r\n\r\n", since) >= 0
+        return buffer.find(b"\n", since) >= 0
+    return buffer.find(b"\n\n", since) >= 0 or buffer.find(b"\r\n\r\n", since) >= 0
 
 
 def _shown(address: str) -> str:

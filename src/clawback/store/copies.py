@@ -47,12 +47,12 @@ def newest(database: Path) -> Path | None:
     return next(reversed(daily(database)), None)
 
 
-def copy_if_due(store: Store, kept: int, now: float | None = None) -> Path | None:
-    """Make one if the last is a day old and something has changed since, and keep the newest ``kept``; None where nothing was due.
+def copy_if_due(store: Store, count: int, now: float | None = None) -> Path | None:
+    """Make one if the last is a day old and something has changed since, and keep the newest ``count``; None where nothing was due.
 
     Raises ``StoreError`` where the database is damaged: then the copies stay as they are.
     """
-    if not kept:
+    if not count:
         return None
     database, moment = store.path, time.time() if now is None else now
     last = newest(database)
@@ -71,7 +71,7 @@ def copy_if_due(store: Store, kept: int, now: float | None = None) -> Path | Non
         raise StoreError(
             f"No copy of {database} was kept, for it is damaged ({trouble}): `clawback data salvage` saves what can be read."
         )
-    for old in daily(database)[:-kept]:
+    for old in daily(database)[:-count]:
         with suppress(OSError):
             old.unlink()
     return path

@@ -37,12 +37,12 @@ class Sessions(Base):
         with self._write():
             yield
 
-    def put_place(self, place: bytes, turn_id: int) -> None:
-        """Record that after this turn the conversation is at ``place``. A place that two turns share belongs to the newer one."""
+    def put_place(self, key: bytes, turn_id: int) -> None:
+        """Record that after this turn the conversation is at ``key``. A place that two turns share belongs to the newer one."""
         with self._write() as db:
             db.execute(
                 "INSERT INTO places VALUES (?, ?) ON CONFLICT (place) DO UPDATE SET turn_id = excluded.turn_id",
-                (place, turn_id),
+                (key, turn_id),
             )
 
     def at_place(self, places: Sequence[bytes]) -> tuple[int, int, str] | None:

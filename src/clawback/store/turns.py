@@ -230,9 +230,9 @@ class Turns(PictureTable):
         )
         return any(not row["model"] or (not row["ending"] and row["created_at"] >= since) for row in rows)
 
-    def put_work(self, number: int, before: Sequence[Message], work: Sequence[Message]) -> None:
+    def put_work(self, number: int, stored: Sequence[Message], work: Sequence[Message]) -> None:
         """Store the messages of a turn anew: those that are stored already, and the tool calls and results that followed them."""
-        messages = [dict(m) for m in (*before, *self.clean(list(work)))]
+        messages = [dict(m) for m in (*stored, *self.clean(list(work)))]
         with self._write() as db:
             if not shows_pictures(self._read("SELECT messages FROM bodies WHERE turn_id = ?", number)[0][0]):
                 db.execute(

@@ -65,9 +65,9 @@ def some_of(count: int, *wanted: tuple[str, bool]) -> Part:
     return lambda _, response: sum(axes(response)[axis] == value for axis, value in wanted) >= count
 
 
-def differ(one: str, other: str) -> Part:
+def differ(axis: str, other: str) -> Part:
     """Exactly one of the two axes is seen: no sum of the two and no conjunction says that."""
-    return lambda _, response: axes(response)[one] != axes(response)[other]
+    return lambda _, response: axes(response)[axis] != axes(response)[other]
 
 
 def list_for_tasks(prompt: Prompt, response: str) -> bool:

@@ -51,12 +51,12 @@ def policy(settings: Config, base: str, system: str = "") -> Policy:
     return cast("Policy", made)
 
 
-def recipe(home: Home, settings: Config, made: Recipe) -> Recipe:
+def recipe(home: Home, settings: Config, draft: Recipe) -> Recipe:
     """A recipe as a hosted trainer can keep it. Raises ``UsageError``, and ``ConfigError`` where the trainer's key is missing."""
     from clawback.extensions.hosted.training import recipe_for
 
     where(home, settings)
-    kept = recipe_for(made)
+    kept = recipe_for(draft)
     return dataclasses.replace(kept, extra={**kept.extra, HOSTED: settings.hosted.url})
 
 

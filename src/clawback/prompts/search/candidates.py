@@ -58,13 +58,13 @@ class Pool:
         return [made[one.prompt.id] for one in self.all]
 
     def _row(
-        self, candidate: Candidate, examples: Sequence[Example], made: Mapping[str, list[float]]
+        self, candidate: Candidate, examples: Sequence[Example], scores: Mapping[str, list[float]]
     ) -> list[float]:
         seen = [self.ledger.score(candidate.prompt, example) for example in examples]
         known = [score for score in seen if score is not None]
         if candidate.parent is None:
             return [mean(known) if score is None else score for score in seen]
-        below = made[candidate.parent.prompt.id]
+        below = scores[candidate.parent.prompt.id]
         gains = [score - under for score, under in zip(seen, below, strict=True) if score is not None]
         gain = sum(gains) / (len(gains) + DOUBT)
         return [min(self.perfect, under + gain) if score is None else score for score, under in zip(seen, below, strict=True)]  # fmt: skip

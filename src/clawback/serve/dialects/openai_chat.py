@@ -116,13 +116,13 @@ def error(status: int, message: str) -> Json:
     return {"error": {"message": message, "type": kind, "param": None, "code": None}}
 
 
-def _written(call: Mapping[str, Any], place: int | None) -> Json:
+def _written(call: Mapping[str, Any], index: int | None) -> Json:
     made = {
         "id": call["id"],
         "type": "function",
         "function": {"name": call["name"], "arguments": call["arguments"]},
     }
-    return made if place is None else {"index": place, **made}
+    return made if index is None else {"index": index, **made}
 
 
 def _head(reply: Reply, kind: str) -> Json:

@@ -352,12 +352,12 @@ def join_group(rank: int, world: int, address: str, port: int) -> None:
     )
 
 
-def _end(one: subprocess.Popen[bytes]) -> None:
+def _end(process: subprocess.Popen[bytes]) -> None:
     try:
-        one.wait(20)
+        process.wait(20)
     except subprocess.TimeoutExpired:
-        one.kill()
-        one.wait()
+        process.kill()
+        process.wait()
 
 
 def _free_port() -> int:

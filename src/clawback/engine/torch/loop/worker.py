@@ -68,19 +68,19 @@ def loaded(about: dict[str, Any]) -> Policy:
     return policy
 
 
-def step(policy: Policy, told: dict[str, Any], rank: int) -> None:
+def step(policy: Policy, message: dict[str, Any], rank: int) -> None:
     """This process's share of one step."""
     adapter = [p for _, p in sorted((n, p) for n, p in policy.model.named_parameters() if p.requires_grad)]
     with torch.no_grad():
-        for weight, value in zip(adapter, told["weights"], strict=True):
+        for weight, value in zip(adapter, message["weights"], strict=True):
             weight.copy_(value)
             weight.grad = None
-    samples, tokens, cover, entropy, mismatch, scale = told["shared"]
+    samples, tokens, cover, entropy, mismatch, scale = message["shared"]
     shared = Shared(samples, tokens, cover, entropy, None, mismatch, scale)
-    name, settings = told["algorithm"]
-    examples = [parallel.from_plain(plain) for plain in told["parts"][rank]]
-    passes = int(told.get("passes", 0))
-    policy.scorer.micro_tokens = int(told.get("micro_tokens", policy.scorer.micro_tokens))
+    name, settings = message["algorithm"]
+    examples = [parallel.from_plain(plain) for plain in message["parts"][rank]]
+    passes = int(message.get("passes", 0))
+    policy.scorer.micro_tokens = int(message.get("micro_tokens", policy.scorer.micro_tokens))
     figures = parallel.backward(policy, made(name, settings), examples, shared, passes)
     dist.reduce(parallel.flattened(adapter), 0)
     parallel.send(figures, to=0)

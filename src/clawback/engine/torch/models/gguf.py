@@ -139,7 +139,7 @@ def _convert(source: Source, header: GgufFile, folder: Path, identity: str, say:
     say(f"Made {paths.tidy(folder)}.\nIt is used from now on; delete it to have it made again.")
 
 
-def _write(source: Source, header: GgufFile, beside: Path, say: Say) -> str:
+def _write(source: Source, header: GgufFile, folder: Path, say: Say) -> str:
     """Configuration, tokenizer and weights, in the form of a Hugging Face folder. Returns the type of the weights."""
     import transformers
     from transformers import AutoConfig, AutoTokenizer
@@ -154,33 +154,33 @@ def _write(source: Source, header: GgufFile, beside: Path, say: Say) -> str:
         say(
             "It has no chat template, so it is a base model: conversations are put to it as plain text (User: … Assistant: …)."
         )
-    link = beside / "source.gguf"  # Ollama's blobs end otherwise, and transformers goes by the ending
+    link = folder / "source.gguf"  # Ollama's blobs end otherwise, and transformers goes by the ending
     link.symlink_to(source.path.resolve())
     named: dict[str, Any] = {"gguf_file": link.name, "trust_remote_code": False}
     with _quietly():
         say("Reading its description …")
         try:
-            config = AutoConfig.from_pretrained(beside, **named)
-            tokenizer = AutoTokenizer.from_pretrained(beside, config=config, **named)
+            config = AutoConfig.from_pretrained(folder, **named)
+            tokenizer = AutoTokenizer.from_pretrained(folder, config=config, **named)
         except Exception as error:  # transformers raises many kinds for what it does not know
             raise ModelError(
                 f"transformers {transformers.__version__} cannot read GGUF files of the architecture {header.architecture!r} "
                 f"({_first_line(error)}). Name the original model, with safetensors weights, instead."
             ) from error
         _scale_rope(config, header)
-        model = _read_weights(header, beside, config, named, say)
+        model = _read_weights(header, folder, config, named, say)
         say("Writing …")
         link.unlink()
         # What was read is no longer quantised, and must not say so: transformers would neither write nor train it.
         model.hf_quantizer = None
         if hasattr(model.config, "quantization_config"):
             del model.config.quantization_config
-        model.save_pretrained(beside, max_shard_size="2GB")
-        tokenizer.save_pretrained(beside)
+        model.save_pretrained(folder, max_shard_size="2GB")
+        tokenizer.save_pretrained(folder)
         return str(model.dtype).removeprefix("torch.")
 
 
-def _read_weights(header: GgufFile, beside: Path, config: Any, named: dict[str, Any], say: Say) -> Any:
+def _read_weights(header: GgufFile, folder: Path, config: Any, named: dict[str, Any], say: Say) -> Any:
     """The model with its weights in 16 bits, or as the file has them; in bfloat16 where float16 does not reach far enough."""
     from transformers import AutoModelForCausalLM
 
@@ -189,7 +189,7 @@ def _read_weights(header: GgufFile, beside: Path, config: Any, named: dict[str, 
         try:
             with _tensors_counted(len(header.tensors), say):
                 loaded: Any = AutoModelForCausalLM.from_pretrained(
-                    beside, config=config, dtype=dtype, output_loading_info=True, **named
+                    folder, config=config, dtype=dtype, output_loading_info=True, **named
                 )
         except Exception as error:
             raise ModelError(f"The weights of {header.path} cannot be read: {_first_line(error)}.") from error

@@ -60,11 +60,11 @@ def merge(file: Path, base: str, revision: str | None, folder: Path, out: Path) 
     return gguf_writer.write(header, changes, out)
 
 
-def _skeleton(found: loading.Found) -> nn.Module:
+def _skeleton(source: loading.Found) -> nn.Module:
     """The model without values: names and shapes."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    config = AutoConfig.from_pretrained(found.source, **found.options)
+    config = AutoConfig.from_pretrained(source.source, **source.options)
     with torch.device("meta"):
         model: nn.Module = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
     return model

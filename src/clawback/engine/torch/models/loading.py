@@ -152,7 +152,7 @@ def _kind(config: Any) -> Any:
     return AutoModelForImageTextToText if sees_alone else AutoModelForCausalLM
 
 
-def load_base(found: Found, *, bits: Bits, device: torch.device) -> tuple[nn.Module, Any, ModelInfo]:
+def load_base(source: Found, *, bits: Bits, device: torch.device) -> tuple[nn.Module, Any, ModelInfo]:
     """The model (frozen, in evaluation mode), its tokenizer, and what it is made of.
 
     Raises ``ModelError`` where transformers cannot load it, with the reason in one sentence.
@@ -163,22 +163,22 @@ def load_base(found: Found, *, bits: Bits, device: torch.device) -> tuple[nn.Mod
     # Its bar for reading weights would be drawn over ours; downloads keep theirs.
     logging.disable_progress_bar()
     extra: dict[str, Any] = {}
-    if bits < 16 and not found.quantised:
+    if bits < 16 and not source.quantised:
         extra["quantization_config"] = _quantisation(bits)
     if device.type != "cpu":
         extra["device_map"] = {"": device}
     dtype = torch.float32 if bits == 32 else torch.bfloat16
-    base = found.info.base
+    base = source.info.base
     try:
-        tokenizer = AutoTokenizer.from_pretrained(found.source, **found.options)
-        config = AutoConfig.from_pretrained(found.source, **found.options)
+        tokenizer = AutoTokenizer.from_pretrained(source.source, **source.options)
+        config = AutoConfig.from_pretrained(source.source, **source.options)
         settings = identity.settings_of(config.to_dict())
         model, report = _kind(config).from_pretrained(
-            found.source,
+            source.source,
             dtype=dtype,
             use_safetensors=True,
             output_loading_info=True,
-            **found.options,
+            **source.options,
             **extra,
         )
     except Exception as error:
@@ -189,8 +189,8 @@ def load_base(found: Found, *, bits: Bits, device: torch.device) -> tuple[nn.Mod
     model.requires_grad_(False)
     quicken(model)
     info = replace(
-        describe(model, base, found.info.revision),
-        weights=identity.of_weights(found.folder),
+        describe(model, base, source.info.revision),
+        weights=identity.of_weights(source.folder),
         settings=settings,
         tokenizer=identity.of_tokenizer(tokenizer),
         template=identity.template_of(tokenizer),

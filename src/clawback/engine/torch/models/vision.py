@@ -120,21 +120,21 @@ class Vision:
                 ) from error
         return self._processor
 
-    def look(self, text: str, found: Sequence[Picture]) -> tuple[list[int], Pixels]:
+    def look(self, text: str, pictures: Sequence[Picture]) -> tuple[list[int], Pixels]:
         """A rendered conversation, with a mark where each picture stands, as ids and inputs.
 
         Raises ``ModelError`` where marks and pictures are not as many.
         """
-        images = [one.image for one in found]
+        images = [one.image for one in pictures]
         try:
             made = self.processor(text=[text], images=images, add_special_tokens=False, return_tensors="pt")
         except Exception as error:
             raise ModelError(
-                f"The processor of {self.source} does not take a conversation with {len(found)} pictures: {error}"
+                f"The processor of {self.source} does not take a conversation with {len(pictures)} pictures: {error}"
             ) from error
         inputs = {name: value for name, value in made.items() if name not in _OF_IDS}
         return [int(token) for token in made["input_ids"][0]], Pixels(
-            inputs, tuple(one.digest.hex() for one in found)
+            inputs, tuple(one.digest.hex() for one in pictures)
         )
 
     def unmarked(self, text: str) -> str:

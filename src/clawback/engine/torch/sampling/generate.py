@@ -45,13 +45,13 @@ class Sampled:
     finished: bool
 
 
-def completion(chat: Chat, prompt: Sequence[int], one: Sampled) -> Completion:
+def completion(chat: Chat, prompt: Sequence[int], sampled: Sampled) -> Completion:
     """An answer as text and token by token."""
-    thinking, text = chat.text(prompt, one.ids)
-    thought = chat.thought(prompt, one.ids) if thinking else 0
+    thinking, text = chat.text(prompt, sampled.ids)
+    thought = chat.thought(prompt, sampled.ids) if thinking else 0
     special = {chat.end_id, *chat.tokenizer.all_special_ids} if chat.speaker else set()
-    stopped = bool(chat.speaker and one.finished and not special & set(one.ids[-1:]))
-    return Completion(text, one.ids, one.logprobs, one.finished, thinking, thought, stopped)
+    stopped = bool(chat.speaker and sampled.finished and not special & set(sampled.ids[-1:]))
+    return Completion(text, sampled.ids, sampled.logprobs, sampled.finished, thinking, thought, stopped)
 
 
 def answer(request: Request) -> Sampled:
@@ -66,9 +66,9 @@ def until_speaker(speaker: NextSpeaker | None, answers: Sequence[Sampled]) -> li
     return [one if speaker is None else _until(speaker, one) for one in answers]
 
 
-def _until(speaker: NextSpeaker, one: Sampled) -> Sampled:
-    count = speaker.cut(one.ids)
-    return one if count is None else Sampled(one.ids[:count], one.logprobs[:count], True)
+def _until(speaker: NextSpeaker, sampled: Sampled) -> Sampled:
+    count = speaker.cut(sampled.ids)
+    return sampled if count is None else Sampled(sampled.ids[:count], sampled.logprobs[:count], True)
 
 
 def stop_ids(model: Any, end_id: int) -> tuple[int, ...]:

@@ -26,15 +26,15 @@ COLUMNS = 2**17
 _BLOCK = 64
 
 
-def common(one: Sequence[int], other: Sequence[int]) -> int:
+def common(first: Sequence[int], other: Sequence[int]) -> int:
     """How many tokens both begin with.
 
     >>> common([5, 6, 7], [5, 6, 8, 9])
     2
     """
-    most = min(len(one), len(other))
+    most = min(len(first), len(other))
     for start in range(0, most, _BLOCK):
-        a, b = list(one[start : start + _BLOCK]), list(other[start : start + _BLOCK])
+        a, b = list(first[start : start + _BLOCK]), list(other[start : start + _BLOCK])
         if a != b:
             return min(most, start + next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), _BLOCK))  # noqa: B905
     return most
@@ -150,9 +150,9 @@ def _targets(tree: PrefixTree, starts: Sequence[int]) -> tuple[list[int], list[i
     return index, rows, columns
 
 
-def _attended(asked: Tensor, held: Tensor, slots: Tensor, tree: PrefixTree, scale: float) -> Tensor:
+def _attended(queries: Tensor, held: Tensor, slots: Tensor, tree: PrefixTree, scale: float) -> Tensor:
     """What each piece's queries [pieces, kv heads, group · size, size] make of its prompt, of which they see what stands before them."""
-    made, device = [], asked.device
+    made, device = [], queries.device
     longest = max(start for _, start in tree.pieces) + tree.size
     together = max(1, COLUMNS // longest)
     for first in range(0, len(tree.pieces), together):
@@ -162,11 +162,11 @@ def _attended(asked: Tensor, held: Tensor, slots: Tensor, tree: PrefixTree, scal
         # Made anew for each layer: of a long prompt all masks together would be gigabytes.
         columns = begun[:, None] + torch.arange(tree.size, device=device)
         unseen = torch.arange(most, device=device) > columns[..., None]
-        mask = torch.zeros(unseen.shape, dtype=asked.dtype, device=device)
-        mask = mask.masked_fill_(unseen, -torch.inf).repeat(1, asked.shape[2] // tree.size, 1)[:, None]
+        mask = torch.zeros(unseen.shape, dtype=queries.dtype, device=device)
+        mask = mask.masked_fill_(unseen, -torch.inf).repeat(1, queries.shape[2] // tree.size, 1)[:, None]
         keys, values = held[:, slots[rows], :, :most]
         attended = functional.scaled_dot_product_attention(
-            asked[first : first + together], keys, values, attn_mask=mask, scale=scale
+            queries[first : first + together], keys, values, attn_mask=mask, scale=scale
         )
         made.append(attended)
     return torch.cat(made)

@@ -72,14 +72,14 @@ class Layout:
         return found
 
 
-def common(before: tuple[int, ...], one: tuple[int, ...], grain: int) -> int:
+def common(earlier: tuple[int, ...], later: tuple[int, ...], grain: int) -> int:
     """Tokens of the beginning that two sequences share, in multiples of ``grain``, and never the whole of the second. Few are not worth it."""
-    count, most = 0, min(len(before), len(one) - 1)
-    while count + _ROUND <= most and before[count : count + _ROUND] == one[count : count + _ROUND]:
+    count, most = 0, min(len(earlier), len(later) - 1)
+    while count + _ROUND <= most and earlier[count : count + _ROUND] == later[count : count + _ROUND]:
         count += _ROUND
     if not count or grain == _ROUND:
         return count
-    while count < most and before[count] == one[count]:
+    while count < most and earlier[count] == later[count]:
         count += 1
     return count - count % grain
 

@@ -77,13 +77,13 @@ class Choices:
             torch.tensor([[*row, *[0.0] * (width - len(row))] for row in values]),
         )
 
-    def _places(self, one: Encoded) -> list[tuple[int, ...] | None]:
+    def _places(self, encoded: Encoded) -> list[tuple[int, ...] | None]:
         """For each response token what its reply had before it; None for one that is no part of a reply."""
-        places: list[tuple[int, ...] | None] = [None] * len(one.response)
-        for start in one.starts:
-            for place in range(start, len(one.response)):
-                beginning = tuple(one.response[start:place])
-                if one.response[place] not in self.allowed(beginning):
+        places: list[tuple[int, ...] | None] = [None] * len(encoded.response)
+        for start in encoded.starts:
+            for place in range(start, len(encoded.response)):
+                beginning = tuple(encoded.response[start:place])
+                if encoded.response[place] not in self.allowed(beginning):
                     break
                 places[place] = beginning
         return places

@@ -41,9 +41,9 @@ def top(head: Head, hidden: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return ids, best - log_total[:, None]
 
 
-def overlap(ours: Tensor, theirs: Tensor) -> float:
-    """Share of the tokens in ``ours`` [N, k] that are in ``theirs`` [N, k] at the same position; mean over positions."""
-    same = (ours[:, :, None] == theirs[:, None, :]).any(2)
+def overlap(student: Tensor, teacher: Tensor) -> float:
+    """Share of the tokens in ``student`` [N, k] that are in ``teacher`` [N, k] at the same position; mean over positions."""
+    same = (student[:, :, None] == teacher[:, None, :]).any(2)
     return float(same.float().mean()) if same.numel() else 0.0
 
 

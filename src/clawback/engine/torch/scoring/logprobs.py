@@ -261,16 +261,16 @@ class Scorer:
             [self._seeing(one, through) if one.pixels else self._padded([one], through) for one in encoded]
         )
 
-    def _seeing(self, one: Encoded, through: Any) -> Tensor:
-        assert one.pixels is not None
+    def _seeing(self, encoded: Encoded, through: Any) -> Tensor:
+        assert encoded.pixels is not None
         known = marks(self._causal.config)
-        said = (read_as(token, known) for token in one.response[:-1])
-        ids = torch.tensor([[*one.prompt, *said]], device=self.device)
-        beside = one.pixels.beside(ids.shape[1], self.device, self._dtype)
+        said = (read_as(token, known) for token in encoded.response[:-1])
+        ids = torch.tensor([[*encoded.prompt, *said]], device=self.device)
+        beside = encoded.pixels.beside(ids.shape[1], self.device, self._dtype)
         out: Tensor = through(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False, **beside)[
             0
         ]
-        return out[0, len(one.prompt) - 1 :]
+        return out[0, len(encoded.prompt) - 1 :]
 
     def _packed(self, encoded: Sequence[Encoded], share: bool) -> Tensor:
         rows = [_row(one) for one in encoded]
@@ -380,22 +380,22 @@ class Scorer:
         values = [logprobs(self.head, states, targets)[0] for states in (once, twice)]
         return _agree(values[0], values[1], self._dtype)
 
-    def _stock(self, one: Encoded) -> Tensor:
-        ids = torch.tensor([[*one.prompt, *one.response]], device=self.device)
+    def _stock(self, encoded: Encoded) -> Tensor:
+        ids = torch.tensor([[*encoded.prompt, *encoded.response]], device=self.device)
         out = forward(self.model, input_ids=ids, use_cache=False)
         logits: Tensor = out.logits[0].float().log_softmax(-1)  # [T, V]
-        start = len(one.prompt)
+        start = len(encoded.prompt)
         return logits[start - 1 : -1].gather(1, ids[0, start:, None])[:, 0]
 
 
-def _row(one: Encoded) -> tuple[int, ...]:
+def _row(encoded: Encoded) -> tuple[int, ...]:
     """The tokens that have to go in: the last response token predicts nothing."""
-    return (*one.prompt, *one.response[:-1])
+    return (*encoded.prompt, *encoded.response[:-1])
 
 
-def _tokens(one: Encoded) -> int:
+def _tokens(encoded: Encoded) -> int:
     """How many those are."""
-    return len(one.prompt) + len(one.response) - 1
+    return len(encoded.prompt) + len(encoded.response) - 1
 
 
 def _sees(encoded: Sequence[Encoded]) -> bool:
