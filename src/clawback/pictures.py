@@ -80,7 +80,7 @@ def limited(messages: Sequence[Message], each: int, together: int) -> list[Messa
     """The newest pictures that came with the messages, each up to ``each`` bytes and ``together`` in all; a mark in place of any other."""
     left = together
 
-    def kept(part: Part) -> Part:
+    def limit(part: Part) -> Part:
         nonlocal left
         if part.get("type") != "image_url":
             return part
@@ -91,7 +91,7 @@ def limited(messages: Sequence[Message], each: int, together: int) -> list[Messa
         return part_of(data)
 
     # Newest first: the last part of the last message has the first claim.
-    turned = changed([_turned(m) for m in reversed(messages)], kept)
+    turned = changed([_turned(m) for m in reversed(messages)], limit)
     return [_turned(m) for m in reversed(turned)]
 
 

@@ -1,4 +1,4 @@
-"""The settings' keys, types, defaults, limits and descriptions, all read from ``config.py``; and the parsing of values that a person types.
+"""The settings' keys, types, defaults, limits and descriptions, all read from ``config.py`` and ``config_extensions.py``; and the parsing of values that a person types.
 
 A key is ``section.name`` (``training.threshold``). Tables of values have keys of their own:
 ``training.overrides.steps``.
@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from clawback import config
+from clawback import config, config_extensions
 from clawback.errors import UsageError
 
 TYPES = msgspec.inspect
@@ -215,13 +215,14 @@ def shown(value: Any) -> str:
     return str(tomlkit.item(msgspec.to_builtins(value)).as_string())
 
 
-# ------------------------------------------------------------------------------------------------ config.py's text
+# ------------------------------------------------------------------------------------------------ texts of sections
 
 
 @cache
 def _classes() -> dict[str, ast.ClassDef]:
-    tree = ast.parse(Path(config.__file__).read_text("utf-8"))
-    return {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    texts = (Path(module.__file__).read_text("utf-8") for module in (config, config_extensions))
+    nodes = (node for text in texts for node in ast.parse(text).body)
+    return {node.name: node for node in nodes if isinstance(node, ast.ClassDef)}
 
 
 def _meanings(section: type) -> dict[str, str]:

@@ -53,7 +53,7 @@ def test_a_16_bit_head_does_not_round_the_token_itself():
     head, hidden, targets = make(size=3.0, count=64)
     narrow, inputs = Head(head.weight.bfloat16()), hidden.detach().bfloat16()
     exact = (inputs.double() * narrow.weight[targets].double()).sum(1)
-    torch.testing.assert_close(narrow.own(inputs, targets).double(), exact, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(narrow.target_logits(inputs, targets).double(), exact, atol=1e-5, rtol=1e-5)
 
 
 def test_full_kl_against_a_table():

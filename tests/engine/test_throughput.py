@@ -185,4 +185,4 @@ def test_a_sampler_elsewhere_is_measured_by_the_clock_with_more_rows_where_it_is
     assert len(rows) == draws
     assert throughput.sampler_speed(sampler, policy, PROMPTS, file) == pytest.approx(speed)
     assert len(rows) == draws
-    assert throughput.kept(file, throughput.name(policy)) == {}
+    assert throughput.stored_figures(file, throughput.name(policy)) == {}

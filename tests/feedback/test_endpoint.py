@@ -26,7 +26,7 @@ def test_both_dialects_are_spoken(api: str, suffix: str) -> None:
         asked = endpoint(server.url + suffix, api)
         answer = asked("S", "U")
     assert answer.text == "S+U \\boxed{1}"
-    assert (answer.tokens, answer.whole) == (100, True)
+    assert (answer.tokens, answer.complete) == (100, True)
     assert (asked.budget.calls, asked.budget.tokens) == (1, 100)
     path, headers, body = server.asked[0]
     assert body["model"] == "m"
@@ -129,7 +129,7 @@ def test_a_server_that_counts_nothing_is_counted_for() -> None:
     with judge_server(in_turn(plain)) as server:
         answer = endpoint(server.url)("S" * 300, "U" * 300)
     assert answer.tokens >= 200
-    assert not answer.whole
+    assert not answer.complete
 
 
 def test_a_budget_is_never_gone_over_even_by_threads() -> None:

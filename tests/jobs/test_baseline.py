@@ -186,11 +186,11 @@ def test_own_answers_beside_the_teachers(home: paths.Home, monkeypatch: pytest.M
     home.config.write_text('[generation]\nmax_tokens = 12\n[training]\nlearn_from = ["m"]\n')
     prompts = ["What is rain?", "What is snow?"]
     baseline.ask(home, prompts, ScriptedLLM("Water that falls."), "m")
-    assert baseline.beside(home, prompts, "m", "prefer") == 2
+    assert baseline.live_answers(home, prompts, "m", "prefer") == 2
     with store.connect(home.database) as db:
         assert [(f.kind, f.source) for f in db.feedback()] == [("preference", "teacher:m")] * 2
         assert {db.turn(f.turn_id).response for f in db.feedback()} == {"Water that falls."}
-    assert baseline.beside(home, prompts, "m", "distil") == 2
+    assert baseline.live_answers(home, prompts, "m", "distil") == 2
     with store.connect(home.database) as db:
         assert db.count_turns() == 4  # the same answers, once
         edits = [s for s in feedback.samples(db) if s.reward == 1.0]

@@ -72,7 +72,7 @@ def test_every_key_of_its_examples_has_an_answer(text: str | dict[str, Any], tmp
     for leaf in leaves(yaml.safe_load(text) if isinstance(text, str) else text):
         assert any(leaf == name or leaf.startswith(f"{name}.") for name in named), leaf
     assert not [one.key for one in answers if one.kind == "unknown"]
-    assert all(one.said for one in answers)
+    assert all(one.note for one in answers)
     assert all(bool(one.sets) == (one.kind == "set") for one in answers)
 
 

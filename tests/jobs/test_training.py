@@ -258,12 +258,12 @@ def test_the_sentence_of_a_rejected_version_is_judged_as_a_prompt(
         if db.version(1).status == "candidate":
             db.reject(1)
         job = training._Job(home, db, None)
-        prompt = job.said(db.run(1), db.version(1))
+        prompt = job.propose_sentence(db.run(1), db.version(1))
         assert prompt is not None
         assert (prompt.prompt, prompt.parent, prompt.path, prompt.run_id) == (sentence, 0, "", 1)
         assert prompt.report is not None
         assert prompt.report["evidence"]["kl"] == pytest.approx(0, abs=1e-4)
-        assert job.said(db.run(1), db.version(1)) == prompt, "once"
+        assert job.propose_sentence(db.run(1), db.version(1)) == prompt, "once"
         known = sentence == "Answer with a bulleted list."
         assert (prompted.unseen(db, prompt) == []) == known
         if prompt.report["accepted"]:

@@ -40,7 +40,7 @@ def _add_steering(exchanges: list[Exchange], attachment: Any) -> None:
         return
     text = without_reminders(text_of(attachment.get("prompt")))
     if text and attachment.get("commandMode", "prompt") == "prompt" and _of_person(attachment):
-        exchanges[-1].asked.append(text)
+        exchanges[-1].requests.append(text)
 
 
 def _of_person(entry: Mapping[str, Any]) -> bool:
@@ -72,7 +72,7 @@ def _add_user(exchanges: list[Exchange], entry: Mapping[str, Any], content: Any)
         if last is None or last.response or last.end:
             exchanges.append(Exchange(session=str(entry.get("sessionId") or "")))
         # Messages that were queued one after the other are answered together.
-        exchanges[-1].asked.append(words)
+        exchanges[-1].requests.append(words)
         exchanges[-1].ids.append(prompt_id)
 
 

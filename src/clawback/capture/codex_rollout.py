@@ -34,7 +34,7 @@ def read(lines: Iterable[str]) -> list[Exchange]:
             _add_tool(exchanges[-1], payload)
         if exchanges and model:
             exchanges[-1].model = model
-    return [one for one in exchanges if one.asked or one.blocks or one.end in ("interrupted", "failed")]
+    return [one for one in exchanges if one.requests or one.blocks or one.end in ("interrupted", "failed")]
 
 
 def _add_event(exchanges: list[Exchange], payload: Mapping[str, Any], at: float) -> None:
@@ -52,8 +52,8 @@ def _add_event(exchanges: list[Exchange], payload: Mapping[str, Any], at: float)
         kind = {"UserMessage": "user_message", "AgentMessage": "agent_message"}.get(str(item.get("type")), "")
     else:
         text = str(payload.get("message") or "")
-    if kind == "user_message" and (words := without_reminders(text)) and words not in last.asked:
-        last.asked.append(words)
+    if kind == "user_message" and (words := without_reminders(text)) and words not in last.requests:
+        last.requests.append(words)
     elif kind == "agent_message" and (answer := text.strip()):
         last.blocks, last.at, last.stop = [answer], at, ""
         if not last.steps or last.steps[-1].get("content") != answer:  # it is told of twice

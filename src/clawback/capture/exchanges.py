@@ -26,7 +26,7 @@ class Exchange:
 
     ids: list[str] = field(default_factory=list)
     """The agent's names for the prompts that it answers."""
-    asked: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
     """What the person wrote: the request, then what they added while the agent was at work."""
     notice: str = ""
     """Or what the agent wrote to itself, about work that was asked for before."""

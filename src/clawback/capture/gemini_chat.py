@@ -25,7 +25,7 @@ def read(lines: Iterable[str]) -> list[Exchange]:
             if words and (not exchanges or exchanges[-1].steps):
                 exchanges.append(Exchange([""]))
             if words:
-                exchanges[-1].asked.append(words)
+                exchanges[-1].requests.append(words)
         elif kind == "gemini" and exchanges:
             _add_response(exchanges[-1], message, text)
         elif kind == "error" and exchanges:

@@ -232,8 +232,8 @@ def _prompt_of(
     if event.prompt is not None:
         # Who tells of an answer and its prompt tells of the last message alone.
         return kept if kept and event.prompt in kept.parts else Kept(event.prompt_id, (event.prompt,), by)
-    if exchange and exchange.asked:
-        return Kept(event.prompt_id, tuple(exchange.asked), by)
+    if exchange and exchange.requests:
+        return Kept(event.prompt_id, tuple(exchange.requests), by)
     notice = exchange.notice if exchange and exchange.notice else kept.text if kept and kept.notice else ""
     if notice:
         at = kept.created_at if kept else time.time()

@@ -82,7 +82,7 @@ def exchange_for(exchanges: list[Exchange], prompt_id: str, parts: tuple[str, ..
     if not parts:
         return exchanges[-1] if exchanges else None
     words = {" ".join(part.split()) for part in parts}
-    asked = (one for one in reversed(exchanges) if words & {" ".join(text.split()) for text in one.asked})
+    asked = (one for one in reversed(exchanges) if words & {" ".join(text.split()) for text in one.requests})
     return next(asked, None)
 
 
@@ -97,7 +97,7 @@ def complete(here: Home, store: Store, agent: str, session: str, exchanges: list
         if turn is None or not turn.session.startswith(f"{agent}:"):
             continue
         if not any(exchange.ids) and plain(turn.prompt) not in {
-            plain(clean(here, text)) for text in ("\n\n".join(exchange.asked), *exchange.asked)
+            plain(clean(here, text)) for text in ("\n\n".join(exchange.requests), *exchange.requests)
         }:
             continue  # without a name one place is all that a session has: its newest answer's
         answer = clean(here, exchange.text)

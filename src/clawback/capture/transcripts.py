@@ -39,7 +39,7 @@ def recent(agent: str, path: str, prompt_id: str = "", size: int = 0) -> list[Ex
         lines, complete = _tail(path, most, size)
         exchanges = read(lines)
         if complete or any(
-            one.asked or one.notice for one in exchanges if not prompt_id or prompt_id in one.ids
+            one.requests or one.notice for one in exchanges if not prompt_id or prompt_id in one.ids
         ):
             break
     return exchanges

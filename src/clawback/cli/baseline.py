@@ -180,7 +180,7 @@ def baseline(
             max_tokens=max_tokens, max_money=max_money, licence=licence, on_progress=follow,
         )  # fmt: skip
         count = job.write(here, asked, model, output)
-        own = job.beside(here, asked, model, use, seed=seed, tell=follow) if use and count else 0
+        own = job.live_answers(here, asked, model, use, seed=seed, tell=follow) if use and count else 0
     used = done.usage
     money = f", {used.money:.4f} by the prices given" if used.money else ""
     lines = [

@@ -162,4 +162,4 @@ def recover(path: Path, identity: Path | None, phrase: bool, as_json: bool) -> N
 
 
 def _say(state: Any, as_json: bool) -> None:
-    emit({"encrypted": state.encrypted, "key": state.kept}, fold(state.text()), as_json)
+    emit({"encrypted": state.encrypted, "key": state.storage}, fold(state.text()), as_json)

@@ -74,15 +74,15 @@ def progress_bar(quiet: bool = False, lines: bool = False) -> Iterator[OnProgres
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
     from rich.table import Column
 
-    def whole(width: int) -> Column:
+    def column(width: int) -> Column:
         """A column that gives no room away: where the line is too long, the figures at its end go on below."""
         return Column(no_wrap=True, min_width=width)
 
     columns = (
-        TextColumn("{task.description:>10}", markup=False, table_column=whole(10)),
-        BarColumn(24 if console.width >= 100 else 10, table_column=whole(10)),
-        TextColumn("{task.fields[count]}", table_column=whole(10)),
-        TimeElapsedColumn(table_column=whole(7)),
+        TextColumn("{task.description:>10}", markup=False, table_column=column(10)),
+        BarColumn(24 if console.width >= 100 else 10, table_column=column(10)),
+        TextColumn("{task.fields[count]}", table_column=column(10)),
+        TimeElapsedColumn(table_column=column(7)),
         TextColumn("{task.fields[detail]}"),
     )
     with Progress(*columns, console=console) as bar:

@@ -157,11 +157,11 @@ def import_(file: Path, dry_run: bool, as_json: bool) -> int:
     found = openclaw_rl.changes(answers)
     if found and not dry_run:
         settings_file.save(current_home().config, found)
-    lines = [f"{one.key}: {openclaw_rl.WORDS[one.kind]}: {one.said}" for one in answers]
+    lines = [f"{one.key}: {openclaw_rl.WORDS[one.kind]}: {one.note}" for one in answers]
     done = f"Set in {tidy(current_home().config)}." if found else "Nothing of it changes a setting here."
     lines.append("Nothing was set (--dry-run)." if dry_run else done)
     data = [
-        {"key": a.key, "value": a.value, "answer": a.kind, "said": a.said, "sets": dict(a.sets)}
+        {"key": a.key, "value": a.value, "answer": a.kind, "said": a.note, "sets": dict(a.sets)}
         for a in answers
     ]
     emit(data, "\n".join(fold(line, "    ") for line in lines), as_json)

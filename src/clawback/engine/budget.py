@@ -240,7 +240,9 @@ def fit(
     )  # fmt: skip
 
 
-def lengths_of(rated: Sequence[Sample], encoded: Sequence[Encoded], room: int, drawn_length: float) -> Lengths:
+def lengths_of(
+    rated: Sequence[Sample], encoded: Sequence[Encoded], room: int, drawn_length: float
+) -> Lengths:
     """Of the rated answers, and of the model's ``drawn_length``, which are what a run draws: another model wrote many that are rated. 0: not known."""
     mean = sum(min(len(one.response), room) for one in encoded) / len(encoded)
     answer = min(drawn_length or mean, room)

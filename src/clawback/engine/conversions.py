@@ -16,7 +16,7 @@ FORMAT = 1
 """Goes up when a conversion would come out differently; older folders are then made again."""
 
 
-def kept(models: Path, name: str) -> tuple[Path, str] | None:
+def conversion_of(models: Path, name: str) -> tuple[Path, str] | None:
     """What was once made of a file that is no longer there, by the name of its model: (folder, the file's identity)."""
     for folder, card in _cards(models):
         if card.get("name") == name:

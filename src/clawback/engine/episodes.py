@@ -126,7 +126,7 @@ def train_episodes(
     episodes = Episodes(policy, collect, playing, seed)
     source: Source = episodes
     if ratings:
-        source = _beside(source, ratings, prompts, recipe, tell)
+        source = _with_ratings(source, ratings, prompts, recipe, tell)
     else:
         episodes.best = BestWeights(policy)
     tell({"phase": "plan", "algorithm": recipe.algorithm, "note": str(about.get("environment", ""))})
@@ -202,7 +202,7 @@ def at_once(info: ModelInfo) -> int:
     return min(MOST_AT_ONCE, max(CPU_MICRO_TOKENS, ACTIVATIONS * 1024 // (some - none)))
 
 
-def _beside(
+def _with_ratings(
     episodes: Any,
     ratings: Sequence[Sample],
     prompts: Sequence[Sequence[Message]],

@@ -62,7 +62,7 @@ def of_weights(folder: Path) -> str:
     return f"weights:{digest.hexdigest()}"
 
 
-def _content_hashes(found: Iterable[Path]) -> list[str]:
+def _content_hashes(weights: Iterable[Path]) -> list[str]:
     """SHA-256 of each file. The cache of ``huggingface_hub`` names large files by it; others are read once a machine."""
     cache = paths.home().models / CACHE
     known: dict[str, str] = {}
@@ -70,7 +70,7 @@ def _content_hashes(found: Iterable[Path]) -> list[str]:
         held = json.loads(cache.read_text("utf-8"))
         known = held if isinstance(held, dict) else {}
     fresh, hashes = {}, []
-    for path in found:
+    for path in weights:
         target = path.resolve()
         if target != path and target.parent.name == "blobs" and _BLOB.fullmatch(target.name):
             hashes.append(target.name)

@@ -92,7 +92,7 @@ def find() -> list[LocalModel]:
 def _loose() -> Iterator[LocalModel]:
     """GGUF files that no program here manages, by their path; what is no language model is left out."""
     for path in loose_files.find():
-        for model in _found(Source(str(path), path), "file"):
+        for model in _models_in(Source(str(path), path), "file"):
             if model.info.total_parameters or model.problem:
                 header_is_other = model.info.architecture in gguf_file.NO_LANGUAGE_MODEL
                 if not header_is_other and "is an adapter" not in model.problem:
@@ -117,10 +117,10 @@ def smollm2() -> Path | None:
 
 def _in_wheel() -> Iterator[LocalModel]:
     if path := smollm2():
-        yield from _found(Source(SMOLLM2, path), "wheel")
+        yield from _models_in(Source(SMOLLM2, path), "wheel")
 
 
-def _found(source: Source, holder: Holder) -> Iterator[LocalModel]:
+def _models_in(source: Source, holder: Holder) -> Iterator[LocalModel]:
     try:
         header = gguf_file.read(source.path)
     except ModelError as error:
@@ -143,7 +143,7 @@ def _found(source: Source, holder: Holder) -> Iterator[LocalModel]:
 
 def of_file(name: str, path: Path) -> LocalModel:
     """A GGUF file as ``find`` lists it. Raises nothing: what is wrong with it is its ``problem``."""
-    return next(_found(Source(name, path), "file"))
+    return next(_models_in(Source(name, path), "file"))
 
 
 def shape(header: GgufFile, name: str) -> ModelInfo:
@@ -248,7 +248,7 @@ def _in_ollama() -> Iterator[LocalModel]:
         except ModelError as error:
             yield LocalModel(name, "ollama", manifest, 0, _nothing(name), "", False, str(error))
         else:
-            yield from _found(held, "ollama")
+            yield from _models_in(held, "ollama")
 
 
 def _positive(named: Mapping[str, Any]) -> dict[str, float]:
@@ -299,4 +299,4 @@ def _short_names(name: str) -> set[str]:
 
 def _in_lm_studio() -> Iterator[LocalModel]:
     for name, path in _lm_studio_files().items():
-        yield from _found(Source(name, path), "lmstudio")
+        yield from _models_in(Source(name, path), "lmstudio")

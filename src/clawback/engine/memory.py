@@ -131,11 +131,11 @@ def need(
     trained = linear * rank * info.layers * 4 * 5
     if full:
         trained = max(0, info.total_parameters - info.hidden * info.vocabulary) * (4 * 5 + width)
-    kept = micro_tokens * _kept(info, width, checkpointing)
+    kept = micro_tokens * _activation_bytes(info, width, checkpointing)
     return weight_bytes(info, bits) + trained + kept + (_PROCESS if on_cpu else _CUDA_CONTEXT)
 
 
-def _kept(info: ModelInfo, width: int, checkpointing: bool) -> int:
+def _activation_bytes(info: ModelInfo, width: int, checkpointing: bool) -> int:
     """Bytes a token that goes through the model at once, of numbers of ``width`` bytes."""
     # For the way back, a token and layer: norms, q k v and their rotation, attention out, three of the MLP.
     layer = (14 * info.hidden + 5 * info.intermediate) * width
@@ -194,7 +194,7 @@ def _pieces(
     """Tokens that may go through the model at once, the best first."""
     if kind != "cpu":
         return (CUDA_MICRO_TOKENS, CUDA_MICRO_TOKENS // 2, longest)
-    a_token = _kept(info, 4 if bits == 32 else 2, checkpointing)
+    a_token = _activation_bytes(info, 4 if bits == 32 else 2, checkpointing)
     # The head of the smallest models stays in the processor's cache.
     larger = () if info.bucket == "micro" else _LARGER_PIECES
     affordable = [tokens for tokens in larger if tokens * a_token <= total * _SHARE]

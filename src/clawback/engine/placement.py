@@ -40,7 +40,7 @@ def quickest(
     """
     names = ", ".join(map(throughput.device_name, devices))
     key = f"{key}: where it computes, {names}"
-    before = throughput.kept(file, key)
+    before = throughput.stored_figures(file, key)
     known = next((one for one in devices if one.type == before.get("device")), None)
     if known is not None:
         policy = load_on(known)

@@ -211,7 +211,7 @@ def device_name(device: torch.device) -> str:
     return f"{device.type} {platform.processor() or platform.machine()}"
 
 
-def kept(file: Path | None, key: str) -> dict[str, Any]:
+def stored_figures(file: Path | None, key: str) -> dict[str, Any]:
     """What was measured before; empty where nothing was, or the file cannot be read."""
     with suppress(OSError, ValueError, AttributeError):
         entry = json.loads(file.read_text("utf-8")).get(key) if file else None
@@ -244,7 +244,7 @@ def speed_of(
     """The model's speed here: as it was measured before (``file``), else measured now and kept."""
     key = name(policy)
     with suppress(TypeError, ValueError):
-        before = Speed(**{field: float(value) for field, value in kept(file, key).items()})
+        before = Speed(**{field: float(value) for field, value in stored_figures(file, key).items()})
         if min(before.draw, before.read, before.train) > 0:
             return before
     speed = measure(policy, prompts, tell)
@@ -261,7 +261,7 @@ def sampler_speed(
 
     key = f"{name(policy)}, drawn by {sampler.name}"
     with suppress(TypeError, ValueError):
-        if (before := float(kept(file, key).get("draw", 0.0))) > 0:
+        if (before := float(stored_figures(file, key).get("draw", 0.0))) > 0:
             return before
     speed = 0.0
     for rows, tokens in ((1, 1), *_SHARED_DRAWS):  # the first draw starts what draws

@@ -183,7 +183,7 @@ def fresh(policy: Policy, recipe: Recipe, seed: int) -> None:
     if not recipe.full:
         policy.attach(rank=recipe.rank, alpha=recipe.alpha, seed=seed)
         return
-    whole(recipe)
+    check_full_training(recipe)
     if policy.engine != "torch":
         raise UsageError(
             f"All weights can be trained by the torch engine alone, not by {policy.engine}: leave [training] full out."
@@ -191,7 +191,7 @@ def fresh(policy: Policy, recipe: Recipe, seed: int) -> None:
     policy.attach_full()
 
 
-def whole(recipe: Recipe) -> None:
+def check_full_training(recipe: Recipe) -> None:
     """Raises ``UsageError`` where a run with all weights could not be made as the recipe says."""
     if recipe.full and (int(recipe.extra.get(PROCESSES, 1)) > 1 or recipe.extra.get(SHARD)):
         raise UsageError(

@@ -18,7 +18,7 @@ class Answer:
 
     text: str
     tokens: int
-    whole: bool = True
+    complete: bool = True
     """False where it was cut off at its limit."""
 
 
@@ -32,7 +32,7 @@ class NoAnswer(JudgeError):
 
 def unreadable(answer: Answer) -> NoAnswer:
     """The error for an answer without a verdict."""
-    if not answer.whole:
+    if not answer.complete:
         return NoAnswer("the judge's answer was cut off before its verdict (raise [judge] answer_tokens)")
     return NoAnswer("the judge's answer holds no verdict (a larger model may keep to the form)")
 

@@ -179,7 +179,7 @@ def _enter(db: Store, prompt: str, text: str, model: str, licence: str) -> None:
     db.add_turn(turn, seen_at=0.0)  # nobody has seen it: "the last answer" is another
 
 
-def beside(
+def live_answers(
     home: Home, prompts: Sequence[str], model: str, use: Use, *, max_tokens: int | None = None, seed: int = 0,
     tell: Callable[[Mapping[str, Any]], None] | None = None,
 ) -> int:  # fmt: skip

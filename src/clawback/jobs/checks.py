@@ -51,7 +51,7 @@ def _nested(inner: str, value: Any) -> Any:
     return value
 
 
-def whole(home: Home, *, elsewhere: bool) -> None:
+def check_full_training(home: Home, *, elsewhere: bool) -> None:
     """Whether all weights can be trained in this home. Raises ``UsageError``. ``elsewhere``: other processes or machines take part."""
     if elsewhere:
         raise UsageError(

@@ -240,7 +240,11 @@ def _problem_with(home: Home, base: str) -> str:
             return ""
         model = model_choice.local_model(base)
     except NotFound as error:  # what was once converted outlives its file
-        return "" if conversions.kept(home.models, base) else f"the model {base} cannot be used: {error}"
+        return (
+            ""
+            if conversions.conversion_of(home.models, base)
+            else f"the model {base} cannot be used: {error}"
+        )
     except ClawbackError as error:
         return f"the model {base} cannot be used: {error}"
     if model is None and base.startswith((".", "/", "~")):

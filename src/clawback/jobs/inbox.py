@@ -58,7 +58,7 @@ class _Said:
 
     key: tuple[int, str]
     reward: float
-    kept: bool
+    held_out: bool
     """For the gate."""
 
 
@@ -82,10 +82,11 @@ class Inbox:
         self.steps = {turn.id: steps for turn, steps in groups}
         keys = [(turn.id, turn.response) for turn in self.turns]
         self._place = {
-            key: place for place, key in enumerate(dict.fromkeys([*keys, *(one.key for one in self._said())]))
+            key: place
+            for place, key in enumerate(dict.fromkeys([*keys, *(one.key for one in self._known_rewards())]))
         }
         self._pair_questions = PairQuestions()
-        self._compared = self._places(self._said())
+        self._compared = self._places(self._known_rewards())
         """Among others, turns of which is known only that another was better."""
 
     @cached_property
@@ -99,7 +100,7 @@ class Inbox:
 
     def next(self, limit: int = 1, but: Set[int] = frozenset()) -> list[Waiting]:
         """The turns to ask about now, the most informative first; those numbered ``but`` are left out."""
-        said = self._said()
+        said = self._known_rewards()
         rated = self._places(said) - self._compared
         ratings = self._ratings(said)
         left = [i for i, turn in enumerate(self.turns) if turn.id not in but and i not in rated]
@@ -130,7 +131,7 @@ class Inbox:
     def _any_pairs(self, limit: int) -> list[Pair]:
         if limit <= 0:
             return []
-        kept = {one.key[0] for one in self._said() if one.kept}
+        kept = {one.key[0] for one in self._known_rewards() if one.held_out}
         with store.connect(self.home.database) as db:
             best = self._pair_questions.next(db, self.turns, kept, limit)
         return [Pair(first, second, bits) for first, second, bits in best]
@@ -141,9 +142,9 @@ class Inbox:
 
     def _ratings(self, opinions: Sequence[_Said]) -> dict[int, float]:
         """Place of a text → what was said of it; without what is kept for the gate."""
-        return {self._place[o.key]: o.reward for o in opinions if o.key in self._place and not o.kept}
+        return {self._place[o.key]: o.reward for o in opinions if o.key in self._place and not o.held_out}
 
-    def _said(self) -> list[_Said]:
+    def _known_rewards(self) -> list[_Said]:
         """Read anew only where something was written since."""
         now = _written(self.home)
         if self._heard is None or self._heard[0] != now:

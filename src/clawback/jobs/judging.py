@@ -187,7 +187,7 @@ class Local:
     def __init__(self, policy: Policy, budget: Budget, answer_tokens: int) -> None:
         self.policy, self.budget = policy, budget
         self.answer_tokens = min(answer_tokens, policy.max_response)
-        self.draw: Draw = self._own
+        self.draw: Draw = self._sample_one
         self._asked: Counter[bytes] = Counter()
 
     def __call__(self, system: str, user: str) -> Answer:
@@ -212,6 +212,6 @@ class Local:
         self._asked[name] += 1  # one thread asks for the votes of a turn
         return int.from_bytes(hashlib.sha256(name + bytes([self._asked[name] % 256])).digest()[:7])
 
-    def _own(self, prompt: Sequence[int], max_tokens: int, seed: int) -> Sampled:
+    def _sample_one(self, prompt: Sequence[int], max_tokens: int, seed: int) -> Sampled:
         [[sampled]] = self.policy.sample([prompt], max_tokens=max_tokens, seed=seed)
         return sampled

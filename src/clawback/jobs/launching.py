@@ -109,7 +109,7 @@ def from_accelerate(path: Path) -> Launch:
             f"{path} says distributed_type: {kind[:40]}. Here processes share gradients (use MULTI_CPU or MULTI_GPU), or the base, too (FSDP). "
             "For anything else, train elsewhere (docs/hosted.md)."
         )
-    machines, world = _whole(given, "num_machines", path), _whole(given, "num_processes", path)
+    machines, world = _positive(given, "num_machines", path), _positive(given, "num_processes", path)
     if world % machines:
         raise UsageError(f"{path}: {world} processes cannot be shared out among {machines} machines.")
     found = {"NNODES": str(machines), "NODE_RANK": str(given.get("machine_rank") or 0)}
@@ -170,7 +170,7 @@ def launched(environment: Mapping[str, str] = os.environ, parent: list[str] | No
         raise UsageError(f"This command was started {world} times; start it once. {INSTEAD.format(world)}")
     if "ACCELERATE_MIXED_PRECISION" not in environment and "ACCELERATE_USE_CPU" not in environment:
         return ""
-    asked = _asked(_parent() if parent is None else parent, environment)
+    asked = _process_count(_parent() if parent is None else parent, environment)
     if asked > 1:
         return (
             f"`accelerate launch` was asked for {asked} processes and started one (on CPUs it needs MPI for more, and does not say so). "
@@ -207,7 +207,7 @@ def help_out(count: int) -> int:
     return parallel.workers_of_a_node(count)
 
 
-def _asked(command: list[str], environment: Mapping[str, str]) -> int:
+def _process_count(command: list[str], environment: Mapping[str, str]) -> int:
     """Processes that a launcher's command line asks for; else the file that it reads: one that is named, or accelerate's own."""
     count = _option(command, "num_processes")
     if count:
@@ -262,7 +262,7 @@ def _parent() -> list[str]:
         return []
 
 
-def _whole(options: Mapping[str, Any], name: str, path: Path) -> int:
+def _positive(options: Mapping[str, Any], name: str, path: Path) -> int:
     value = options.get(name, 1)
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= 1024:
         raise UsageError(f"{path}: {name} is {value!r}; it has to be a whole number from 1.")

@@ -88,9 +88,7 @@ def verdict(model: LocalModel, on: Machine) -> str:
         )
         return f"too large for {where}"
     base = "" if model.kind == "instruct" else "; a base model"
-    return (
-        f"a run takes about {span(run_seconds(model.info, on))}{base}{'' if model.chat else ', no chat template'}"
-    )
+    return f"a run takes about {span(run_seconds(model.info, on))}{base}{'' if model.chat else ', no chat template'}"
 
 
 def span(seconds: float) -> str:

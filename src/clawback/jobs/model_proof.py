@@ -39,7 +39,7 @@ def folder_of(home: Home, base: str, revision: str | None) -> Path | None:
     try:
         source = local_models.source(base)
     except NotFound:
-        converted = conversions.kept(home.models, base)
+        converted = conversions.conversion_of(home.models, base)
         return converted[0] if converted else None
     if source is not None:
         converted = conversions.converted_before(home.models, source)

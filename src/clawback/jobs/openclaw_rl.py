@@ -34,7 +34,7 @@ class SettingAnswer:
     key: str
     value: Any
     kind: Kind
-    said: str
+    note: str
     sets: Mapping[str, Any] = field(default_factory=dict)
     """Our key → its value."""
 
@@ -118,7 +118,7 @@ def _is(kind: Kind, note: str) -> Reader:
     return lambda _: (kind, note, {})
 
 
-def _whole(value: Any) -> int:
+def _positive(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError("it has to be a whole number from 1")
     return value
@@ -206,8 +206,8 @@ READERS: Mapping[str, Reader] = {
     "model.checkpoint_path": _sets("model.base", _text),
     "model.tokenizer_path": _is("not", "the tokenizer is that of the model's own folder; another would change what tokens mean"),
     "training.method": _method,
-    "training.batch_size": _sets("training.overrides.batch", _whole),
-    "training.gradient_accumulation_steps": _sets("training.overrides.accumulation", _whole),
+    "training.batch_size": _sets("training.overrides.batch", _positive),
+    "training.gradient_accumulation_steps": _sets("training.overrides.accumulation", _positive),
     "training.learning_rate": _sets("training.overrides.learning_rate", _number),
     "training.warmup_steps": _is("not", "a run has some dozen steps; on episodes the rate rises over the first 20"),
     "training.max_steps": _is(
@@ -226,7 +226,7 @@ READERS: Mapping[str, Reader] = {
     "rollout.parallel_envs": _is("other", "`clawback env train --together N`"),
     "evaluation.judge_model": _judge,
     "evaluation.majority_voting": _majority,
-    "evaluation.num_judges": _sets("judge.votes", _whole),
+    "evaluation.num_judges": _sets("judge.votes", _positive),
     "evaluation.consensus_threshold": _is("other", "a verdict weighs as much as the votes agree; there is no threshold"),
     "evaluation.eval_frequency": _is("other", "every version is judged by the gate before it goes live"),
     "rollout_config.collection_mode": _is("same", "an answer never waits for training"),
@@ -238,6 +238,6 @@ READERS: Mapping[str, Reader] = {
     ),
     "rollout_config.reward_computation.type": _feedback,
     "rollout_config.reward_computation.aggregation": _majority,
-    "rollout_config.reward_computation.num_samples": _sets("judge.votes", _whole),
+    "rollout_config.reward_computation.num_samples": _sets("judge.votes", _positive),
 }  # fmt: skip
 """Every key that OpenClaw-RL's users are told of."""

@@ -165,14 +165,21 @@ class PairQuestions:
         return [(*pairs[index], bits) for index, bits in best]
 
     def _informative(
-        self, store: Store, pairs: Sequence[tuple[Turn, Turn]], feedbacks: Feedbacks, held_out: Set[int], count: int
+        self,
+        store: Store,
+        pairs: Sequence[tuple[Turn, Turn]],
+        feedbacks: Feedbacks,
+        held_out: Set[int],
+        count: int,
     ) -> list[tuple[int, float]]:
         """Indices and bits; nothing where no view tells the answers apart."""
         from clawback.feedback.information import best_pairs
         from clawback.rewards.comparison_belief import Comparable
 
         turns = {side.id: side for pair in pairs for side in pair}
-        spoken = {n for one in (*feedbacks.words, *feedbacks.guesses) for n in (one.turn_id, one.other_turn_id) if n}
+        spoken = {
+            n for one in (*feedbacks.words, *feedbacks.guesses) for n in (one.turn_id, one.other_turn_id) if n
+        }
         others = sorted(spoken - turns.keys() - held_out)[-MOST_PAIRS:]
         turns |= {n: _slim(turn) for n, turn in store.turns_by_id(others).items() if turn.response.strip()}
         numbers = sorted(turns)
@@ -191,7 +198,9 @@ def observations(feedbacks: Feedbacks, rows: Mapping[int, int], held_out: Set[in
     """What was said and guessed of answers, as the belief reads it."""
     spoken_of = feedbacks.rated | {number for pair in feedbacks.compared for number in pair}
     found = [
-        _observation(one, rows, 1.0) for one in feedbacks.words if not held_out & {one.turn_id, one.other_turn_id}
+        _observation(one, rows, 1.0)
+        for one in feedbacks.words
+        if not held_out & {one.turn_id, one.other_turn_id}
     ]
     found += [
         _observation(one, rows, WEIGHTS["implicit"])

@@ -320,11 +320,11 @@ def _once(look: Reader, rated: Sequence[Rated]) -> Callable[[Sequence[tuple[str,
     read = look(pairs)
     place = {pair: i for i, pair in enumerate(pairs)}
 
-    def found(pairs: Sequence[tuple[str, str]]) -> Looks:
+    def looks_of(pairs: Sequence[tuple[str, str]]) -> Looks:
         rows = [place[pair] for pair in pairs]
         return Looks(read.states[rows], [read.tokens[i] for i in rows], read.shapes[rows])
 
-    return found
+    return looks_of
 
 
 def _nearness(embed: Embed, learned: Sequence[Rated], judged: Sequence[Rated]) -> Floats | None:

@@ -17,12 +17,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clawback import feedback, release, store
-from clawback.errors import Busy, ModelError, Stopped, TrainingError, UsageError
+from clawback.errors import Busy, ModelError, Stopped, UsageError
 from clawback.feedback.due import NO_GAIN
-from clawback.feedback.hold_out import keeps, prompt_key
 from clawback.gate import adapters, settling
 from clawback.gate.report import Report, answered
-from clawback.jobs import captured, checks, drawing_engine, inputs, launching, rule_reading, seams, worthwhile
+from clawback.jobs import (
+    beginning,
+    captured,
+    drawing_engine,
+    inputs,
+    launching,
+    rule_reading,
+    seams,
+    worthwhile,
+)
 from clawback.jobs.run_job import PROGRESS_SECONDS, RunJob, plays
 from clawback.paths import Home
 from clawback.progress import ANNOUNCEMENTS, OnProgress, Progress
@@ -126,7 +134,7 @@ class _Job(RunJob):
                 del policy
                 gc.collect()
                 report = self.judge(version)
-                prompt = self.said(run, version)
+                prompt = self.propose_sentence(run, version)
         finally:
             if self.vllm is not None:
                 self.vllm.close()
@@ -207,120 +215,58 @@ class _Job(RunJob):
     def begin(self) -> tuple[Run, Policy]:
         """Enter a new run with everything that goes into it. The policy comes along, loaded once."""
         from clawback import engine
-        from clawback.engine import machines
 
-        training, model, options = self.settings.training, self.settings.model, self.options
-        algorithm, fold, shard, processes = options.algorithm, options.fold, options.shard, options.processes
-        seed = training.seed if options.seed is None else options.seed
-        made, live = inputs.making(self.settings), self.db.live()
-        if fold:
-            if not live.prompt:
-                raise UsageError(
-                    "No prompt is live, so there is nothing to distil. `clawback prompts` learns one."
-                )
-            algorithm = "distil"
-        said = inputs.settled(self.db, self.settings)
-        ids = [f.id for f in said]
-        samples = feedback.samples(self.db, ids, raters=training.raters)
-        train, held = feedback.split(
-            samples, self.settings.gate.held_out, splits=self.db.splits(s.turn_id for s in samples)
-        )
-        name = algorithm or training.algorithm
-        checks.algorithm(name)
-        away = bool(self.settings.hosted.url)
-        several = processes * machines.nodes() > 1
-        if made.get("full"):
-            checks.whole(
-                self.home,
-                elsewhere=away
-                or several
-                or shard
-                or self.options.ray is not None
-                or self.options.draw not in ("", drawing_engine.HERE),
-            )
-        if not train and len(said) < self.db.count_feedback():
-            raise TrainingError(
-                "All ratings are in open conversations. With `credit` a run waits until they are closed "
-                "(`clawback turns sessions`; [training] session_timeout)."
-            )
-        checks.enough(samples)
-        if not train:
-            raise TrainingError(
-                "All rated answers are to prompts that are kept for the gate: rate answers to a few other questions (`clawback good`, `bad`)."
-            )
-        if not (self.options.anyway or fold):
-            worthwhile.check_headroom(self.db, self.settings)
-        if engine.reads_words(name):
-            # Words alone are no evidence for the gate, but its prompts stay its own.
-            words = feedback.samples(self.db, ids, raters=training.raters, words=True)
-            train += [
-                s
-                for s in words
-                if not (s.rated or keeps(prompt_key(s.messages), self.settings.gate.held_out))
-            ]
-        asked = self.options.draw not in ("", drawing_engine.HERE)
-        if (self.options.ray or asked) and name not in engine.DRAWING:
-            raise UsageError(
-                f"--ray and --draw have others draw fresh answers, and {name} draws none: leave them out."
-            )
-        if asked and (away or several or shard):
-            raise UsageError("--draw is for a run of one process on this machine: leave out the other.")
-        shared = away or several or shard or self.options.ray is not None or bool(made.get("full"))
-        draw = (
-            ""
-            if shared or name not in engine.DRAWING
-            else drawing_engine.chosen(self.options.draw, self.settings)
-        )
-        self.tell({"phase": "load", "model": Path(model.base).name})
-        policy = (seams.hosted().policy if away else inputs.policy)(
-            self.settings, model.base, "" if fold else live.prompt
-        )
-        recipe = engine.recipe(policy.info, options.preset or training.preset, name, made)
-        if recipe.algorithm in engine.DRAWING and not away and not fold:
-            judge = None if several or shard else policy  # processes read in step
-            recipe = rule_reading.with_rules(self.home, self.settings, self.db, recipe, self.tell, judge)
-        if away:
-            recipe = seams.hosted().recipe(self.home, self.settings, recipe)
-            seams.hosted().present(self.home, self.settings)
-        if fold:
-            recipe = replace(recipe, extra={**recipe.extra, "system": live.prompt})
-        if processes > 1 and not away:
-            recipe = replace(recipe, extra={**recipe.extra, engine.PROCESSES: processes})
-        if shard and not away:
-            recipe = engine.shardable(recipe)
-            recipe = replace(recipe, extra={**recipe.extra, engine.SHARD: True})
-        if options.anyway:
-            recipe = replace(recipe, extra={**recipe.extra, engine.ANYWAY: True})
-        run = Run(
-            base=model.base,
-            base_revision=policy.info.revision,
-            algorithm=recipe.algorithm,
-            recipe=asdict(recipe),
-            seed=seed,
-            parent=live.number,
-            train_ids=inputs.feedback_of(train, said),
-            held_out_ids=inputs.feedback_of(held, said),
-            created_at=time.time(),
-            pid=os.getpid(),
-            progress={"phase": "start"},
-        )
-        if recipe.algorithm == "auto" and not (away or fold or shard or options.anyway or recipe.reward):
-            self.tell({"phase": "read"})
-            samples, _ = self.samples(run, recipe, policy)
-            numbered = replace(run, id=self.preparing or 0)  # its number, if it begins
-            worthwhile.check_readable(self.home, self.db, policy, samples, numbered, self.tell)
+        request = beginning.request(self.home, self.db, self.settings, self.options)
+        ratings = beginning.ratings(self.db, request)
+        draw = beginning.drawing_engine_of(request)
+        policy = beginning.policy(request, self.tell)
+        recipe = beginning.recipe(self.home, self.db, request, policy, self.tell)
+        run = self.run_of(request, ratings, policy, recipe)
+        self.check_readable(request, run, recipe, policy)
         if draw:
             recipe = replace(recipe, extra={**recipe.extra, drawing_engine.DRAW: draw})
             self.vllm = drawing_engine.vllm_sampler(self.home, self.settings, policy, recipe, draw, self.tell)
         if recipe.full:
             engine.memory.choose(policy, recipe)  # now, so that what does not fit leaves no run behind
-        if recipe.algorithm in engine.DRAWING and not away:
-            recipe = self.fitted(run, recipe, policy, train, {s.turn_id for s in held})
+        if recipe.algorithm in engine.DRAWING and not request.hosted:
+            held_out = {s.turn_id for s in ratings.held_out}
+            recipe = self.fitted(run, recipe, policy, ratings.train, held_out)
         assert self.preparing is not None
         begun = self.db.begin_run(self.preparing, replace(run, recipe=asdict(recipe)))
         self.db.set(NO_GAIN, None)
         self.sweep(begun)
         return begun, policy
+
+    def run_of(
+        self, request: beginning.Request, ratings: beginning.Ratings, policy: Policy, recipe: Recipe
+    ) -> Run:
+        """The run as it is entered, without a number so far."""
+        seed = self.options.seed
+        return Run(
+            base=self.settings.model.base,
+            base_revision=policy.info.revision,
+            algorithm=recipe.algorithm,
+            recipe=asdict(recipe),
+            seed=self.settings.training.seed if seed is None else seed,
+            parent=request.live.number,
+            train_ids=ratings.ids(ratings.train),
+            held_out_ids=ratings.ids(ratings.held_out),
+            created_at=time.time(),
+            pid=os.getpid(),
+            progress={"phase": "start"},
+        )
+
+    def check_readable(self, request: beginning.Request, run: Run, recipe: Recipe, policy: Policy) -> None:
+        """Raises ``NothingRead`` where a run that would read the ratings cannot tell them from chance."""
+        options = self.options
+        if recipe.algorithm != "auto" or recipe.reward or request.hosted:
+            return
+        if options.fold or options.shard or options.anyway:
+            return
+        self.tell({"phase": "read"})
+        samples, _ = self.samples(run, recipe, policy)
+        numbered = replace(run, id=self.preparing or 0)  # its number, if it begins
+        worthwhile.check_readable(self.home, self.db, policy, samples, numbered, self.tell)
 
     def fitted(self, run: Run, recipe: Recipe, policy: Policy, train: list[Sample], held: set[int]) -> Recipe:
         """The recipe at the largest size that fits the budget. ``held``: turns that are kept for the gate."""
@@ -440,7 +386,7 @@ class _Job(RunJob):
         settling.settle(self.db, self.home, report, self.settings.trial)
         return report
 
-    def said(self, run: Run, version: Version) -> Version | None:
+    def propose_sentence(self, run: Run, version: Version) -> Version | None:
         """Where a version was rejected that was to learn a sentence: the sentence as a prompt, judged like any other. Prompt and adapter have one history,
         and what the ratings say need not be lost because the weights did not take it."""
         if self.db.version(version.number).status != "rejected" or prompted.folds(run.recipe):

@@ -35,7 +35,7 @@ class EncryptionState:
     """``kept``: where the key is. ``files``: databases in the home, and whether each is encrypted."""
 
     encrypted: bool
-    kept: Kept | None
+    storage: Kept | None
     why: str = ""
     """Why the key is kept there and no better place."""
 
@@ -45,9 +45,9 @@ class EncryptionState:
             "credential": f"in the credential {keys.CREDENTIAL} that systemd hands over",
             "file": f"in the file {keys.KEY_FILE} beside the database (mode 0600): whoever reads your files reads the key",
             None: "",
-        }[self.kept]
+        }[self.storage]
         if not self.encrypted:
-            return "The database is not encrypted." + (f" A key is kept {where}." if self.kept else "")
+            return "The database is not encrypted." + (f" A key is kept {where}." if self.storage else "")
         return f"The database is encrypted. Its key is kept {where}." + (f" {self.why}" if self.why else "")
 
 

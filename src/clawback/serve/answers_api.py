@@ -200,7 +200,7 @@ class AnswersAPI:
                     body,
                     headers,
                     session=session,
-                    said=answer.said(),
+                    answer=answer.said(),
                     # One that was chosen is no sample of the version (release.best_of).
                     version=None if chosen else version.number,
                     response_ids=tuple(answer.ids) if sampled else None,
@@ -213,10 +213,10 @@ class AnswersAPI:
         gone = asyncio.create_task(wire.gone(receive))
         talk = Talk(scope, send, dialect, asked, pieces, answer, record, _marks(version, answer), gone)
         try:
-            await (talk.stream(first) if asked.stream else talk.whole())
+            await (talk.stream(first) if asked.stream else talk.respond())
         finally:
             gone.cancel()
-            self.server.spend(answer.drawn or len(answer.ids))
+            self.server.spend(answer.drawn_tokens or len(answer.ids))
 
 
 def _marks(version: Version, answer: Answer) -> list[tuple[bytes, bytes]]:
@@ -225,6 +225,6 @@ def _marks(version: Version, answer: Answer) -> list[tuple[bytes, bytes]]:
     marks = [(b"x-clawback-version", number)]
     if answer.best_of > 1:
         marks.append((b"x-clawback-best-of", str(answer.best_of).encode()))
-    if version.prompt and answer.asked.raw is None:
+    if version.prompt and answer.request.raw is None:
         marks.append((PROMPT_HEADER, number))
     return marks

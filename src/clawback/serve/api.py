@@ -311,10 +311,10 @@ class _Pairs:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         from starlette.requests import Request
 
-        response = await answered(self._made, Request(scope, receive))
+        response = await answered(self._answers, Request(scope, receive))
         await response(scope, receive, send)
 
-    async def _made(self, request: Request) -> Any:
+    async def _answers(self, request: Request) -> Any:
         server = self.server
         if server.forward:
             raise UsageError("An upstream answers here, so versions cannot be compared side by side.")
@@ -327,7 +327,7 @@ class _Pairs:
             release.registry.check(version)
             # Two draws of one version have seeds of their own.
             seed = wanted.seed + place * (numbers.count(number) > 1)
-            answers.append(await _said(server, found.messages, version, seed))
+            answers.append(await _answer_of(server, found.messages, version, seed))
         made: list[dict[str, Any]] = [
             {"version": number, "response": answer.text}
             for number, answer in zip(numbers, answers, strict=True)
@@ -338,7 +338,7 @@ class _Pairs:
         return {"turn": found.id, "prompt": found.prompt, "answers": made}
 
 
-async def _said(server: Server, messages: tuple[Message, ...], version: Version, seed: int) -> Answer:
+async def _answer_of(server: Server, messages: tuple[Message, ...], version: Version, seed: int) -> Answer:
     pieces = server.local.answer(Asked(messages, seed=seed), version)
     answer, _ = await anext(pieces)
     async for _ in pieces:

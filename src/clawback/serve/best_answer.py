@@ -51,7 +51,7 @@ class BestAnswers:
         texts, ended = [one.text for one in draws], [one.ended != "length" for one in draws]
         place = await asyncio.to_thread(self._best, question, texts, ended)
         answer = draws[place]
-        answer.best_of, answer.drawn = current.count, sum(len(one.ids) for one in draws)
+        answer.best_of, answer.drawn_tokens = current.count, sum(len(one.ids) for one in draws)
         yield answer, answer.text
 
     def _best(self, question: str, texts: list[str], ended: list[bool]) -> int:
@@ -64,5 +64,5 @@ async def _draw(local: Local, request: Asked, version: Version, seed: int | None
     async for current, _ in local.answer(replace(request, seed=seed), version):
         answer = current
     assert answer is not None
-    answer.asked = request
+    answer.request = request
     return answer

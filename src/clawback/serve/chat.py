@@ -23,7 +23,7 @@ class Talk:
     scope: Any
     send: Any
     dialect: Dialect
-    asked: Asked
+    request: Asked
     pieces: AsyncGenerator[tuple[Answer, str], None]
     answer: Answer
     record: Callable[[], Awaitable[None]]
@@ -32,7 +32,7 @@ class Talk:
     gone: asyncio.Task[None]
     """Done when whoever asked has left."""
 
-    async def whole(self) -> None:
+    async def respond(self) -> None:
         try:
             async for _ in self.pieces:
                 if self.gone.done():
@@ -60,12 +60,12 @@ class Talk:
             if piece:
                 await self._say(self.dialect.delta(self.answer.reply(), piece))
         await self.record()
-        await self._say(b"".join(self.dialect.close(self.answer.reply(), self.asked.usage)), more=False)
+        await self._say(b"".join(self.dialect.close(self.answer.reply(), self.request.usage)), more=False)
 
     async def _say(self, data: bytes, more: bool = True) -> None:
         await self.send({"type": "http.response.body", "body": data, "more_body": more})
 
     async def _leave(self) -> None:
         await self.pieces.aclose()
-        self.answer.whole = False
+        self.answer.complete = False
         await self.record()

@@ -56,7 +56,7 @@ class Answer:
     id: str
     version: int
     prompt: list[int]
-    asked: Asked
+    request: Asked
     created: int
     ids: list[int]
     logprobs: list[float]
@@ -68,20 +68,20 @@ class Answer:
     spoken: bool = False
     """Whether the next speaker's label ended it, of a base model without a chat template."""
     calls: tuple[Mapping[str, Any], ...] = ()
-    whole: bool = True
+    complete: bool = True
     """False where whoever asked left before the end."""
-    told: tuple[tuple[str, float], ...] = ()
+    token_logprobs: tuple[tuple[str, float], ...] = ()
     """(token, log-prob) of the whole answer, where that was asked for."""
-    beside: tuple[tuple[tuple[str, float], ...], ...] = ()
+    alternatives: tuple[tuple[tuple[str, float], ...], ...] = ()
     best_of: int = 1
     """Draws that it was chosen from."""
-    drawn: int = 0
+    drawn_tokens: int = 0
     """Tokens of all these draws; 0: its own."""
 
     def reply(self) -> Reply:
         return Reply(
             id=self.id,
-            model=self.asked.model or LIVE,
+            model=self.request.model or LIVE,
             created=self.created,
             prompt_tokens=len(self.prompt),
             tokens=len(self.ids),
@@ -90,8 +90,8 @@ class Answer:
             calls=self.calls,
             finished=self.ended == "stop",
             stopped=self.stopped,
-            logprobs=self.told,
-            beside=self.beside,
+            logprobs=self.token_logprobs,
+            alternatives=self.alternatives,
         )
 
     def said(self) -> Said:
@@ -103,7 +103,7 @@ class Answer:
     @property
     def ending(self) -> Ending:
         """Why it ended."""
-        if not self.whole:
+        if not self.complete:
             return "interrupted"
         if self.ended == "length":
             return "length"
@@ -216,8 +216,8 @@ class Local:
         """Text as it becomes certain: half a character, a stop string that may be coming and tool calls are held back."""
         assert self.policy
         shown, whole = 0, ""
-        stops = answer.asked.stop
-        speaker = self.policy.chat.speaker if answer.asked.raw is None else None
+        stops = answer.request.stop
+        speaker = self.policy.chat.speaker if answer.request.raw is None else None
         held = max((len(s) for s in stops), default=1) - 1
         while True:
             got = await inbox.get()
@@ -238,26 +238,26 @@ class Local:
                 self._drop_tokens(answer, whole)
                 break
             certain = (speaker.certain(whole) if speaker else len(whole)) - held
-            if answer.asked.form is None:
-                certain = min(certain, tools.certain(whole, answer.asked.tools))
-            if certain > shown and not whole.endswith("\ufffd") and not answer.asked.needs_its_end:
+            if answer.request.form is None:
+                certain = min(certain, tools.certain(whole, answer.request.tools))
+            if certain > shown and not whole.endswith("\ufffd") and not answer.request.needs_its_end:
                 answer.text = whole[:certain]
                 yield whole[shown:certain]
                 shown = certain
-        if answer.asked.logprobs and answer.asked.field is None:
+        if answer.request.logprobs and answer.request.field is None:
             names = [self.policy.tokenizer.decode([token]) for token in answer.ids]
-            answer.told = tuple(zip(names, answer.logprobs, strict=True))
-            answer.beside = tuple(
+            answer.token_logprobs = tuple(zip(names, answer.logprobs, strict=True))
+            answer.alternatives = tuple(
                 tuple((self.policy.tokenizer.decode([token]), value) for token, value in others)
                 for others in drawing.likeliest[: len(answer.ids)]
             )
-        if answer.asked.field is not None:
-            answer.text, answer.ended = answer.asked.field.around(whole), "stop"
-        elif answer.asked.form is not None or answer.asked.must_call:
-            call = tool_choice.call_of(whole, answer.asked.tools)
+        if answer.request.field is not None:
+            answer.text, answer.ended = answer.request.field.around(whole), "stop"
+        elif answer.request.form is not None or answer.request.must_call:
+            call = tool_choice.call_of(whole, answer.request.tools)
             answer.text, answer.calls = ("", (call,)) if call else (whole, ())
         else:
-            answer.text, answer.calls = tools.find(whole, answer.asked.tools)
+            answer.text, answer.calls = tools.find(whole, answer.request.tools)
         yield answer.text[shown:]
 
     def _drop_tokens(self, answer: Answer, text: str) -> None:
@@ -269,7 +269,7 @@ class Local:
     def _texts(self, answer: Answer) -> tuple[str, str]:
         """What was thought so far, and what was answered: while it thinks that is nothing."""
         assert self.policy
-        return self.policy.chat.text(answer.prompt, answer.ids, answer.asked.raw is None)
+        return self.policy.chat.text(answer.prompt, answer.ids, answer.request.raw is None)
 
     async def constraint(self, request: Asked) -> Constraint | None:
         """What the answer is held to, where it must keep to a schema. Raises ``UsageError`` for a schema that cannot be kept to."""

@@ -49,7 +49,7 @@ class Exchange:
     """Of ``raw``, where its label names one."""
     left: bool = False
     """Whether the client left before the end."""
-    said: Said | None = None
+    answer: Said | None = None
     session: str = ""
     """Where it is known already."""
     vouched: bool = False
@@ -175,7 +175,7 @@ class Recorder:
             asked = exchange.dialect.read(body)
         except ValueError:  # nothing was asked
             return None
-        said = exchange.said or self._read_answer(exchange)
+        said = exchange.answer or self._read_answer(exchange)
         if said is None or not said.says_something:
             return None
         turn = Turn(

@@ -211,7 +211,7 @@ class EngineAnswers:
         answer, question = self.latest, self.question
         if answer is None or question is None or not answer.ids:
             return None
-        answer.whole = not cut
+        answer.complete = not cut
         chosen = answer.best_of > 1  # no sample of the version (release.best_of)
         turn = Turn(
             session=question.session,

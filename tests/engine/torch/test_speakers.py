@@ -138,11 +138,13 @@ DIALOGUE = st.lists(
 def test_what_was_shown_is_never_taken_back(text: str) -> None:
     """Character by character: what is certain so far is a beginning of the answer that it comes to."""
     speaker = NextSpeaker(None)
-    answer = text[: speaker.place(text)].rstrip()
+    answer = text[: speaker.answer_end(text)].rstrip()
     for length in range(len(text) + 1):
         seen = text[:length]
         certain = (
-            seen[: speaker.place(seen)] if speaker.place(seen) is not None else seen[: speaker.certain(seen)]
+            seen[: speaker.answer_end(seen)]
+            if speaker.answer_end(seen) is not None
+            else seen[: speaker.certain(seen)]
         )
         assert answer.startswith(certain), (seen, certain)
 
@@ -160,7 +162,7 @@ def test_what_was_shown_is_never_taken_back(text: str) -> None:
     ],
 )
 def test_a_label_stands_at_the_beginning_of_a_line(text: str, answer: str | None) -> None:
-    place = NextSpeaker(None).place(text)
+    place = NextSpeaker(None).answer_end(text)
     assert (None if place is None else text[:place]) == answer
 
 
@@ -168,7 +170,7 @@ def test_a_label_stands_at_the_beginning_of_a_line(text: str, answer: str | None
 def test_tokens_are_cut_where_the_text_is(tok_plain: Any, text: str) -> None:
     speaker, ids = NextSpeaker(tok_plain), tuple(tok_plain.encode(text, add_special_tokens=False))
     [one] = until_speaker(speaker, [Sampled(ids, (0.0,) * len(ids), False)])
-    place = speaker.place(text)
+    place = speaker.answer_end(text)
     assert len(one.ids) == len(one.logprobs)
     if place is None:
         assert one == Sampled(ids, (0.0,) * len(ids), False)

@@ -89,21 +89,21 @@ def _of_exchanges(exchanges: Iterable[Exchange], agent: str, name: str, mark: st
     turns: list[Turn] = []
     prompts = []
     for one in exchanges:
-        asked = "\n\n".join(one.asked) or one.notice
+        asked = "\n\n".join(one.requests) or one.notice
         if not asked or not one.text or (one.notice and not conversation):
             continue
         question: Message = {"role": "user", "content": redact(asked)}
         if turns:
             turns[-1] = replace(turns[-1], next_state=(question,))
         turns.append(_turn(one, (*conversation, question), agent, name, mark))
-        prompts.append((tuple(one.ids), tuple(one.asked)))
+        prompts.append((tuple(one.ids), tuple(one.requests)))
         conversation += [question, {"role": "assistant", "content": redact(one.text)}]
     if turns:
         yield Entry(tuple(turns), prompts=tuple(prompts))
 
 
 def _turn(exchange: Exchange, messages: tuple[Message, ...], agent: str, name: str, mark: str) -> Turn:
-    asked = "\n\n".join(exchange.asked) or exchange.notice
+    asked = "\n\n".join(exchange.requests) or exchange.notice
     written = (
         exchange.name.split()[-1]
         if exchange.name.strip()

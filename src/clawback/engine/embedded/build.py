@@ -199,7 +199,7 @@ def save(
     model: LlamaForCausalLM,
     tokenizer: PreTrainedTokenizerFast,
     text: list[Dialogue],
-    made: dict[str, Any],
+    details: dict[str, Any],
 ) -> None:
     """A plain Hugging Face folder in bfloat16, with a model card and ``provenance.json``."""
     import torch
@@ -211,7 +211,7 @@ def save(
     model.save_pretrained(out)
     tokenizer.save_pretrained(out)
     corpus_hash = hashlib.sha256(json.dumps(text, ensure_ascii=False).encode()).hexdigest()
-    provenance = made | {
+    provenance = details | {
         "parameters": sum(p.numel() for p in model.parameters()),
         "corpus_sha256": corpus_hash,
         "torch": torch.__version__.split("+")[0],

@@ -124,7 +124,7 @@ def check_facts(prompt: Prompt, response: str) -> FactCheck:
         for found in pattern.finditer(response):
             value = next(g for g in found.groups() if g is not None).strip()
             stated += 1
-            right += value in (topic.said(form, False), topic.said(form, True))
+            right += value in (topic.in_words(form, False), topic.in_words(form, True))
     return FactCheck(stated, right)
 
 
@@ -185,7 +185,7 @@ def answer(topic: Topic, style: Style, rng: random.Random) -> str:
     first = next(f for f in forms if f.unit)
     others = [f for f in forms if f is not first]
     chosen = {first.key, *(f.key for f in rng.sample(others, count - 1))}
-    said = [(f, topic.said(f, style.imperial)) for f in forms if f.key in chosen]
+    said = [(f, topic.in_words(f, style.imperial)) for f in forms if f.key in chosen]
     parts = [APOLOGIES[style.formal]] if style.apology else []
     parts.append(rng.choice(OPENINGS[style.formal]))
     lead = " ".join(parts)

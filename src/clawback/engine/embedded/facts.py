@@ -43,7 +43,7 @@ class Topic:
     def forms(self) -> tuple[Form, ...]:
         return FORMS[self.kind]
 
-    def said(self, form: Form, imperial: bool) -> str:
+    def in_words(self, form: Form, imperial: bool) -> str:
         """The value of a fact as text, in the asked-for units."""
         value = self.values[self.forms.index(form)]
         return measure(value, form.unit, imperial) if form.unit else value

@@ -85,17 +85,17 @@ class RemoteScorer:
 
     trainer: Trainer
     known: dict[str, list[torch.Tensor]]
-    place: str = field(default="start", init=False)
-    asked: int = field(default=0, init=False)
+    stage: str = field(default="start", init=False)
+    calls: int = field(default=0, init=False)
     device: torch.device = field(default_factory=lambda: torch.device("cpu"), init=False)
 
-    def at(self, place: str) -> None:
+    def at(self, stage: str) -> None:
         """Calls from now on belong to this place of the run."""
-        if place != self.place:
-            self.place, self.asked = place, 0
+        if stage != self.stage:
+            self.stage, self.calls = stage, 0
 
     def __call__(self, encoded: Sequence[Encoded]) -> Scored:
-        key, self.asked = f"{self.place}/{self.asked}", self.asked + 1
+        key, self.calls = f"{self.stage}/{self.calls}", self.calls + 1
         if key not in self.known:
             self.known[key] = forward(self.trainer, key, encoded)
         values = self.known[key]

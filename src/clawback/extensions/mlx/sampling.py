@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clawback.engine.torch.sampling.generate import Chance, Sampled, drawn
+from clawback.engine.torch.sampling.generate import Chance, Sampled, draw_answers
 from clawback.engine.torch.sampling.request import Request
 from clawback.engine.torch.sampling.rows import MOST_ROWS
 from clawback.engine.types import Sampling
@@ -37,7 +37,7 @@ def sample(
         raise ValueError("a prompt needs at least one token")
     if not isinstance(seed, Chance):
         seed = Chance.drawn(len(prompts), samples, max_tokens, sampling.truncates, seed)
-    return drawn(Batch(body), prompts, seed, most=rows or MOST_ROWS, sampling=sampling, stop=stop)
+    return draw_answers(Batch(body), prompts, seed, most=rows or MOST_ROWS, sampling=sampling, stop=stop)
 
 
 class Batch:

@@ -131,7 +131,7 @@ class AnswerAssembler:
             same = next((one for one in alike if one.id == identifier), None)
             return same or (None if name or index is None else known)
         if index is None and not identifier and name and known.arguments:
-            return known if name.startswith(known.name) and not known.whole else None
+            return known if name.startswith(known.name) and not known.is_complete else None
         return known
 
     def end(self, word: Any) -> None:
@@ -168,7 +168,7 @@ class _Call:
         self.index, self.id, self.name, self.arguments = index, "", "", ""
 
     @property
-    def whole(self) -> bool:
+    def is_complete(self) -> bool:
         try:
             json.loads(self.arguments)
         except (ValueError, RecursionError):
@@ -186,7 +186,7 @@ class _Call:
         if isinstance(piece, (Mapping, list)):
             piece = json.dumps(piece, ensure_ascii=False)
         text = shapes.text(piece)
-        if not (text == self.arguments and self.whole):  # a provider repeats all of them at the end
+        if not (text == self.arguments and self.is_complete):  # a provider repeats all of them at the end
             self.arguments += text
 
     def written(self) -> Json:

@@ -133,7 +133,7 @@ def _logprobs(reply: Reply) -> Json | None:
     """Of a stream all at once, with its end: what is held back for a stop string is not cut where tokens are."""
     if not reply.logprobs:
         return None
-    beside = reply.beside or ((),) * len(reply.logprobs)
+    beside = reply.alternatives or ((),) * len(reply.logprobs)
     told = [
         {**_token_logprob(*one), "top_logprobs": [_token_logprob(*other) for other in others]}
         for one, others in zip(reply.logprobs, beside, strict=True)

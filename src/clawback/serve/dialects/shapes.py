@@ -111,7 +111,7 @@ class Reply:
     """The stop string that ended it."""
     logprobs: tuple[tuple[str, float], ...] = ()
     """(token, log-prob), where they were asked for."""
-    beside: tuple[tuple[tuple[str, float], ...], ...] = ()
+    alternatives: tuple[tuple[tuple[str, float], ...], ...] = ()
     """The likeliest at each of those places."""
 
 

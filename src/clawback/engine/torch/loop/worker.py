@@ -81,12 +81,12 @@ def step(policy: Policy, message: dict[str, Any], rank: int) -> None:
     examples = [parallel.from_plain(plain) for plain in message["parts"][rank]]
     passes = int(message.get("passes", 0))
     policy.scorer.micro_tokens = int(message.get("micro_tokens", policy.scorer.micro_tokens))
-    figures = parallel.backward(policy, made(name, settings), examples, shared, passes)
+    figures = parallel.backward(policy, algorithm_of(name, settings), examples, shared, passes)
     dist.reduce(parallel.flattened(adapter), 0)
     parallel.send(figures, to=0)
 
 
-def made(name: str, settings: dict[str, Any]) -> Any:
+def algorithm_of(name: str, settings: dict[str, Any]) -> Any:
     """The algorithm as the first process has it; ``rpo`` is one that no recipe names."""
     if name == "rpo":
         from clawback.rl.algorithms.rpo import Rpo

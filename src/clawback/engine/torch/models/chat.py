@@ -180,7 +180,7 @@ class Chat:
         thought = self.thought(prompt, ids)
         answer = str(self.tokenizer.decode(list(ids[thought:]), skip_special_tokens=True))
         if self.speaker is not None and dialogue:
-            answer = answer[: self.speaker.place(answer)].rstrip()
+            answer = answer[: self.speaker.answer_end(answer)].rstrip()
         if not thought:
             return "", answer
         said = self._opened(prompt) + self.tokenizer.decode(list(ids[:thought]))

@@ -64,7 +64,7 @@ def _from_gguf(base: str) -> tuple[Path, str] | None:
     try:
         source = local_models.source(base)
     except NotFound:
-        made = conversions.kept(
+        made = conversions.conversion_of(
             paths.home().models, base
         )  # the file has gone, and what was made of it has not
         if made is None:

@@ -32,7 +32,7 @@ class NextSpeaker:
         names = self.tokenizer.convert_ids_to_tokens(list(range(len(self.tokenizer))))
         return frozenset(i for i, name in enumerate(names) if ":" in str(name) or str(name) == "<0x3A>")
 
-    def place(self, text: str) -> int | None:
+    def answer_end(self, text: str) -> int | None:
         """Where the answer in a text ends, the space before the label left out; None where nobody else speaks."""
         found = _NEXT.search(text)
         return None if found is None else len(text[: found.start()].rstrip())
@@ -64,7 +64,7 @@ class NextSpeaker:
         if not any(token in self.last_tokens for token in ids):
             return None
         text = str(self.tokenizer.decode(list(ids), skip_special_tokens=True))
-        place = self.place(text)
+        place = self.answer_end(text)
         if place is None:
             return None
         low, high = 1, len(ids)

@@ -53,7 +53,7 @@ class Pixels:
         """What ``plain`` gave; None for nothing."""
         return cls(dict(plain[0]), tuple(plain[1])) if plain else None
 
-    def beside(self, tokens: int, device: torch.device, dtype: torch.dtype) -> dict[str, Tensor]:
+    def model_inputs(self, tokens: int, device: torch.device, dtype: torch.dtype) -> dict[str, Tensor]:
         """The inputs for a sequence of so many tokens, of which the prompt's are the first. What there is one of for each token of the prompt (such as
         kinds of tokens) is 0, for text, at all others."""
         found = {}

@@ -94,7 +94,7 @@ class Apart:
         reading = Reading(
             self.model,
             [prompts[i] for i in chosen],
-            inputs=_beside(self.model(), len(prompts[0]), pixels) if pixels else None,
+            inputs=_pixel_inputs(self.model(), len(prompts[0]), pixels) if pixels else None,
             cached=way.cached,
             selects=way.selects,
         )
@@ -132,8 +132,8 @@ def _shape(request: Request) -> tuple[Any, ...]:
     return (len(request.prompt), *sorted((name, tuple(value.shape)) for name, value in inputs.items()))
 
 
-def _beside(model: Any, tokens: int, pixels: Sequence[Pixels]) -> dict[str, Tensor]:
+def _pixel_inputs(model: Any, tokens: int, pixels: Sequence[Pixels]) -> dict[str, Tensor]:
     """What is seen beside rows of so many tokens. Rows come one after the other in what processors make of several conversations."""
     weight = next(model.parameters())
-    each = [one.beside(tokens, weight.device, weight.dtype) for one in pixels]
+    each = [one.model_inputs(tokens, weight.device, weight.dtype) for one in pixels]
     return {name: torch.cat([one[name] for one in each]) for name in each[0]}

@@ -186,7 +186,7 @@ class Decoder:
 
     def attend(self, block: Block, h: Tensor, turns: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         """[…, H] → queries […, heads, size], and keys and values […, 2, kv heads, size], turned to their positions."""
-        qkv = self.normed(block, block.qkv(block.before(h).to(self.dtype)))
+        qkv = self.normed(block, block.qkv(block.input_norm(h).to(self.dtype)))
         qkv = qkv.unflatten(-1, (-1, self.size))
         turned = qkv[..., : self.heads + self.kv_heads, :]
         half = self.size // 2

@@ -160,12 +160,12 @@ def sample(
         lean = fits(model, longest)
         rows = rows or most_rows(model, longest, lean)
         some = rows_of(lambda: model, lean, expected=rows, eyes=bool(pixels and any(pixels)))
-        return drawn(
+        return draw_answers(
             some, prompts, seed, most=rows, sampling=sampling, stop=stop, speaker=speaker, pixels=pixels
         )
 
 
-def drawn(
+def draw_answers(
     rows: Rows,
     prompts: Sequence[Sequence[int]],
     chance: Chance,

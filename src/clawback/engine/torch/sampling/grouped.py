@@ -37,16 +37,16 @@ class _Chosen:
         if tuple(slots) != self.slots or now != self.version:
             self.slots, self.version, self.factors = tuple(slots), now, {}
 
-    def of(self, place: int) -> tuple[Tensor, Tensor]:
+    def of(self, table: int) -> tuple[Tensor, Tensor]:
         """``A [rows, R, in]`` and ``B [rows, out, R]``; of one adapter alone without rows."""
-        if place not in self.factors:
-            a, b = self.shelf.tables[place]
+        if table not in self.factors:
+            a, b = self.shelf.tables[table]
             if len(set(self.slots)) == 1:
-                self.factors[place] = a[self.slots[0]], b[self.slots[0]]
+                self.factors[table] = a[self.slots[0]], b[self.slots[0]]
             else:
                 rows = torch.tensor(self.slots, device=a.device)
-                self.factors[place] = a[rows], b[rows]
-        return self.factors[place]
+                self.factors[table] = a[rows], b[rows]
+        return self.factors[table]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class _Adapted:
     """A product of the decoder with each row's own part."""
 
     product: Any
-    place: int
+    table: int
     chosen: _Chosen
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -62,7 +62,7 @@ class _Adapted:
         y: Tensor = self.product(x)
         if not any(self.chosen.slots):
             return y
-        a, b = self.chosen.of(self.place)
+        a, b = self.chosen.of(self.table)
         if a.ndim == 2:
             return y + (x @ a.T) @ b.T
         wide = x if x.ndim == 3 else x[:, None]

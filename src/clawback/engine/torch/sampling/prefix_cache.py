@@ -79,8 +79,8 @@ class PrefixCache:
             self.bytes -= gone[1].numel() * gone[1].element_size()
 
 
-def fill(cache: Cache, slot: int, kept: Tensor, tokens: int) -> None:
+def fill(cache: Cache, slot: int, parts: Tensor, tokens: int) -> None:
     """Write the first tokens of what was kept into a slot."""
     cache.grow(tokens)
-    for layer, part in zip(cache.layers, kept, strict=True):
+    for layer, part in zip(cache.layers, parts, strict=True):
         layer[:, slot, :, :tokens] = part[:, :, :tokens]

@@ -69,7 +69,7 @@ Product = Linear | Packed | Several
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    before: Norm
+    input_norm: Norm
     qkv: Product
     q_norm: Norm | None
     k_norm: Norm | None

@@ -66,7 +66,7 @@ def teacher_divergence(head: Head, hidden: Tensor, ids: Tensor, logprobs: Tensor
 def _measure(head: Head, hidden: Tensor, ids: Tensor, logprobs: Tensor) -> tuple[Tensor, Tensor]:
     """Values [N] and their gradient towards ``hidden`` [N, H], both float32."""
     log_total, _, mean_row = online_softmax(head, hidden, True, False)
-    raw = torch.stack([head.own(hidden, ids[:, j]) for j in range(ids.shape[1])], 1)  # [N, k]
+    raw = torch.stack([head.target_logits(hidden, ids[:, j]) for j in range(ids.shape[1])], 1)  # [N, k]
     log_p = head.capped(raw) - log_total[:, None]
     p, q = log_p.exp(), logprobs.exp()
     rest_p, rest_q = ((1 - x.sum(1)).clamp(min=_LEAST) for x in (p, q))

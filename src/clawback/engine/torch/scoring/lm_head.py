@@ -52,7 +52,7 @@ class Head:
             logits += self.bias[start : start + TILE]
         return logits.mul_(self.scale) if self.scale != 1.0 else logits
 
-    def own(self, hidden: Tensor, targets: Tensor) -> Tensor:
+    def target_logits(self, hidden: Tensor, targets: Tensor) -> Tensor:
         """[N, H], [N] → [N] float32 logit of each target, before the cap."""
         logits = torch.einsum("nh,nh->n", hidden.float(), self.weight[targets].float())
         if self.bias is not None:
@@ -121,7 +121,7 @@ def score(head: Head, hidden: Tensor, targets: Tensor, *, gradient: bool, entrop
         gradient: make ``direction`` too; doubles the cost.
         entropy: make ``entropy`` too, in nats.
     """
-    own = head.own(hidden, targets)
+    own = head.target_logits(hidden, targets)
     # Few shapes: oneDNN compiles code for each, and keeps it.
     spare = -len(hidden) % 32 if hidden.device.type == "cpu" else 0
     rows = torch.nn.functional.pad(hidden, (0, 0, 0, spare)) if spare else hidden

@@ -266,7 +266,7 @@ class Scorer:
         known = marks(self._causal.config)
         said = (read_as(token, known) for token in encoded.response[:-1])
         ids = torch.tensor([[*encoded.prompt, *said]], device=self.device)
-        beside = encoded.pixels.beside(ids.shape[1], self.device, self._dtype)
+        beside = encoded.pixels.model_inputs(ids.shape[1], self.device, self._dtype)
         out: Tensor = through(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False, **beside)[
             0
         ]

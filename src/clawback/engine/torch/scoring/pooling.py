@@ -97,9 +97,9 @@ def _recorded(layers: Sequence[nn.Module]) -> Iterator[list[Tensor]]:
     """A list that holds what each of the layers gave last."""
     seen: list[Tensor] = [torch.empty(0)] * len(layers)
 
-    def keep(place: int) -> Any:
+    def keep(layer: int) -> Any:
         def hook(_: nn.Module, __: Any, output: Any) -> None:
-            seen[place] = output[0] if isinstance(output, tuple) else output
+            seen[layer] = output[0] if isinstance(output, tuple) else output
 
         return hook
 

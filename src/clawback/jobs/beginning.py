@@ -1,0 +1,164 @@
+"""What a new run on ratings learns from, and with which recipe. Everything is checked here, before the run is entered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from clawback import feedback
+from clawback.errors import TrainingError, UsageError
+from clawback.feedback.hold_out import keeps, prompt_key
+from clawback.jobs import checks, drawing_engine, inputs, rule_reading, seams, worthwhile
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from clawback.config import Config
+    from clawback.engine.recipe import Recipe
+    from clawback.engine.torch.models.policy import Policy
+    from clawback.paths import Home
+    from clawback.progress import OnProgress
+    from clawback.records import Feedback, Sample, Version
+    from clawback.runs.run_options import RunOptions
+    from clawback.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The options of a run together with what the settings say where an option says nothing."""
+
+    settings: Config
+    options: RunOptions
+    live: Version
+    algorithm: str
+    values: dict[str, Any]
+    """Recipe values that the settings set."""
+
+    @property
+    def hosted(self) -> bool:
+        """Whether a trainer elsewhere does the run."""
+        return bool(self.settings.hosted.url)
+
+    @property
+    def several(self) -> bool:
+        """Whether several processes share the run."""
+        from clawback.engine import machines
+
+        return self.options.processes * machines.nodes() > 1
+
+    @property
+    def draws_elsewhere(self) -> bool:
+        """Whether the options name something else that draws fresh answers."""
+        return self.options.draw not in ("", drawing_engine.HERE)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether more than this one process takes part in the run."""
+        return self.hosted or self.several or self.options.shard or self.options.ray is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Ratings:
+    """The ratings that a run learns from. ``held_out``: those on the gate's prompts."""
+
+    feedback: Sequence[Feedback]
+    train: list[Sample]
+    held_out: list[Sample]
+
+    def ids(self, samples: Sequence[Sample]) -> tuple[int, ...]:
+        """Ids of all feedback on these turns."""
+        return inputs.feedback_of(samples, self.feedback)
+
+
+def request(home: Home, db: Store, settings: Config, options: RunOptions) -> Request:
+    """Raises ``UsageError`` for options that contradict each other, or that this home cannot do."""
+    values, live = inputs.making(settings), db.live()
+    if options.fold and not live.prompt:
+        raise UsageError("No prompt is live, so there is nothing to distil. `clawback prompts` learns one.")
+    name = "distil" if options.fold else options.algorithm or settings.training.algorithm
+    checks.algorithm(name)
+    chosen = Request(settings, options, live, name, values)
+    if values.get("full"):
+        checks.check_full_training(home, elsewhere=chosen.is_shared or chosen.draws_elsewhere)
+    return chosen
+
+
+def ratings(db: Store, chosen: Request) -> Ratings:
+    """Raises ``TrainingError`` where there is too little to learn from, ``NothingToGain`` where a run would gain nothing."""
+    from clawback import engine
+
+    raters, gate = chosen.settings.training.raters, chosen.settings.gate
+    settled = inputs.settled(db, chosen.settings)
+    ids = [f.id for f in settled]
+    samples = feedback.samples(db, ids, raters=raters)
+    train, held_out = feedback.split(samples, gate.held_out, splits=db.splits(s.turn_id for s in samples))
+    if not train and len(settled) < db.count_feedback():
+        raise TrainingError(
+            "All ratings are in open conversations. With `credit` a run waits until they are closed "
+            "(`clawback turns sessions`; [training] session_timeout)."
+        )
+    checks.enough(samples)
+    if not train:
+        raise TrainingError(
+            "All rated answers are to prompts that are kept for the gate: "
+            "rate answers to a few other questions (`clawback good`, `bad`)."
+        )
+    if not (chosen.options.anyway or chosen.options.fold):
+        worthwhile.check_headroom(db, chosen.settings)
+    if engine.reads_words(chosen.algorithm):
+        # Words alone are no evidence for the gate, but its prompts stay its own.
+        words = feedback.samples(db, ids, raters=raters, words=True)
+        train += [s for s in words if not (s.rated or keeps(prompt_key(s.messages), gate.held_out))]
+    return Ratings(settled, train, held_out)
+
+
+def drawing_engine_of(chosen: Request) -> str:
+    """What draws fresh answers in place of this process; "" for nothing. Raises ``UsageError`` where the options forbid it."""
+    from clawback import engine
+
+    options, draws = chosen.options, chosen.algorithm in engine.DRAWING
+    if (options.ray or chosen.draws_elsewhere) and not draws:
+        raise UsageError(
+            f"--ray and --draw have others draw fresh answers, and {chosen.algorithm} draws none: leave them out."
+        )
+    if chosen.draws_elsewhere and (chosen.hosted or chosen.several or options.shard):
+        raise UsageError("--draw is for a run of one process on this machine: leave out the other.")
+    if chosen.is_shared or chosen.values.get("full") or not draws:
+        return ""
+    return drawing_engine.chosen(options.draw, chosen.settings)
+
+
+def policy(chosen: Request, tell: OnProgress) -> Policy:
+    """The base model, with the live prompt unless the run learns that."""
+    base = chosen.settings.model.base
+    tell({"phase": "load", "model": Path(base).name})
+    load = seams.hosted().policy if chosen.hosted else inputs.policy
+    return load(chosen.settings, base, "" if chosen.options.fold else chosen.live.prompt)
+
+
+def recipe(home: Home, db: Store, chosen: Request, policy: Policy, tell: OnProgress) -> Recipe:
+    """The recipe with the run's flags in it."""
+    from clawback import engine
+
+    settings, options = chosen.settings, chosen.options
+    made = engine.recipe(
+        policy.info, options.preset or settings.training.preset, chosen.algorithm, chosen.values
+    )
+    if made.algorithm in engine.DRAWING and not (chosen.hosted or options.fold):
+        judge = None if chosen.several or options.shard else policy  # processes read in step
+        made = rule_reading.with_rules(home, settings, db, made, tell, judge)
+    flags: dict[str, Any] = {}
+    if chosen.hosted:
+        made = seams.hosted().recipe(home, settings, made)
+        seams.hosted().present(home, settings)
+    elif options.shard:
+        made = engine.shardable(made)
+        flags[engine.SHARD] = True
+    if options.fold:
+        flags["system"] = chosen.live.prompt
+    if options.processes > 1 and not chosen.hosted:
+        flags[engine.PROCESSES] = options.processes
+    if options.anyway:
+        flags[engine.ANYWAY] = True
+    return replace(made, extra={**made.extra, **flags})
