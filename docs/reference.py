@@ -1,4 +1,5 @@
-"""Writes ``docs/cli.md`` from the commands themselves and ``docs/settings.md`` from ``config.py``; ``--check`` fails when one is out of date."""
+"""Writes ``docs/cli.md`` from the commands, ``docs/settings.md`` from ``config.py`` and the picture in ``docs/architecture.md`` from the code;
+``--check`` fails when one is out of date."""
 
 from __future__ import annotations
 
@@ -50,13 +51,21 @@ def page() -> str:
 
 def main() -> int:
     os.environ.update(COLUMNS="80", TERM="dumb")
+    sys.path.insert(0, str(HERE))
+    import house
+
     from clawback import settings
 
-    wrong = 0
-    for path, text in ((HERE / "cli.md", page()), (HERE / "settings.md", settings.page())):
+    wrong, architecture = 0, HERE / "architecture.md"
+    drawn = house.with_picture(architecture.read_text("utf-8"))
+    for path, text in (
+        (HERE / "cli.md", page()),
+        (HERE / "settings.md", settings.page()),
+        (architecture, drawn),
+    ):
         if "--check" not in sys.argv:
             path.write_text(text, "utf-8")
-        elif not path.exists() or path.read_text("utf-8") != text:
+        elif not path.exists() or house.without_sizes(path.read_text("utf-8")) != house.without_sizes(text):
             print(f"docs/{path.name} is out of date; run: make docs", file=sys.stderr)
             wrong = 1
     return wrong
