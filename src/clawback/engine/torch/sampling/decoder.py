@@ -154,7 +154,7 @@ class Decoder:
             return self._packed(torch.cat([p.weight for p in parts]), torch.cat(biases) if biases else None)
 
         return Block(
-            before=norm(layer.input_layernorm),
+            input_norm=norm(layer.input_layernorm),
             qkv=joint(a.q_proj, a.k_proj, a.v_proj),
             q_norm=norm(a.q_norm) if hasattr(a, "q_norm") else None,
             k_norm=norm(a.k_norm) if hasattr(a, "k_norm") else None,
