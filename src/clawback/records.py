@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from clawback.reminders import without_reminders
 
@@ -13,6 +13,7 @@ Message = Mapping[str, Any]
 
 TurnKind = Literal["main", "side"]
 FeedbackKind = Literal["rating", "preference", "edit", "critique", "implicit", "judge", "reward"]
+FEEDBACK_KINDS: tuple[str, ...] = get_args(FeedbackKind)
 KIND_WORDS = {"critique": "remark"}
 """What people read, where a kind of feedback has another name in the store and the API."""
 Ending = Literal[

@@ -150,7 +150,7 @@ def test_what_a_function_of_gemini_returned_is_no_prompt() -> None:
         {"type": "gemini", "id": "4", "content": "all", "model": "g"},
     ]
     [exchange] = transcripts.READERS["gemini-cli"]([json.dumps(line) for line in lines])
-    assert (exchange.asked, exchange.text) == (["question"], "all")
+    assert (exchange.requests, exchange.text) == (["question"], "all")
     assert [step["content"] for step in exchange.work_before("all")] == ["", "a file"]
 
 

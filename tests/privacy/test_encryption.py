@@ -59,7 +59,7 @@ def test_there_and_back(home: Home) -> None:
     before = fill(home)
     (home.root / "clawback.db.schema-3.backup").write_bytes(home.database.read_bytes())
     state = encryption.encrypt(home, "file")
-    assert (state.encrypted, state.kept) == (True, "file")
+    assert (state.encrypted, state.storage) == (True, "file")
     assert WORDS.encode() not in raw(home)
     assert b"SQLite format" not in raw(home)
     assert content(home) == before
@@ -270,14 +270,14 @@ def test_a_credential_and_a_keyring(home: Home, tmp_path: Path, monkeypatch: pyt
     assert content(home) == before
     monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
     (tmp_path / keys.CREDENTIAL).write_text("ab" * 32 + "\n")
-    assert encryption.encrypt(home, "credential").kept == "credential"
+    assert encryption.encrypt(home, "credential").storage == "credential"
     assert content(home) == before
     encryption.decrypt(home)
     (home.root / keys.RECORD).unlink()
     old = keyring.get_keyring()
     keyring.set_keyring(Memory())
     try:
-        assert encryption.encrypt(home).kept == "keyring"  # the first that works
+        assert encryption.encrypt(home).storage == "keyring"  # the first that works
         assert content(home) == before
         assert not (home.root / keys.KEY_FILE).exists()
         runtime = tmp_path / "run"

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from clawback.errors import NotFound, UsageError
+from clawback.records import FEEDBACK_KINDS
 from clawback.store.base import OWN, Base, now, readable
 from clawback.store.driver import sqlite3
 
@@ -42,8 +43,12 @@ class FeedbackTable(Base):
         Without a ``person`` it is from whoever is behind the source (``identify``, ``person_of``). Without a time it is said now, and newer than
         all that this person has said of the turn, whatever the clock says.
 
-        Raises ``NotFound`` when there is no such turn, ``UsageError`` for a value outside [-1, 1].
+        Raises ``NotFound`` when there is no such turn, ``UsageError`` for an unknown kind or a value outside [-1, 1].
         """
+        if opinion.kind not in FEEDBACK_KINDS:
+            raise UsageError(
+                f"There is no kind of feedback `{opinion.kind}`. There are: {', '.join(FEEDBACK_KINDS)}."
+            )
         if not -1 <= opinion.value <= 1:
             raise UsageError(f"A value of {opinion.value:g} is outside -1 to 1.")
         text, source = self.clean(opinion.text), self.clean(opinion.source)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any, get_args
+from typing import Any
 
 from clawback import scales
 from clawback.capture.importers.columns import plain_number, typed_score
@@ -29,7 +29,7 @@ from clawback.capture.importers.entries import (
 )
 from clawback.capture.importers.messages import LISTS, conversation_of, role_of, transcript
 from clawback.errors import UsageError
-from clawback.records import Feedback, FeedbackKind, Message, Turn, text_of
+from clawback.records import FEEDBACK_KINDS, Feedback, Message, Turn, text_of
 from clawback.redact import redact
 
 PROMPTS = (
@@ -55,7 +55,6 @@ EDITS = (
 )
 MODELS = ("model", "model_name", "model_id", "generator")
 TIMES = ("created_at", "timestamp", "sent_at", "sentat", "time", "date", "created")
-KINDS = get_args(FeedbackKind)
 READ = frozenset(
     [
         "prompt",
@@ -318,8 +317,8 @@ def preferences(data: Mapping[str, Any]) -> Iterator[tuple[str, Feedback]]:
 
 
 def _feedback_of_entry(entry: Any) -> Feedback:
-    if not isinstance(entry, dict) or entry.get("kind") not in KINDS:
-        raise BadLine(f"an entry of `feedback` has no kind of {', '.join(KINDS)}")
+    if not isinstance(entry, dict) or entry.get("kind") not in FEEDBACK_KINDS:
+        raise BadLine(f"an entry of `feedback` has no kind of {', '.join(FEEDBACK_KINDS)}")
     value = number(entry.get("value", 0.0), "value")
     if not -1 <= value <= 1:
         raise BadLine(f"a value of {value:g} is outside -1 to 1")
