@@ -170,7 +170,7 @@ def test_a_gemini_session_that_is_gone_on_with_begins_with_all_that_was_said() -
         message("gemini", "6", "third"),
     ]
     read = transcripts.READERS["gemini-cli"]([json.dumps(line) for line in lines])
-    assert [(exchange.asked, exchange.text) for exchange in read] == [
+    assert [(exchange.requests, exchange.text) for exchange in read] == [
         (["one"], "first"),
         (["three"], "third"),
     ]
