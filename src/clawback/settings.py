@@ -11,7 +11,6 @@ import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -220,8 +219,8 @@ def shown(value: Any) -> str:
 
 @cache
 def _classes() -> dict[str, ast.ClassDef]:
-    texts = (Path(module.__file__).read_text("utf-8") for module in (config, config_extensions))
-    nodes = (node for text in texts for node in ast.parse(text).body)
+    modules = (config, config_extensions)
+    nodes = (node for module in modules for node in ast.parse(inspect.getsource(module)).body)
     return {node.name: node for node in nodes if isinstance(node, ast.ClassDef)}
 
 
