@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clawback import feedback
 from clawback.errors import TrainingError, UsageError
@@ -12,7 +12,7 @@ from clawback.feedback.hold_out import keeps, prompt_key
 from clawback.jobs import checks, drawing_engine, inputs, rule_reading, seams, worthwhile
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from clawback.config import Config
     from clawback.engine.recipe import Recipe
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class RunRequest:
     """The options of a run together with what the settings say where an option says nothing."""
 
     settings: Config
     options: RunOptions
     live: Version
     algorithm: str
-    values: dict[str, Any]
+    values: Mapping[str, object]
     """Recipe values that the settings set."""
 
     @property
@@ -59,7 +59,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Ratings:
+class RunRatings:
     """The ratings that a run learns from. ``held_out``: those on the gate's prompts."""
 
     feedback: Sequence[Feedback]
@@ -71,20 +71,20 @@ class Ratings:
         return inputs.feedback_of(samples, self.feedback)
 
 
-def request(home: Home, db: Store, settings: Config, options: RunOptions) -> Request:
+def request(home: Home, db: Store, settings: Config, options: RunOptions) -> RunRequest:
     """Raises ``UsageError`` for options that contradict each other, or that this home cannot do."""
     values, live = inputs.making(settings), db.live()
     if options.fold and not live.prompt:
         raise UsageError("No prompt is live, so there is nothing to distil. `clawback prompts` learns one.")
     name = "distil" if options.fold else options.algorithm or settings.training.algorithm
     checks.algorithm(name)
-    chosen = Request(settings, options, live, name, values)
+    chosen = RunRequest(settings, options, live, name, values)
     if values.get("full"):
         checks.check_full_training(home, elsewhere=chosen.is_shared or chosen.draws_elsewhere)
     return chosen
 
 
-def ratings(db: Store, chosen: Request) -> Ratings:
+def ratings(db: Store, chosen: RunRequest) -> RunRatings:
     """Raises ``TrainingError`` where there is too little to learn from, ``NothingToGain`` where a run would gain nothing."""
     from clawback import engine
 
@@ -110,10 +110,10 @@ def ratings(db: Store, chosen: Request) -> Ratings:
         # Words alone are no evidence for the gate, but its prompts stay its own.
         words = feedback.samples(db, ids, raters=raters, words=True)
         train += [s for s in words if not (s.rated or keeps(prompt_key(s.messages), gate.held_out))]
-    return Ratings(settled, train, held_out)
+    return RunRatings(settled, train, held_out)
 
 
-def drawing_engine_of(chosen: Request) -> str:
+def drawing_engine_of(chosen: RunRequest) -> str:
     """What draws fresh answers in place of this process; "" for nothing. Raises ``UsageError`` where the options forbid it."""
     from clawback import engine
 
@@ -129,7 +129,7 @@ def drawing_engine_of(chosen: Request) -> str:
     return drawing_engine.chosen(options.draw, chosen.settings)
 
 
-def policy(chosen: Request, tell: OnProgress) -> Policy:
+def policy(chosen: RunRequest, tell: OnProgress) -> Policy:
     """The base model, with the live prompt unless the run learns that."""
     base = chosen.settings.model.base
     tell({"phase": "load", "model": Path(base).name})
@@ -137,7 +137,7 @@ def policy(chosen: Request, tell: OnProgress) -> Policy:
     return load(chosen.settings, base, "" if chosen.options.fold else chosen.live.prompt)
 
 
-def recipe(home: Home, db: Store, chosen: Request, policy: Policy, tell: OnProgress) -> Recipe:
+def recipe(home: Home, db: Store, chosen: RunRequest, policy: Policy, tell: OnProgress) -> Recipe:
     """The recipe with the run's flags in it."""
     from clawback import engine
 
@@ -148,7 +148,7 @@ def recipe(home: Home, db: Store, chosen: Request, policy: Policy, tell: OnProgr
     if made.algorithm in engine.DRAWING and not (chosen.hosted or options.fold):
         judge = None if chosen.several or options.shard else policy  # processes read in step
         made = rule_reading.with_rules(home, settings, db, made, tell, judge)
-    flags: dict[str, Any] = {}
+    flags: dict[str, object] = {}
     if chosen.hosted:
         made = seams.hosted().recipe(home, settings, made)
         seams.hosted().present(home, settings)

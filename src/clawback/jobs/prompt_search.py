@@ -112,7 +112,7 @@ class Search:
     def begin(self) -> None:
         """The feedback that it learns from: what an interrupted search began with, where that still stands."""
         said = newest(self.db, self.settings)
-        kept = self._kept({f.id for f in said})
+        kept = self._interrupted_state({f.id for f in said})
         ids = kept["feedback"] if kept else [f.id for f in said]
         found = feedback.samples(self.db, ids, raters=self.settings.training.raters, words=True)
         samples = [sample for sample in found if not sample.cut]
@@ -339,7 +339,7 @@ class Search:
         kept = {"live": self.live.number, "seed": self.seed, "proposer": self.proposer, "engine": self.engine, "calls": self.calls, "feedback": list(self.ids)}  # fmt: skip
         replace(self.home.prompts / SEARCH, json.dumps(kept).encode(), mode=0o600)
 
-    def _kept(self, standing: set[int]) -> dict[str, Any] | None:
+    def _interrupted_state(self, standing: set[int]) -> dict[str, Any] | None:
         """What an interrupted search began with; None where there is none, or it can no longer be resumed."""
         path = Path(self.home.prompts / SEARCH)
         kept = None

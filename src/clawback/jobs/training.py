@@ -238,7 +238,7 @@ class _Job(RunJob):
         return begun, policy
 
     def run_of(
-        self, request: beginning.Request, ratings: beginning.Ratings, policy: Policy, recipe: Recipe
+        self, request: beginning.RunRequest, ratings: beginning.RunRatings, policy: Policy, recipe: Recipe
     ) -> Run:
         """The run as it is entered, without a number so far."""
         seed = self.options.seed
@@ -256,7 +256,7 @@ class _Job(RunJob):
             progress={"phase": "start"},
         )
 
-    def check_readable(self, request: beginning.Request, run: Run, recipe: Recipe, policy: Policy) -> None:
+    def check_readable(self, request: beginning.RunRequest, run: Run, recipe: Recipe, policy: Policy) -> None:
         """Raises ``NothingRead`` where a run that would read the ratings cannot tell them from chance."""
         options = self.options
         if recipe.algorithm != "auto" or recipe.reward or request.hosted:

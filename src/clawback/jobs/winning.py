@@ -26,11 +26,11 @@ _BOX = re.compile(r"\\boxed\s*\{\s*([12])\s*\}")
 OnProgress = Callable[[Mapping[str, Any]], None]
 
 
-def prefer(ask: Ask, prompt: str, one: str, other: str) -> Judged:
+def prefer(ask: Ask, prompt: str, answer: str, other: str) -> Judged:
     """What the judge says of two answers, each standing first once. Raises ``NoAnswer`` where it says nothing that can be read."""
-    first = _first_is_better(ask, prompt, one, other)
-    second = not _first_is_better(ask, prompt, other, one)
-    return Judged(first, second, float(len(one.split()) - len(other.split())))
+    first = _first_is_better(ask, prompt, answer, other)
+    second = not _first_is_better(ask, prompt, other, answer)
+    return Judged(first, second, float(len(answer.split()) - len(other.split())))
 
 
 def judge(
