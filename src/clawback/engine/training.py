@@ -111,12 +111,10 @@ def train(
 
 def _run(run: TrainingRun, out: Path, identity: str) -> TrainResult:
     """``identity``: the run's fingerprint, taken before it began."""
-    from clawback.engine import machines
     from clawback.engine.memory import estimate, prepare
     from clawback.engine.torch.loop import parallel
     from clawback.engine.torch.loop.trainer import fit
     from clawback.engine.torch.sources.examples import Settling
-    from clawback.rl import algorithms
 
     started = time.perf_counter()
     policy, recipe, tell = run.policy, run.recipe, run.tell
@@ -135,14 +133,7 @@ def _run(run: TrainingRun, out: Path, identity: str) -> TrainResult:
         group = stack.enter_context(sharded(policy, recipe, count)) if shard else None
         plan = plan_for(run)
         tell({"phase": "plan", "algorithm": plan.name, "note": plan.note, "steps": plan.source.steps})
-        if recipe.full and "natural" in algorithms.needs(plan.algorithm):
-            raise UsageError(
-                f"{plan.name} takes steps that want a matrix of all weights it trains: leave [training] full out."
-            )
-        if count * machines.nodes() > 1 and (alone := parallel.ALONE & algorithms.needs(plan.algorithm)):
-            raise UsageError(
-                f"{plan.name} cannot be shared out among processes ({', '.join(sorted(alone))}); leave --processes and NNODES out."
-            )
+        _check_plan(plan, recipe, count)
         settings = settings_of(plan, recipe, run.seed, out, identity)
         if group is None:
             group = stack.enter_context(parallel.processes(policy, recipe, count))
@@ -176,6 +167,24 @@ def _run(run: TrainingRun, out: Path, identity: str) -> TrainResult:
     tell({"phase": "save"})
     write(policy, out, result, identity)
     return result
+
+
+def _check_plan(plan: Plan, recipe: Recipe, count: int) -> None:
+    """Raises ``UsageError`` where the algorithm cannot do what the recipe says. ``count``: processes on this machine."""
+    from clawback.engine import machines
+    from clawback.engine.torch.loop import parallel
+    from clawback.rl import algorithms
+
+    needs = algorithms.needs(plan.algorithm)
+    if recipe.full and "natural" in needs:
+        raise UsageError(
+            f"{plan.name} takes steps that want a matrix of all weights it trains: leave [training] full out."
+        )
+    if count * machines.nodes() > 1 and (alone := parallel.ALONE & needs):
+        raise UsageError(
+            f"{plan.name} cannot be shared out among processes ({', '.join(sorted(alone))}); "
+            "leave --processes and NNODES out."
+        )
 
 
 def fresh(policy: Policy, recipe: Recipe, seed: int) -> None:
