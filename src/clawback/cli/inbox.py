@@ -11,6 +11,7 @@ from clawback.cli.common import (
     columns,
     current_home,
     emit,
+    fold,
     fold_words,
     json_option,
     needs,
@@ -100,7 +101,17 @@ def _list(inbox: Inbox, limit: int, as_json: bool) -> None:
     if questions:
         hint += [f"{_questions(questions)}: `clawback inbox --rate` asks."]
     hint += ["Rate with `clawback good --turn N`, or all of them with `clawback inbox --rate`."]
-    emit(data, "\n".join(lines + hint) if turns or questions else "Nothing is waiting for a rating.", as_json)
+    emit(data, "\n".join(lines + hint) if turns or questions else _nothing(inbox), as_json)
+
+
+def _nothing(inbox: Inbox) -> str:
+    """What is said where no answer waits: imported answers carry an opinion already, and may still be compared."""
+    if not inbox.pairs(1):
+        return "Nothing is waiting for a rating."
+    compare = (
+        "No answer waits for a rating, but there are two answers to compare: `clawback inbox --pairs --rate`."
+    )
+    return fold(compare)
 
 
 def _questions(count: int) -> str:
