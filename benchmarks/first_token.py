@@ -1,7 +1,7 @@
-"""How soon `clawback ask` shows the first word, and the longest time that it shows nothing: with a model to load, and beside a running server.
+"""How soon `clawback ask` shows the first word, and how long it is silent: with a model to load, and with a running server.
 
-Each figure is of whole processes from a cold start; rounds of loading alone and of asking alternate. "Loading" is a process that loads the base model and
-ends: what an answer can at best wait for.
+Each figure is of complete processes. Rounds of loading alone and of asking alternate. "Loading" is a process that loads
+the base model and ends: the least time that an answer can take.
 
     python -m benchmarks first_token                    # the embedded model
     python -m benchmarks first_token --model smollm2
@@ -26,18 +26,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-LOAD = "from clawback.paths import home; from clawback.serve.local import Local; Local(home()).start(); print('loaded', flush=True); import os; os._exit(0)"
+LOAD = """
+import os
+from clawback.paths import home
+from clawback.serve.local import Local
+Local(home()).start()
+print("loaded", flush=True)
+os._exit(0)
+"""
 QUESTION = "Tell me about the otter."
-WANTED = {"of_loading": 1.2, "server_seconds": 0.3, "silent_seconds": 2.0}
+TARGETS = {"of_loading": 1.2, "server_seconds": 0.3, "silent_seconds": 2.0}
 
 
 @dataclass(frozen=True)
-class Shown:
-    """Seconds until the first byte of the answer, the longest time without any sign, and all of it."""
+class Timing:
+    """Seconds of one process."""
 
-    first: float
-    silent: float
-    whole: float
+    first_word: float
+    """Until the first byte of its output."""
+    silence: float
+    """The longest time without a sign of life."""
+    silence_start: float
+    """When that began."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -49,44 +59,49 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--max-tokens", type=int, default=24)
     options = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
-        env = os.environ | {
-            "HOME": folder,
-            "CLAWBACK_HOME": f"{folder}/clawback",
-            "COLUMNS": "80",
-            "TERM": "xterm",
-        }
-        models = Path(os.environ.get("CLAWBACK_HOME", "~/.clawback")).expanduser() / "models"
-        if models.is_dir():  # what was made ready for training there is not made again
-            Path(folder, "clawback").mkdir()
-            Path(folder, "clawback", "models").symlink_to(models)
+        env = environment(Path(folder))
         init = clawback("init", "--yes", "--model", options.model, "--agent", "none")
         subprocess.run(init, env=env, check=True, stdout=subprocess.DEVNULL)
         ask = clawback("ask", QUESTION, "--max-tokens", str(options.max_tokens))
-        watched(ask, env)  # what is made once is made now
-        rows: dict[str, list[Any]] = {"load": [], "ask": [], "server": []}
+        run_timed(ask, env)  # a model is made ready at its first use
+        loading, cold, warm = [], [], []
         for _ in range(options.rounds):
-            rows["load"].append(watched([sys.executable, "-c", LOAD], env).first)
-            rows["ask"].append(watched(ask, env))
+            loading.append(run_timed([sys.executable, "-c", LOAD], env))
+            cold.append(run_timed(ask, env))
         with server(env):
-            watched(ask, env)
-            rows["server"] = [watched(ask, env) for _ in range(options.rounds)]
-    found = figures(options.model, rows)
-    print(json.dumps(found, indent=2))
+            run_timed(ask, env)  # the server loads its model
+            warm = [run_timed(ask, env) for _ in range(options.rounds)]
+    print(json.dumps(report(options.model, loading, cold, warm), indent=2))
     return 0
 
 
-def figures(model: str, rows: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
-    load = statistics.median(rows["load"])
-    first = statistics.median(one.first for one in rows["ask"])
+def environment(folder: Path) -> dict[str, str]:
+    """A new home in a folder, with the models that the real home has made ready."""
+    models = Path(os.environ.get("CLAWBACK_HOME", "~/.clawback")).expanduser() / "models"
+    home = folder / "clawback"
+    if models.is_dir():
+        home.mkdir()
+        (home / "models").symlink_to(models)
+    return os.environ | {"HOME": str(folder), "CLAWBACK_HOME": str(home), "COLUMNS": "80", "TERM": "xterm"}
+
+
+def report(
+    model: str, loading: Sequence[Timing], cold: Sequence[Timing], warm: Sequence[Timing]
+) -> dict[str, Any]:
+    """The figures of all rounds; ``cold``: with a model to load, ``warm``: with a running server."""
+    load_seconds = statistics.median(timing.first_word for timing in loading)
+    first_word = statistics.median(timing.first_word for timing in cold)
+    longest = max((*cold, *warm), key=lambda timing: timing.silence)
     return {
         "model": model,
-        "load_seconds": round(load, 2),
-        "first_word_seconds": round(first, 2),
-        "of_loading": round(first / load, 2),
-        "server_seconds": round(statistics.median(one.first for one in rows["server"]), 3),
-        "server_each": [round(one.first, 3) for one in rows["server"]],
-        "silent_seconds": round(max(one.silent for one in (*rows["ask"], *rows["server"])), 2),
-        "wanted": WANTED,
+        "load_seconds": round(load_seconds, 2),
+        "first_word_seconds": round(first_word, 2),
+        "of_loading": round(first_word / load_seconds, 2),
+        "server_seconds": round(statistics.median(timing.first_word for timing in warm), 3),
+        "server_each": [round(timing.first_word, 3) for timing in warm],
+        "silent_seconds": round(longest.silence, 2),
+        "silent_from": round(longest.silence_start, 2),
+        "targets": TARGETS,
     }
 
 
@@ -94,32 +109,34 @@ def clawback(*words: str) -> list[str]:
     return [sys.executable, "-m", "clawback", *words]
 
 
-def watched(command: Sequence[str], env: Mapping[str, str]) -> Shown:
-    """Run it with a terminal for its signs of life, and a pipe for what it answers."""
-    ours, terminal = pty.openpty()
-    began = last = time.perf_counter()
+def run_timed(command: Sequence[str], env: Mapping[str, str]) -> Timing:
+    """Run a command with a terminal for its signs of life, and a pipe for its output."""
+    reader, terminal = pty.openpty()
+    start = last = time.perf_counter()
     process = subprocess.Popen(
         command, env=dict(env), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=terminal
     )
     os.close(terminal)
     assert process.stdout
-    first, silent = 0.0, 0.0
-    with selectors.DefaultSelector() as chosen:
-        for file in (process.stdout.fileno(), ours):
-            chosen.register(file, selectors.EVENT_READ)
-        while chosen.get_map():
-            for key, _ in chosen.select():
+    first_word = silence = silence_start = 0.0
+    with selectors.DefaultSelector() as selector:
+        for file in (process.stdout.fileno(), reader):
+            selector.register(file, selectors.EVENT_READ)
+        while selector.get_map():
+            for key, _ in selector.select():
                 now = time.perf_counter()
-                silent, last = max(silent, now - last), now
+                if now - last > silence:
+                    silence, silence_start = now - last, last - start
+                last = now
                 data = _read(key.fd)
-                if data and key.fd != ours and not first:
-                    first = now - began
+                if data and key.fd != reader and not first_word:
+                    first_word = now - start
                 if not data:
-                    chosen.unregister(key.fd)
-    os.close(ours)
-    if process.wait() or not first:
+                    selector.unregister(key.fd)
+    os.close(reader)
+    if process.wait() or not first_word:
         raise SystemExit(f"{' '.join(command)} answered nothing (exit code {process.returncode})")
-    return Shown(first, silent, time.perf_counter() - began)
+    return Timing(first_word, silence, silence_start)
 
 
 def _read(file: int) -> bytes:

@@ -7,14 +7,17 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from clawback import store
-from clawback.capture import status_line
-from clawback.cli import main
+from clawback import config, store
+from clawback.capture import hook, status_line
+from clawback.cli import chat_commands, main
+from clawback.cli.chat import ask_about_news
+from clawback.extensions.channels.base import Desk, Heard
 from clawback.feedback import command
 from clawback.feedback.news import mark_seen, news, when
-from clawback.jobs.news import decide
+from clawback.jobs.news import NOT_THE_OWNER, decide, first_mention, reply
 from clawback.paths import Home
 from clawback.records import Feedback, Run, Turn, Version
+from clawback.serve import hooks
 
 EVIDENCE = {
     "candidate": {"length": 77.0},
@@ -67,15 +70,24 @@ def test_a_version_that_waits_asks_for_comparisons_and_not_to_be_kept(brought: H
         assert "Keep" not in current.sentence
 
 
+def typed(text: str) -> bytes:
+    event = {"hook_event_name": "UserPromptSubmit", "session_id": "s", "prompt": text, "prompt_id": text}
+    return json.dumps(event).encode()
+
+
 def test_keeping_is_the_end_of_it_everywhere(brought: Home, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "keep? /rl keep" in str(status_line._read(brought))
+    assert "keep? /rl y or /rl n" in str(status_line._read(brought))
     assert main(["status"]) == 0
     assert "News      Today: 4 ratings, version 1" in " ".join(capsys.readouterr().out.split("\n"))
     assert main(["status", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["news"]["version"] == 1
     with store.connect(brought.database) as db:
-        reply = command.run(db, ["keep"], None, source="claude-code")
-        assert "version 1 stays" in reply.text
+        asked = command.run(db, ["status"], None, source="claude-code").text
+        assert "Today: 4 ratings, version 1" in asked
+        assert "`/rl y` keeps it, `/rl n` goes back" in asked
+    text, _ = hooks.answer(brought, "claude-code", typed("/rl keep"))
+    assert "Version 1 stays" in text
+    with store.connect(brought.database) as db:
         assert news(db) is None
         assert db.live().number == 1
     assert "keep?" not in str(status_line._read(brought))
@@ -83,8 +95,14 @@ def test_keeping_is_the_end_of_it_everywhere(brought: Home, capsys: pytest.Captu
 
 def test_a_stranger_keeps_nothing(brought: Home) -> None:
     with store.connect(brought.database) as db:
-        assert "owner's alone" in command.run(db, ["keep"], None, source="slack:U1").text
-        assert news(db) is not None
+        assert "version 1," not in command.run(db, ["status"], None, source="slack:U1").text
+    for source in ("slack:U1", "openclaw", "api"):
+        for keep in (True, False):
+            assert reply(brought, source, keep) == NOT_THE_OWNER
+        with store.connect(brought.database) as db:
+            assert first_mention(db, source) == ""
+            assert news(db) is not None
+            assert db.live().number == 1
 
 
 @pytest.mark.parametrize("keep", [True, False])
@@ -111,3 +129,39 @@ def test_one_key_keeps_it_or_goes_back(brought: Home, keep: bool) -> None:
 )
 def test_times_are_named_as_a_person_does(made: tuple[int, int], now: tuple[int, int], name: str) -> None:
     assert when(datetime(2026, 5, *made), datetime(2026, 5, *now)) == name
+
+
+@pytest.mark.parametrize(("word", "live"), [("y", 1), ("n", 0)])
+def test_one_letter_is_enough_in_an_agent_with_a_server_and_without(
+    brought: Home, word: str, live: int
+) -> None:
+    first = hook.handle(brought, "claude-code", typed(f"/rl {word}"))  # no server runs
+    assert ("Version 1 stays" if live else "Version 0 is live again") in str(first)
+    again, _ = hooks.answer(brought, "claude-code", typed(f"/rl {word}"))
+    assert again == json.dumps(first), "an event that is brought twice is acted on once"
+    with store.connect(brought.database) as db:
+        assert db.live().number == live
+
+
+def test_one_letter_is_enough_in_the_chat_of_the_terminal(brought: Home) -> None:
+    with store.connect(brought.database) as db:
+        assert "Version 0 is live again" in (chat_commands.reply(db, "c", "/rl n", None) or "")
+
+
+def test_a_chat_program_tells_its_owner_once_and_takes_a_letter(brought: Home) -> None:
+    desk = Desk(brought, "telegram", config.Channel(owners=("1",), allowed=("2",)), 4000)
+    first = desk._news("1")
+    assert "Keep it? `/rl y` keeps it, `/rl n` goes back." in first
+    assert (desk._news("1"), desk._news("2")) == ("", "")
+    assert "for owners" in desk.obey(Heard("telegram:2", "m1", "2", "/rl n", True), ["n"])
+    assert "Version 0 is live again" in desk.obey(Heard("telegram:1", "m2", "1", "/rl n", True), ["n"])
+
+
+def test_one_key_in_the_terminal(brought: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = iter("xn")
+    monkeypatch.setattr("clawback.cli.chat.one_key", lambda _: next(keys))
+    with store.connect(brought.database) as db:
+        ask_about_news(brought, db)
+        assert (db.live().number, news(db) is None) == (1, False), "another key leaves it for later"
+        ask_about_news(brought, db)
+        assert (db.live().number, news(db)) == (0, None)

@@ -81,13 +81,13 @@ def handle(here: Home, agent: str, payload: bytes, respond: Respond | None = Non
 
 
 def _ordered(here: Home, agent: str, event: Prompt) -> str:
-    """What became of ``/rl train``, ``rollback``, ``reset`` or a comparison; "" for anything else. The module that does it is in a higher layer."""
+    """What became of ``/rl train``, ``rollback``, ``reset`` a comparison, or a word about the news; "" for anything else. The module that does it is in a higher layer."""
     if event.text.lstrip()[:3].lower() not in ("/rl", "rl:", "/cl"):
         return ""
     from clawback.feedback import command
 
     words = command.parse(event.text)
-    if words is None or words[0] not in (*command.ADMIN, *command.COMPARES):
+    if words is None or words[0] not in command.ORDERS:
         return ""
     import subprocess
 
@@ -102,9 +102,11 @@ def _ordered(here: Home, agent: str, event: Prompt) -> str:
         asked, capture_output=True, text=True, encoding="utf-8", timeout=ORDER_SECONDS, check=False,
         env=process.environment(here, process.key_variables(config.load(here.config))),
     )  # fmt: skip
+    terminal = "inbox --rate" if words[0] in command.COMPARES else words[0]
+    terminal = "status" if words[0] in command.NEWS else terminal
     return (
         done.stdout.strip()
-        or f"Clawback: `{words[0]}` could not be done here; run `clawback {'inbox --rate' if words[0] in command.COMPARES else words[0]}` in a terminal."
+        or f"Clawback: `{words[0]}` could not be done here; run `clawback {terminal}` in a terminal."
     )
 
 

@@ -81,5 +81,6 @@ def _read(home: Home) -> str | None:
         what = "preparing a run" if run.status == "preparing" else f"training{done}"
         return f"clawback v{live} · {what}"
     if brought is not None:
-        return f"clawback v{live} · {brought.facts} · keep? /rl keep"
+        question = "keep? /rl y or /rl n" if brought.live else "which is better? /rl ab"
+        return f"clawback v{live} · {brought.facts} · {question}"
     return f"clawback v{live} · {fresh}/{threshold} ratings"

@@ -26,6 +26,10 @@ def reply(store: Store, session: str, text: str, turn: int | None) -> str | None
         from clawback.jobs import comparing
 
         return comparing.reply(current_home(), comparing.Surface(SOURCE, session), words[0])
+    if words[0] in command.NEWS:
+        from clawback.jobs import news
+
+        return news.decide(store, current_home(), command.NEWS[words[0]])
     if words[0] in command.ADMIN:
         return f"That is a command of its own: `clawback {words[0]}`."
     return command.run(store, words, turn, source=SOURCE).text

@@ -7,8 +7,12 @@ written by a model, or by whoever wrote the file, so they are not taken for some
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from clawback.records import OWNER, Feedback
+
+if TYPE_CHECKING:
+    from clawback.store import Store
 
 OWNER_CHANNELS = frozenset({"cli", "chat", "web", "demo", "claude-code", "codex", "gemini-cli"})
 """Surfaces on which the owner types: the terminal, the page, and commands (``/rl remark …``) in agents that one person uses. Not among them are files that
@@ -32,6 +36,12 @@ def in_own_words(opinion: Feedback) -> bool:
     """Whether the owner wrote the text of this feedback, by all that is known of where it came from."""
     channel, named, _ = opinion.source.partition(":")
     return opinion.author == OWNER and channel in (SHARED_CHANNELS if named else OWNER_CHANNELS)
+
+
+def is_owner(store: Store, source: str) -> bool:
+    """Whether what comes from this source is the owner's own word."""
+    person = store.person_behind(source)
+    return in_own_words(Feedback(0, "preference", source=source, person=person))
 
 
 def shown(opinion: Feedback) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from clawback.endings import notice
 from clawback.errors import ClawbackError, UsageError
-from clawback.feedback.authors import OWNER_CHANNELS
+from clawback.feedback.authors import OWNER_CHANNELS, is_owner
 from clawback.records import KIND_WORDS, Feedback
 from clawback.scales import score_in, sign_of, value_of
 
@@ -15,17 +15,21 @@ if TYPE_CHECKING:
     from clawback.store import Store
 
 STARTS = ("/rl", "rl:", "/clawback:rl")
-HELP = "use good, bad (or 👍, 👎), rate N (1-10), remark TEXT, undo, status, ab (which of two answers is better), keep, rules or learn"
+HELP = "use good, bad (or 👍, 👎), rate N (1-10), remark TEXT, undo, status, ab (which of two answers is better), y or n (keep the new version, or go back), rules or learn"
 _ENDS = "!.,:;"
 MOST_LINES = 20
 """Rules that a reply lists."""
-ASKS = ("status", "rules", "learn", "keep")
+ASKS = ("status", "rules", "learn")
 """Words that ask something and are about no answer."""
 ADMIN = ("train", "rollback", "reset")
 """Words that change more than a rating. They are not run here: who may say them is for the place to decide."""
 REMARKS = ("remark", "note", "critique")
 """Words in which an answer is described; the first is the one that help names."""
 COMPARES = ("ab", "a", "b", "same")
+NEWS = {"y": True, "keep": True, "n": False, "back": False}
+"""Words about what the last run brought: whether it stays."""
+ORDERS = (*ADMIN, *COMPARES, *NEWS)
+"""Words that need more than the store; ``jobs.remote_commands`` executes them."""
 """The gate's question which of two answers is better, and the answers to it. They are not run here (``jobs.comparing``)."""
 
 
@@ -71,11 +75,11 @@ def _run(store: Store, words: list[str], turn: int | None, post: str, source: st
 
     what, rest = words[0], words[1] if len(words) > 1 else ""
     if what == "status":
-        return Reply(status(store))
+        return Reply(status(store, source))
     if what in ASKS:
         if source not in OWNER_CHANNELS:
             return Reply(f"`{what}` shows what is the owner's alone: `clawback rules` in a terminal.")
-        return Reply({"rules": rules, "learn": learn, "keep": keep}[what](store))
+        return Reply({"rules": rules, "learn": learn}[what](store))
     if what == "undo":
         person = store.person_behind(source)
         if turn is None and post and store.undo_early(post, person):
@@ -144,17 +148,6 @@ def rules(store: Store) -> str:
     return "\n".join(lines)
 
 
-def keep(store: Store) -> str:
-    """The news are seen: what the last run brought stays."""
-    from clawback.feedback.news import mark_seen, news
-
-    current = news(store)
-    if current is None:
-        return "there is nothing new to keep."
-    mark_seen(store, current.version)
-    return f"version {current.version} stays. `clawback versions rollback` in a terminal goes back."
-
-
 def learn(store: Store) -> str:
     """What an agent would read to propose rules, for the person to look at before anything is sent."""
     from clawback.feedback.examples import ANSWER, preview, rated_examples
@@ -171,8 +164,8 @@ def learn(store: Store) -> str:
     )
 
 
-def status(store: Store) -> str:
-    """Which version is live and what it could learn from, in one sentence."""
+def status(store: Store, source: str = "") -> str:
+    """Which version is live and what it could learn from, in one sentence; for the owner, also what is new."""
     live = store.live().number
     good, bad = store.count_ratings()
     name = "The base model" if live == 0 else f"Version {live}"
@@ -183,6 +176,7 @@ def status(store: Store) -> str:
         else ""
     )
     from clawback.feedback.due import last_failure, no_gain
+    from clawback.feedback.news import news
 
     run, failed = store.current_run(), last_failure(store)
     training = " A training run is under way." if run else ""
@@ -199,4 +193,6 @@ def status(store: Store) -> str:
         else ""
     )
     asks += f" {skipped['why']}." if skipped else ""
+    if source and is_owner(store, source) and (current := news(store)) and current.live:
+        asks += f" {current.command_sentence}"
     return f"{name} is live; {good} good and {bad} bad ratings, {store.count_fresh()} not learned from yet.{waiting}{training}{asks}"

@@ -62,6 +62,13 @@ class News(NamedTuple):
         count = NUMBERS[self.pairs] if self.pairs < len(NUMBERS) else str(self.pairs)
         return f"{facts}; {count} pair{'' if self.pairs == 1 else 's'} to compare before it answers (`clawback inbox --rate`)."
 
+    @property
+    def command_sentence(self) -> str:
+        """The sentence where the person answers by a command."""
+        if not self.live:
+            return self.sentence.replace("`clawback inbox --rate`", "`/rl ab`")
+        return f"{self.sentence} `/rl y` keeps it, `/rl n` goes back."
+
 
 def news(store: "Store", now: datetime | None = None) -> News | None:
     """What is new; None where the person has seen it all."""

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 from clawback import config, feedback
 from clawback.capture import ingest
 from clawback.errors import ClawbackError
-from clawback.feedback.authors import in_own_words
+from clawback.feedback.authors import is_owner
 from clawback.gate.report import open_questions
-from clawback.records import Feedback
 
 if TYPE_CHECKING:
     from clawback.paths import Home
@@ -71,12 +70,6 @@ def _replied(home: Home, store: Store, surface: Surface, word: str) -> str:
     if event:
         store.put_obeyed(event, text)
     return text
-
-
-def is_owner(store: Store, source: str) -> bool:
-    """Whether what comes from this source is the owner's own word."""
-    person = store.person_behind(source)
-    return in_own_words(Feedback(0, "preference", source=source, person=person))
 
 
 def _next(store: Store, settings: config.Gate, surface: Surface, notice: str = "") -> str:

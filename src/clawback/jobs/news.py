@@ -5,11 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clawback import release
+from clawback.capture import ingest
+from clawback.errors import ClawbackError
+from clawback.feedback.authors import is_owner
 from clawback.feedback.news import mark_seen, news
 
 if TYPE_CHECKING:
     from clawback.paths import Home
     from clawback.store import Store
+
+SHOWN = "news_shown"
+"""The newest version that each source was told of."""
+NOT_THE_OWNER = "This decides which version answers, so only the owner is asked. `clawback raters merge SOURCE` says that a sender is you."
 
 
 def decide(store: Store, home: Home, keep: bool) -> str:
@@ -31,3 +38,29 @@ def decide(store: Store, home: Home, keep: bool) -> str:
         )
     mark_seen(store, current.version)
     return sentence
+
+
+def reply(home: Home, source: str, keep: bool, event: str = "") -> str:
+    """Execute ``/rl y`` or ``/rl n``; returns what to tell the person. ``event``: its name, which is acted on once."""
+    try:
+        with ingest.connect(home) as store:
+            if event and (previous := store.obeyed(event)) is not None:
+                return previous
+            if not is_owner(store, source):
+                return NOT_THE_OWNER
+            sentence = decide(store, home, keep)
+            if event:
+                store.put_obeyed(event, sentence)
+            return sentence
+    except (ClawbackError, ingest.Unusable) as error:
+        return str(error)
+
+
+def first_mention(store: Store, source: str) -> str:
+    """The news in a sentence, for an owner who was not told of them at this source; "" for nothing new."""
+    current = news(store)
+    versions: dict[str, int] = store.get(SHOWN, {})
+    if current is None or versions.get(source, 0) >= current.version or not is_owner(store, source):
+        return ""
+    store.set(SHOWN, versions | {source: current.version})
+    return current.command_sentence

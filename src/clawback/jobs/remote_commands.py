@@ -1,4 +1,4 @@
-"""``/rl`` commands that need more than the store: ``train``, ``rollback``, ``reset`` (disabled unless the settings list them), and the gate's questions.
+"""``/rl`` commands that need more than the store: ``train``, ``rollback``, ``reset`` (disabled unless the settings list them), the gate's questions, and what becomes of the news.
 
 ``python -m clawback.jobs.remote_commands HOME AGENT TEXT SESSION BY EVENT`` is for a hook that finds no server: the modules
 that hooks import know nothing of runs and gates.
@@ -22,7 +22,7 @@ def order(
     """Do it where it is allowed, and say so in a sentence. None: the text is no such order.
 
     ``[capture] admin`` lists what may be ordered from outside the terminal. Everyone who can speak to us at ``agent`` may then do it: who
-    that is, is for the agent's own settings (owners, allow lists). The gate asks the owner alone, whatever the settings say.
+    that is, is for the agent's own settings (owners, allow lists). The gate asks the owner alone, and the owner alone decides about the news, whatever the settings say.
 
     Args:
         session: the conversation in which it was said.
@@ -30,7 +30,7 @@ def order(
         event_id: the name of the event: one that is brought twice is acted on once.
     """
     words = command.parse(text)
-    if words is None or words[0] not in (*command.ADMIN, *command.COMPARES):
+    if words is None or words[0] not in command.ORDERS:
         return None
     if words[0] in command.COMPARES:
         from clawback.jobs import comparing
@@ -38,6 +38,12 @@ def order(
         source = f"{agent}:{by}" if by else agent
         name = f"{agent}:compare:{session}:{event_id}" if event_id else ""
         return "Clawback: " + comparing.reply(home, comparing.Surface(source, session, name), words[0])
+    if words[0] in command.NEWS:
+        from clawback.jobs import news
+
+        source = f"{agent}:{by}" if by else agent
+        name = f"{agent}:news:{session}:{event_id}" if event_id else ""
+        return "Clawback: " + news.reply(home, source, command.NEWS[words[0]], name)
     what = words[0]
     if what not in config.load(home.config).capture.admin:
         return f"Clawback: `{what}` is not allowed from {agent}. Run `clawback {what}` in a terminal, or list it under [capture] admin."

@@ -173,11 +173,11 @@ class Desk:
                     newest = store.newest_prompt(self.name, message.session)
                     about = newest.id if newest else message.under
                 self._settle(store, message.session, about)
-            if words[0] in (*command.ADMIN, *command.COMPARES):
+            if words[0] in command.ORDERS:
                 return self._order(message, words[0])
             return spool.deliver(self.home, self.name, event._replace(about=about)) or ""
         except StoreBusy as error:
-            if words[0] in (*command.ADMIN, *command.COMPARES):
+            if words[0] in command.ORDERS:
                 return f"Clawback: {error}"
             return spool.deliver(self.home, self.name, event) or ""
         except (ClawbackError, ingest.Unusable) as error:
@@ -220,6 +220,8 @@ class Desk:
             return
         for message in await self._say(send, answer.text):
             await self._try(spool.deliver, self.home, self.name, Shown(arrival.session, arrival.id, message))
+        if arrival.direct and arrival.by in self.owners and (news := await self._try(self._news, arrival.by)):
+            await self._say(send, news)
 
     async def _answer_to(self, message: Heard, send: Send) -> Answer | None:
         """Ask the model and store what it answers. None where it does not: the person is told that, and what it means for their ratings."""
@@ -237,6 +239,13 @@ class Desk:
         answer = Answer(message.session, text, message.id, prompt=message.text, model=model)
         await self._try(spool.deliver, self.home, self.name, answer)
         return answer
+
+    def _news(self, by: str) -> str:
+        """What the last run brought, once."""
+        from clawback.jobs.news import first_mention
+
+        with ingest.connect(self.home) as store:
+            return first_mention(store, f"{self.name}:{by}")
 
     def _begin(self, message: Heard) -> bool:
         prompt = Prompt(message.session, message.text, message.id, by=message.by)

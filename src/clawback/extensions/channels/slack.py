@@ -131,7 +131,7 @@ class Ears:
             return ""
 
         words = command.parse(text) or ["status"]
-        if direct or words[0] in (*command.ASKS, *command.ADMIN, *command.COMPARES):
+        if direct or words[0] in (*command.ASKS, *command.ORDERS):
             await self.desk.hear(heard, send)
         elif self.desk.welcomes(heard.by):
             said.append(NOT_HERE)

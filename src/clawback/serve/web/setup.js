@@ -26,7 +26,7 @@ function modelsOf({ base, demonstration, models }) {
     el("div", { class: "row" }, el("strong", {}, one.name), one.set ? el("span", { class: "badge live" }, "learns here") : null),
     el("p", { class: "quiet" }, `${parameters(one.parameters)} parameters · ${size(one.bytes)} · ${one.verdict}`),
     one.set || !one.fits ? null : command(one.command, `Use ${one.name}`));
-  return [el("p", {}, "The model that learns is ", el("strong", {}, base), demonstration ? ": a small demonstration made of templates, not an assistant." : ".", " After a change the server is to be started again."),
+  return [el("p", {}, "The model that learns is ", el("strong", {}, base), demonstration ? ": a small demonstration made of templates, not an assistant." : ".", " Restart the server after a change."),
     models.length ? el("ul", { class: "stack plain" }, models.map(row)) : el("p", { class: "card empty" }, "No other model was found on this machine: in the hub cache, Ollama, LM Studio, or among GGUF files.")];
 }
 
@@ -41,7 +41,7 @@ function fieldOf(one) {
       Object.assign(one, now);
       field.value = now.value;
       reset.hidden = now.is_default;
-      say(`${one.key} is ${now.value || "not set"}.${now.at_start ? " It counts when the server is started again." : ""}`);
+      say(`${one.key} is ${now.value || "not set"}.${now.at_start ? " It takes effect when the server restarts." : ""}`);
     } catch (error) {
       field.value = one.value;
       say(error.message, true);
