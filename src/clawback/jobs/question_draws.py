@@ -28,15 +28,17 @@ AT_ONCE = 4
 
 
 def prompts(db: Store, count: int) -> list[Turn]:
-    """Turns of the person's own with different short prompts, drawn from the newest."""
-    different: dict[str, Turn] = {}
+    """Turns of the person's own with different short prompts, drawn from the newest; prompts with a single answer first."""
+    turns: dict[str, Turn] = {}
+    answers: dict[str, set[str]] = {}
     for turn in db.turns(limit=LOOKED_AT, kind="main"):
         length = sum(len(str(message.get("content"))) for message in turn.messages)
         own = turn.trainable and turn.agent != GATE and turn.prompt and PICTURE not in turn.prompt
         if own and length <= LONGEST_CONVERSATION:
-            different.setdefault(turn.prompt, turn)
-    chosen = list(different.values())
-    return chosen if len(chosen) <= count else random.Random(len(chosen)).sample(chosen, count)
+            turns.setdefault(turn.prompt, turn)
+            answers.setdefault(turn.prompt, set()).add(turn.response.strip())
+    shuffled = random.Random(len(turns)).sample(list(turns.values()), len(turns))
+    return sorted(shuffled, key=lambda turn: len(answers[turn.prompt]) > 1)[:count]
 
 
 def draw(home: Home, count: int, on_progress: OnProgress = lambda _: None) -> int:
@@ -53,13 +55,14 @@ def draw(home: Home, count: int, on_progress: OnProgress = lambda _: None) -> in
             )
         on_progress({"phase": "load", "step": 0, "steps": len(asked)})
         policy = release.load(home, live, settings)
+        seed = max(turn.id for turn in asked)  # a second draw draws other answers
         limit = min(settings.generation.max_tokens or LONGEST_ANSWER, LONGEST_ANSWER)
         pairs = 0
         for start in range(0, len(asked), AT_ONCE):
             on_progress({"phase": "draw", "step": start, "steps": len(asked)})
             part = asked[start : start + AT_ONCE]
             conversations = [turn.messages for turn in part]
-            groups = policy.generate(conversations, samples=2, max_tokens=limit, seed=start)
+            groups = policy.generate(conversations, samples=2, max_tokens=limit, seed=seed + start)
             pairs += sum(
                 _keep(db, turn, answers, live.number) for turn, answers in zip(part, groups, strict=True)
             )
