@@ -10,6 +10,7 @@ import pytest
 
 from clawback import feedback, store
 from clawback.capture import importers
+from clawback.cli import main
 from clawback.jobs.inbox import Inbox
 from clawback.jobs.pair_questions import Feedbacks, observations
 from clawback.paths import Home
@@ -53,14 +54,19 @@ def shown(home: Home, limit: int = 99) -> list[set[str]]:
     return [{pair.first.response, pair.second.response} for pair in Inbox(home).pairs(limit)]
 
 
-def test_branches_of_a_history_are_asked_about_however_old_they_are(home: Home, tmp_path: Path) -> None:
+def test_branches_of_a_history_are_asked_about_however_old_they_are(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """They carry a guess, which is no rating."""
+    monkeypatch.setenv("CLAWBACK_HOME", str(home.root))
     with store.connect(home.database) as db:
         bring(db, tmp_path, [chat(1, "What of otters?", [listed("otters"), prose("otters")])])
         assert [one.kind for one in db.feedback()] == ["implicit"]
         assert [turn.response for turn in db.turns(rated=False)] == [prose("otters"), listed("otters")]
         assert db.turns(rated=True) == []
     assert shown(home) == [{listed("otters"), prose("otters")}]
+    assert main(["inbox"]) == 0
+    assert "One prompt has two answers to compare: `clawback inbox --pairs --rate`" in capsys.readouterr().out
 
 
 def test_a_question_that_was_asked_again_has_two_answers(home: Home, tmp_path: Path) -> None:

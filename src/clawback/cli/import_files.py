@@ -174,7 +174,7 @@ def _result(
         "turns": report.turns, "feedback": report.feedback, "known": report.known, "problems": problems, "notes": notes,
         "stored": not only_show, "files": [one.to_dict() for one in files], "passed_over": opened.passed_over,
     }  # fmt: skip
-    emit(data, "\n".join(lines), as_json)
+    emit(data, fold("\n".join(lines), "    "), as_json)
     return 1 if problems or not opened.sources else 0
 
 

@@ -11,6 +11,7 @@ from clawback.cli.common import (
     columns,
     current_home,
     emit,
+    fold,
     fold_words,
     json_option,
     needs,
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 SIDES = "[1] or [2] is better, [s]ame, [enter] skip, [q]uit"
 CHOICES = ("1", "2", "s", "\r", "\n", "q", "")
 
+MOST_PAIRS = 100
+"""Pairs that are counted."""
 NO_PAIRS = "No prompt has two answers that nobody has compared: `clawback inbox --draw` draws some."
 
 
@@ -100,7 +103,22 @@ def _list(inbox: Inbox, limit: int, as_json: bool) -> None:
     if questions:
         hint += [f"{_questions(questions)}: `clawback inbox --rate` asks."]
     hint += ["Rate with `clawback good --turn N`, or all of them with `clawback inbox --rate`."]
-    emit(data, "\n".join(lines + hint) if turns or questions else "Nothing is waiting for a rating.", as_json)
+    emit(data, "\n".join(lines + hint) if turns or questions else _nothing(inbox), as_json)
+
+
+def _nothing(inbox: Inbox) -> str:
+    """What is said where no answer waits: imported answers carry an opinion already, and may still be compared."""
+    count = len(inbox.pairs(MOST_PAIRS))
+    if not count:
+        return "Nothing is waiting for a rating."
+    pairs = (
+        "One prompt has"
+        if count == 1
+        else f"{'At least ' if count == MOST_PAIRS else ''}{count} prompts have"
+    )
+    return (
+        f"No answer is waiting for a rating. {pairs} two answers to compare: `clawback inbox --pairs --rate`."
+    )
 
 
 def _questions(count: int) -> str:

@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from clawback import endings
-from clawback.cli.common import F, current_home, emit, fold, json_option, open_store, shorten, width
+from clawback.cli.common import (
+    F,
+    current_home,
+    emit,
+    fold,
+    fold_words,
+    json_option,
+    open_store,
+    shorten,
+    width,
+)
 from clawback.errors import NotFound, UsageError
 
 if TYPE_CHECKING:
@@ -55,7 +65,9 @@ def newest(store: Store, turn: int | None, anywhere: bool = False) -> int:
         of = f"of {found.cwd}" if found.cwd else "without a known folder"
         named = f'turn {found.id}, {of} ("{shorten(found.response, 60)}")'
         question = f"There is no turn of this folder. The newest is {named}. Rate that one?"
-        if not (sys.stdin.isatty() and click.confirm(question, default=False, err=True)):
+        if not (
+            sys.stdin.isatty() and click.confirm(fold_words(question, err=True), default=False, err=True)
+        ):
             raise NotFound(
                 f"There is no turn of this folder. The newest is {named}: `--any` rates that, `--turn ID` any other. {unvouched(store)}".strip()
             )
