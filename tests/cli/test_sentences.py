@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from clawback import feedback, installed, paths, store
-from clawback.cli import AREAS, COMMANDS, DAILY
+from clawback.cli import AREAS, COMMANDS, DAILY, NOT_ON_WINDOWS
 from clawback.cli.common import fold
 from clawback.records import Run as TrainingRun
 from clawback.records import Turn
@@ -126,6 +126,15 @@ NEEDS = {
     "lab judge --dry-run": "", "config list": "", "raters": "",
 }  # fmt: skip
 """Command → the extra that it needs, "" for none."""
+
+
+def test_windows_is_named_before_anything_is_written(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("CLAWBACK_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr("clawback.cli.sys.platform", "win32")
+    assert run("init", "--yes") == (1, "", f"clawback: {NOT_ON_WINDOWS}\n")
+    assert not (tmp_path / "home").exists()
 
 
 def test_a_part_that_is_not_installed_is_named_with_its_extra(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from clawback.errors import UsageError
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+NOT_ON_WINDOWS = "Clawback does not run on Windows itself. It runs in WSL 2, which is Linux: docs/guides/windows.md has the steps."
 EXTENSION = ""
 """In place of a file: an extension has the command (``plugins.COMMANDS``)."""
 DAILY: dict[str, tuple[str, str]] = {
@@ -165,6 +166,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     debug, as_json = "--debug" in options, "--json" in options
     if debug:
         args.remove("--debug")
+    if sys.platform == "win32":
+        return _say(NOT_ON_WINDOWS, 1, as_json)
     try:
         result = main_group.main(args, prog_name="clawback", standalone_mode=False)
         return result if isinstance(result, int) else 0

@@ -116,7 +116,7 @@ def _nothing(inbox: Inbox) -> str:
         if count == 1
         else f"{'At least ' if count == MOST_PAIRS else ''}{count} prompts have"
     )
-    return (
+    return fold(
         f"No answer is waiting for a rating. {pairs} two answers to compare: `clawback inbox --pairs --rate`."
     )
 
