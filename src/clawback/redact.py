@@ -18,7 +18,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 MARK = "[redacted]"
@@ -106,6 +106,8 @@ keep the server's event loop from running for all of their searches."""
 _REACH, _SHORT_REACH = 24_000, 4_200
 """Characters in which a match must end if it is bounded at all; of most rules."""
 _LONG = ("putty",)
+_REMEMBERED_LENGTH = 4_000
+"""Characters of a text whose redaction is remembered for a while."""
 _KEY_BODY = 20_000
 """Characters of a private key in which its end is looked for."""
 _KEY_SIGNS = r"(?:[A-Za-z0-9+/=]|\\[nrt]|[\s\"',+:.()\\-])"
@@ -115,6 +117,16 @@ def redact(text: str) -> str:
     """The text with every secret replaced by ``[redacted]``. Doing it twice changes nothing more."""
     if len(text) < 8:
         return text
+    return _redact_remembered(text) if len(text) <= _REMEMBERED_LENGTH else _redact(text)
+
+
+@lru_cache(maxsize=256)
+def _redact_remembered(text: str) -> str:
+    """A short text passes several doors on its way into the store, one after the other."""
+    return _redact(text)
+
+
+def _redact(text: str) -> str:
     if "PRIVATE KEY" in text:
         text = _without_keys(text)
     for literal, rest in _PREFIXES:

@@ -78,7 +78,10 @@ def _channels(text: str) -> tuple[str, str] | None:
 
 def _closed_alone(text: str) -> tuple[str, str] | None:
     """What precedes a closing mark whose opening one stood in the prompt, and the rest."""
+    folded = text.casefold()
     for opening, closing in _MARKS:
+        if closing.casefold() not in folded:
+            continue
         opened = re.search(re.escape(opening), text, re.IGNORECASE)
         for found in islice(re.finditer(re.escape(closing), text, re.IGNORECASE), _MOST_MARKS):
             if opened and opened.end() <= found.start():
