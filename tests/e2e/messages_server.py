@@ -1,6 +1,6 @@
 """A loopback server that speaks as much of the Anthropic Messages API as an agent needs to hold a conversation.
 
-What it answers is the caller's: ``answer(messages) -> text``, where messages are plain user and assistant texts.
+What it answers is the caller's: ``answer(messages)`` gives a text or a ``Call``, where messages are plain user and assistant texts.
 """
 
 from __future__ import annotations
@@ -10,9 +10,19 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, NamedTuple
 
-Answer = Callable[[list[dict[str, str]]], str]
+
+class Call(NamedTuple):
+    """An answer that calls a tool. ``delta``: further fields of its last event, such as the verdicts of a safety check."""
+
+    id: str
+    name: str
+    input: dict[str, Any]
+    delta: dict[str, Any]
+
+
+Answer = Callable[[list[dict[str, str]]], str | Call]
 
 
 def plain(messages: list[dict[str, Any]]) -> list[dict[str, str]]:
@@ -45,11 +55,26 @@ def stream_events(message: dict[str, Any], text: str) -> Iterator[tuple[str, dic
     yield "message_stop", {}
 
 
+def call_events(message: dict[str, Any], call: Call) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The server-sent events of one tool call."""
+    yield "message_start", {"message": {**message, "content": [], "stop_reason": None}}
+    block = {"type": "tool_use", "id": call.id, "name": call.name, "input": {}}
+    yield "content_block_start", {"index": 0, "content_block": block}
+    delta = {"type": "input_json_delta", "partial_json": json.dumps(call.input)}
+    yield "content_block_delta", {"index": 0, "delta": delta}
+    yield "content_block_stop", {"index": 0}
+    stop = {"stop_reason": "tool_use", "stop_sequence": None, **call.delta}
+    yield "message_delta", {"delta": stop, "usage": {"output_tokens": 5}}
+    yield "message_stop", {}
+
+
 class MessagesServer:
     """Use as a context manager; ``url`` is where to point an agent, ``requests`` what it sent, in order."""
 
     def __init__(self, answer: Answer) -> None:
         self.requests: list[dict[str, Any]] = []
+        self.betas: list[str] = []
+        """The header ``anthropic-beta`` of each request."""
         numbers, outer = itertools.count(1), self
 
         class Handler(BaseHTTPRequestHandler):
@@ -76,7 +101,9 @@ class MessagesServer:
                 if self.path.split("?")[0].endswith("/count_tokens"):
                     return self.send_json({"input_tokens": 42})
                 outer.requests.append(body)
-                text = answer(plain(body["messages"]))
+                outer.betas.append(self.headers.get("anthropic-beta", ""))
+                reply = answer(plain(body["messages"]))
+                text = reply if isinstance(reply, str) else ""
                 message = {
                     "id": f"msg_{next(numbers)}",
                     "type": "message",
@@ -93,7 +120,10 @@ class MessagesServer:
                 self.send_header("content-type", "text/event-stream")
                 self.send_header("connection", "close")
                 self.end_headers()
-                for name, data in stream_events(message, text):
+                events = (
+                    stream_events(message, reply) if isinstance(reply, str) else call_events(message, reply)
+                )
+                for name, data in events:
                     event = f"event: {name}\ndata: {json.dumps({'type': name, **data})}\n\n"
                     self.wfile.write(event.encode())
                     self.wfile.flush()
