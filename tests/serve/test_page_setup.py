@@ -163,6 +163,23 @@ def test_keep_what_last_nights_run_brought(desk: Desk) -> None:
     desk.page.wait_for_selector("#news", state="hidden")
 
 
+COVERED = """() => {
+    const over = document.getElementById("said").getBoundingClientRect();
+    return [...document.querySelectorAll("#news button")].map((b) => [b.innerText, b.getBoundingClientRect()])
+        .filter(([, b]) => b.left < over.right && over.left < b.right && b.top < over.bottom && over.top < b.bottom).map(([text]) => text);
+}"""
+
+
+def test_read_the_news_while_a_message_is_shown(desk: Desk) -> None:
+    desk.sees("4 ratings, version 1. Keep it?")
+    desk.press("g")
+    desk.sees("Saved: good.")
+    desk.page.wait_for_function(
+        "() => document.getElementById('said').getAnimations().every((a) => a.playState === 'finished')"
+    )
+    assert desk.page.evaluate(COVERED) == []
+
+
 def test_go_back_to_the_version_before(desk: Desk) -> None:
     desk.sees("4 ratings, version 1. Keep it?")
     desk.press("n")
