@@ -172,6 +172,7 @@ COVERED = """() => {
 
 def test_read_the_news_while_a_message_is_shown(desk: Desk) -> None:
     desk.sees("4 ratings, version 1. Keep it?")
+    desk.sees("1 of 5")
     desk.press("g")
     desk.sees("Saved: good.")
     desk.page.wait_for_function(
