@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-ASKED = (
+PROMPTS = (
     "How do I sort a list of dictionaries by a key in Python?",
     "Write a Python function that checks whether a string is a palindrome.",
     "How do I read a CSV file in Python?",
@@ -42,7 +42,7 @@ QUIET = [
 ]  # fmt: skip
 """The browser talks to the page and to nobody else; Playwright gives it a new empty profile."""
 STEPS = 16
-LONGEST = 100
+MOST_TOKENS = 100
 
 
 @contextmanager
@@ -50,10 +50,13 @@ def home_of(model: str) -> Iterator[Any]:
     """A temporary home with that model."""
     from clawback.paths import Home
 
+    converted = Path(os.environ.get("CLAWBACK_HOME", "~/.clawback")).expanduser() / "models"
     root = Path(tempfile.mkdtemp(prefix="clawback-pictures-"))
     home = Home(root)
     home.create()
-    home.config.write_text(SETTINGS.format(model=model, steps=STEPS, longest=LONGEST))
+    if converted.is_dir() and not home.models.exists():  # what was made ready there is not made again
+        home.models.symlink_to(converted)
+    home.config.write_text(SETTINGS.format(model=model, steps=STEPS, longest=MOST_TOKENS))
     os.environ.update(CLAWBACK_HOME=str(root), HOME=str(root))
     try:
         yield home
@@ -68,13 +71,15 @@ def talk(home: Any, model: str) -> None:
     from clawback.records import Turn
 
     policy = engine.load(model)
-    asked = [({"role": "user", "content": text},) for text in ASKED]
-    found = policy.generate(asked, samples=2, sampling=Sampling(temperature=0.7), max_tokens=LONGEST, seed=3)
+    prompts = [({"role": "user", "content": text},) for text in PROMPTS]
+    answers = policy.generate(
+        prompts, samples=2, sampling=Sampling(temperature=0.7), max_tokens=MOST_TOKENS, seed=3
+    )
     with store.connect(home.database) as db:
         for draw in range(2):
-            for i, (messages, answers) in enumerate(zip(asked, found, strict=True)):
-                made = answers[draw]
-                turn = Turn(f"talk-{draw}-{i}", messages, made.text, agent="clawback", version=0)
+            for i, (messages, samples) in enumerate(zip(prompts, answers, strict=True)):
+                text = samples[draw].text
+                turn = Turn(f"talk-{draw}-{i}", messages, text, agent="clawback", version=0)
                 db.add_turn(turn)
 
 
@@ -145,7 +150,7 @@ def talking(browser: Any, home: Any, url: str) -> None:
         (1200, "light", "page"),  # last: its chat is one more answer to rate
     ):
         camera = Camera(browser, url, home, width, scheme)
-        for _ in range(2 * len(ASKED)):  # to an answer that has code in it
+        for _ in range(2 * len(PROMPTS)):  # to an answer that has code in it
             if camera.page.locator(".answer .code").count():
                 break
             camera.page.click("button:has-text('Next')")
@@ -164,14 +169,10 @@ def talking(browser: Any, home: Any, url: str) -> None:
 def learning(browser: Any, home: Any, url: str) -> None:
     from clawback import jobs, store
 
-    cameras = [
-        (Camera(browser, url, home, width, scheme), name)
-        for width, scheme, name in ((1200, "light", "page"), (400, "dark", "page-phone"))
-    ]
-    for camera, name in cameras:
-        camera.go("versions")
-        camera.shoot(f"{name}-versions")
-        camera.go("learning")
+    camera = Camera(browser, url, home, 1200, "light")
+    camera.go("versions")
+    camera.shoot("page-versions")
+    camera.go("learning")
     jobs.start(home, seed=1)
     step = 0
     while step < STEPS // 3:  # a second run is under way
@@ -179,23 +180,22 @@ def learning(browser: Any, home: Any, url: str) -> None:
             run = db.active_run()
         step = run.progress.get("step", 0) if run and run.progress.get("phase") == "train" else 0
         time.sleep(0.2)
-    for camera, name in cameras:
-        camera.page.wait_for_selector("button:has-text('Stop')")
-        camera.shoot(f"{name}-learning")
+    camera.page.wait_for_selector("button:has-text('Stop')")
+    camera.shoot("page-learning")
 
 
 def main() -> int:
     from playwright.sync_api import sync_playwright
 
-    asked = argparse.ArgumentParser(description=__doc__)
-    asked.add_argument("--model", default="embedded")
-    asked.add_argument("what", nargs="*", default=["learning", "talking"])
-    given = asked.parse_args()
-    model, what = given.model, given.what
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", default="embedded")
+    parser.add_argument("views", nargs="*", default=["learning", "talking"])
+    options = parser.parse_args()
+    model, views = options.model, options.views
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
     with sync_playwright() as play:
         browser = play.chromium.launch(executable_path=chromium, args=QUIET)
-        if "learning" in what:
+        if "learning" in views:
             with home_of("embedded") as home:
                 from clawback import jobs
 
@@ -203,7 +203,7 @@ def main() -> int:
                 jobs.train_once(home)
                 with serving() as url:
                     learning(browser, home, url)
-        if "talking" in what:
+        if "talking" in views:
             with home_of(model) as home:
                 talk(home, model)
                 with serving() as url:
