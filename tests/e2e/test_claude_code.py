@@ -37,3 +37,16 @@ def test_a_broken_rule_goes_back_once_and_is_said_again_with_the_next_prompt(tmp
     assert messages == ["What is two and two?", broken, sentence]
     assert (seen["kept"], seen["checked"], seen["breaches"]) == (1, 3, [3, 1]), "the receipts show both"
     assert seen["log"] == ""
+
+
+def test_auto_mode_runs_what_the_vendors_server_has_checked_and_nothing_else(tmp_path: Path) -> None:
+    script = Path(__file__).with_name("auto_mode.py")
+    seen = agents.on_loopback(script, str(agents.claude_code()), str(tmp_path), timeout=600)
+    for one in seen.values():
+        assert one["safeguards"] == ["dangerous_tool_use"], "the proxy passes on what the check needs"
+        assert "dangerous-tool-use-" in one["betas"]
+        assert one["result"]["result"] == "That is all."
+    assert seen["checked"]["made"]
+    assert seen["checked"]["result"]["permission_denials"] == []
+    assert not seen["unchecked"]["made"]
+    assert [one["tool_name"] for one in seen["unchecked"]["result"]["permission_denials"]] == ["Bash"]

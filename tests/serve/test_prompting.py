@@ -293,21 +293,21 @@ def test_the_safety_check_of_auto_mode_passes_in_both_directions(
         "messages": [
             {
                 "role": "user",
-                "content": [
-                    {"type": "text", "text": "Delete it.", "safeguards": [{"type": "action", "id": "s1"}]}
-                ],
+                "content": [{"type": "text", "text": "Delete it."}],
             }
         ],
-        "safeguards": {"auto_mode": {"rules": ["soft_deny"]}},
+        "safeguards": [
+            {"type": "dangerous_tool_use", "classifier_context": {"auto_mode": {"soft_deny": ["rule"]}}}
+        ],
         "context_management": {"edits": []},
     }
     said = {
         "type": "message", "role": "assistant", "model": "m", "stop_reason": "end_turn", "usage": {"output_tokens": 1},
-        "content": [{"type": "text", "text": "Done."}], "safeguard_results": [{"id": "s1", "verdict": "allowed"}],
+        "content": [{"type": "text", "text": "Done."}], "safeguard_results": [{"type": "dangerous_tool_use", "status": {"type": "available", "tool_uses": {"t1": {"type": "skipped"}}}}],
     }  # fmt: skip
     upstream.says(json.dumps(said).encode())
     beta = {
-        "anthropic-beta": "auto-mode-2026-01-01,other-beta",
+        "anthropic-beta": "dangerous-tool-use-2026-09-03,other-beta",
         "anthropic-version": "2023-06-01",
         "x-claude-code-session-id": "c1",
     }
