@@ -1,7 +1,5 @@
 """Run the command line as ``python -m clawback``."""
 
-import sys
+from clawback.cli import console
 
-from clawback.cli import main
-
-sys.exit(main())
+console()

@@ -180,6 +180,21 @@ def test_choose_the_better_of_two_and_take_it_back(desk: Desk) -> None:
     assert desk.kinds() == []
 
 
+def test_find_two_answers_equal_and_skip_two_others(desk: Desk) -> None:
+    to_pairs(desk)
+    desk.sees("Answer A")
+    desk.press("ArrowRight")
+    desk.sees("That was all that waits.")
+    assert desk.kinds() == [], "to skip says nothing"
+    desk.page.reload()
+    to_pairs(desk)
+    desk.sees("Answer A")
+    desk.press("s")
+    desk.sees("Saved: neither is better.")
+    with store.connect(desk.home.database) as db:
+        assert [(f.kind, f.value) for f in db.feedback() if f.source == "web"] == [("preference", 0.0)]
+
+
 def test_draw_two_answers_where_none_wait(desk: Desk) -> None:
     to_pairs(desk)
     desk.sees("Answer A")

@@ -87,11 +87,11 @@ export async function pairs(now) {
       el("div", { class: "pair" }, pair.answers.map((one, i) => answerCard(one.response, { title: `Answer ${"AB"[i]}` }))),
       el("div", { class: "bar" }, el("div", { class: "row taps" },
         [0, 1].map((i) => button(`${"AB"[i]} is better`, () => prefer(i), { key: "ab"[i], class: "primary" })),
-        button("Neither", neither, { key: "→" }), button("Undo", undo, { key: "u", disabled: newestTap() === undefined }))));
+        button("Neither", neither, { key: "s" }), button("Skip", step, { key: "→" }), button("Undo", undo, { key: "u", disabled: newestTap() === undefined }))));
   }
   next();
   const key = (event) => {
-    const does = { a: () => prefer(0), b: () => prefer(1), ArrowRight: neither, u: undo }[event.key];
+    const does = { a: () => prefer(0), b: () => prefer(1), s: neither, ArrowRight: step, u: undo }[event.key];
     does?.();
     return Boolean(does);
   };

@@ -11,7 +11,7 @@ let mode = "answers";
 
 export const rate = {
   title: "Rate",
-  keys: [...KEYS, ["a / b", "A or B is better (two answers)"]],
+  keys: [...KEYS, ["a / b / s", "A or B is better, or neither (two answers)"]],
   async make({ now, redraw }) {
     const choice = el("div", { class: "modes", role: "group", "aria-label": "What to rate" }, MODES.map(([name, text]) =>
       button(text, () => { mode = name; redraw(); }, { "aria-pressed": String(mode === name) })));
