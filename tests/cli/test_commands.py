@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import click
@@ -85,3 +87,26 @@ def test_start_says_what_is_next_where_nobody_can_be_asked(run: Run) -> None:
     assert [line.split()[0] for line in out.splitlines()] == ["next"] * 4
     steps = json.loads(run("start", "--json")[1])
     assert [step["command"] for step in steps][:2] == ["clawback init", "clawback import FILE"]
+
+
+LEAVES = """
+import atexit, sys, threading
+from clawback import cli
+atexit.register(print, "closed")
+if {torch}:
+    sys.modules["torch"] = sys
+if {thread}:
+    threading.Timer(0.2, print, ("thread ended",)).start()
+cli.main = lambda: print("said", end=" ") or 3
+cli.console()
+"""
+
+
+@pytest.mark.parametrize(("torch", "thread"), [(True, False), (True, True), (False, False)])
+def test_a_command_that_has_loaded_torch_ends_with_its_code_and_closes_what_is_open(
+    torch: bool, thread: bool
+) -> None:
+    program = LEAVES.format(torch=torch, thread=thread)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (3, "")
+    assert done.stdout.split() == ["said", *(["thread", "ended"] if thread else []), "closed"]
