@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 SIDES = "[1] or [2] is better, [s]ame, [enter] skip, [q]uit"
 CHOICES = ("1", "2", "s", "\r", "\n", "q", "")
 
-MOST_PAIRS = 100
-"""Pairs that are counted."""
 NO_PAIRS = "No prompt has two answers that nobody has compared: `clawback inbox --draw` draws some."
 
 
@@ -108,17 +106,12 @@ def _list(inbox: Inbox, limit: int, as_json: bool) -> None:
 
 def _nothing(inbox: Inbox) -> str:
     """What is said where no answer waits: imported answers carry an opinion already, and may still be compared."""
-    count = len(inbox.pairs(MOST_PAIRS))
-    if not count:
+    if not inbox.pairs(1):
         return "Nothing is waiting for a rating."
-    pairs = (
-        "One prompt has"
-        if count == 1
-        else f"{'At least ' if count == MOST_PAIRS else ''}{count} prompts have"
+    compare = (
+        "No answer waits for a rating, but there are two answers to compare: `clawback inbox --pairs --rate`."
     )
-    return fold(
-        f"No answer is waiting for a rating. {pairs} two answers to compare: `clawback inbox --pairs --rate`."
-    )
+    return fold(compare)
 
 
 def _questions(count: int) -> str:
