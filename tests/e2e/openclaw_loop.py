@@ -220,6 +220,12 @@ class Claw:
         except urllib.error.HTTPError as error:
             raise AssertionError(error.read().decode()) from error
 
+    def listens(self, process: subprocess.Popen[bytes]) -> bool:
+        """Whether the gateway can be reached."""
+        assert process.poll() is None, "the gateway has ended"
+        with socket.socket() as one:
+            return one.connect_ex(("127.0.0.1", self.port)) == 0
+
     @contextmanager
     def gateway(self) -> Iterator[None]:
         with self.log.open("w") as out:
@@ -231,6 +237,7 @@ class Claw:
                 stderr=out,
             )
             try:
+                soon("the gateway's port", lambda: self.listens(process))
                 yield
             except BaseException:
                 sys.stderr.write(self.log.read_text()[-3000:])
