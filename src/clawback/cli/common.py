@@ -124,7 +124,7 @@ def extension_commands(area: str) -> dict[str, str]:
 def note_new_name(ctx: click.Context, args: list[str], old: str, new: str) -> None:
     """A line on stderr for an old name that goes on working; none where a program reads the output."""
     if not ctx.resilient_parsing and "--json" not in args:
-        click.echo(f"`{old}` is `{new}` now; the old name goes on working.", err=True)
+        click.echo(fold(f"`{old}` is `{new}` now; the old name goes on working.", err=True), err=True)
 
 
 class VersionName(click.ParamType["str"]):
