@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import math
 import time
@@ -15,8 +14,9 @@ from clawback import files
 from clawback.errors import UsageError
 from clawback.learning.best_weights import BestWeights
 from clawback.learning.recipe import Recipe, changed, recipe
-from clawback.learning.run import OnProgress, TrainingRun, adapter_hash, ignore
-from clawback.learning.training import CHECKPOINT, finished, fresh, last, write
+from clawback.learning.result import CHECKPOINT, finished, result_of, write
+from clawback.learning.run import OnProgress, TrainingRun, fingerprint, ignore, policy_state
+from clawback.learning.training import fresh
 from clawback.models.types import ModelInfo, TrainResult
 
 if TYPE_CHECKING:
@@ -150,20 +150,17 @@ def train_episodes(
         tell({"phase": "alert", "text": fitted.stopped, "step": fitted.steps})
     elif episodes.best is not None and (notice := episodes.best.restore_best()):
         tell({"phase": "alert", "text": notice, "step": fitted.steps})
-    seconds = time.perf_counter() - started
-    result = TrainResult(
-        path=str(out / "adapter"),
+    result = result_of(
+        policy.info,
+        fitted,
+        out,
+        started,
         algorithm=recipe.algorithm,
         note=f"on episodes of {about.get('environment', 'an environment')}",
-        base=policy.info.base,
-        base_revision=policy.info.revision,
         seed=seed,
-        steps=fitted.steps,
-        stopped=fitted.stopped,
         turn_ids=tuple(sample.turn_id for sample in ratings),
         baseline=0.0,
-        metrics={**last(fitted.history), "seconds": seconds, "tokens": float(fitted.tokens)},
-        history=tuple(fitted.history),
+        metrics={},
         episodes={**about, **({FORM: learned} if learned else {})},
     )
     tell({"phase": "save"})
@@ -237,19 +234,8 @@ def _identity(
     ratings: Sequence[Sample],
     prompts: Sequence[Sequence[Message]],
 ) -> str:
-    import torch
-
-    inputs = {
-        "base": policy.info.revision,
-        "dtype": str(next(policy.model.parameters()).dtype),
-        "device": policy.device.type,
-        "adapter": adapter_hash(policy),
-        "threads": torch.get_num_threads(),
-        "recipe": dataclasses.asdict(recipe),
-        "seed": seed,
-        "about": dict(about),
-    }
+    inputs = {"recipe": dataclasses.asdict(recipe), "seed": seed, "about": dict(about)}
     if ratings:
         inputs["ratings"] = [dataclasses.asdict(sample) for sample in ratings]
         inputs["prompts"] = [list(map(dict, prompt)) for prompt in prompts]
-    return hashlib.sha256(json.dumps(inputs, sort_keys=True, default=str).encode()).hexdigest()
+    return fingerprint(policy_state(policy) | {"device": policy.device.type} | inputs)

@@ -62,23 +62,35 @@ class TrainingRun:
 
         Ask for it before the policy gets its adapter: that the adapter is fresh is part of it.
         """
-        import torch
-
-        policy = self.policy
-        inputs = {
-            "base": policy.info.revision,
-            "dtype": str(next(policy.model.parameters()).dtype),
-            "device": policy.engine if policy.engine != "torch" else policy.device.type,
-            "adapter": adapter_hash(policy),
-            "threads": torch.get_num_threads(),
+        inputs = policy_state(self.policy) | {
             "samples": [dataclasses.asdict(sample) for sample in self.samples],
             "recipe": dataclasses.asdict(self.recipe),
             "seed": self.seed,
             "prompts": [list(map(dict, prompt)) for prompt in self.prompts],
             "baseline": self.baseline,
             **({"captured": [dataclasses.asdict(one) for one in self.captured]} if self.captured else {}),
-        } | {kind: one.name for kind, one in (("grader", self.grader), ("terms", self.terms)) if one}
-        return hashlib.sha256(json.dumps(inputs, sort_keys=True, default=str).encode()).hexdigest()
+        }
+        return fingerprint(
+            inputs | {kind: one.name for kind, one in (("grader", self.grader), ("terms", self.terms)) if one}
+        )
+
+
+def fingerprint(inputs: Mapping[str, Any]) -> str:
+    """A hash of everything that decides the bits of a result."""
+    return hashlib.sha256(json.dumps(inputs, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def policy_state(policy: Policy) -> dict[str, Any]:
+    """What a policy contributes to a fingerprint: weights, adapter, precision, device, threads."""
+    import torch
+
+    return {
+        "base": policy.info.revision,
+        "dtype": str(next(policy.model.parameters()).dtype),
+        "device": policy.engine if policy.engine != "torch" else policy.device.type,
+        "adapter": adapter_hash(policy),
+        "threads": torch.get_num_threads(),
+    }
 
 
 def adapter_hash(policy: Policy) -> str:

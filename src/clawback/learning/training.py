@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import shutil
-import statistics
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -13,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clawback.errors import TrainingError, UsageError
-from clawback.files import replace, sync
 from clawback.learning.recipe import Recipe
+from clawback.learning.result import CHECKPOINT, finished, result_of, write
 from clawback.learning.run import OnProgress, TrainingRun, ignore
 from clawback.models.types import Grader, TrainResult
 from clawback.records import Message, Sample
@@ -28,9 +26,6 @@ if TYPE_CHECKING:
     from clawback.rewards.judged import Judge
     from clawback.rewards.terms import Terms
 
-ADAPTER = "adapter"
-CHECKPOINT = "checkpoint.pt"
-RESULT = "result.json"
 PROCESSES = "processes"
 """Name in a recipe's ``extra`` of how many processes a step's gradient is made by."""
 SHARD = "shard"
@@ -141,27 +136,19 @@ def _run(run: TrainingRun, out: Path, identity: str) -> TrainResult:
     if fitted.stopped:
         tell({"phase": "alert", "text": fitted.stopped, "step": fitted.steps})
     settled = plan.source.settle() if isinstance(plan.source, Settling) else ""
-    seconds = time.perf_counter() - started
     trained = sum(row["seconds"] for row in fitted.history)
-    result = TrainResult(
-        path=str(out / ADAPTER),
+    result = result_of(
+        policy.info,
+        fitted,
+        out,
+        started,
         algorithm=plan.name,
         note="; ".join(filter(None, (plan.note, settled))),
-        base=policy.info.base,
-        base_revision=policy.info.revision,
         seed=run.seed,
-        steps=fitted.steps,
-        stopped=fitted.stopped,
         turn_ids=tuple(sample.turn_id for sample in (*run.samples, *run.captured)),
         baseline=plan.baseline,
         instruction=plan.instruction,
-        metrics={
-            **last(fitted.history),
-            "seconds": seconds,
-            "tokens": float(fitted.tokens),
-            "tokens_per_second": fitted.tokens / max(1e-9, trained),
-        },
-        history=tuple(fitted.history),
+        metrics={"tokens_per_second": fitted.tokens / max(1e-9, trained)},
         rewards=tuple(_made_up(sample) for sample in run.samples if sample.terms),
     )
     tell({"phase": "save"})
@@ -289,45 +276,7 @@ def reads_words(algorithm: str) -> bool:
     return algorithm in DRAWING or "teacher" in algorithms.needs(algorithms.find(algorithm))
 
 
-def write(policy: Policy, out: Path, result: TrainResult, identity: str) -> None:
-    """The adapter, then the result that says it is whole, then no more need of the checkpoint."""
-    beside, final = out / (ADAPTER + ".new"), out / ADAPTER
-    for folder in (beside, final):
-        if folder.exists():
-            shutil.rmtree(folder)
-    beside.mkdir()
-    policy.save(beside)
-    beside.rename(final)
-    text = json.dumps({"fingerprint": identity, **dataclasses.asdict(result)}, indent=2)
-    replace(out / RESULT, text.encode(), mode=0o600)
-    sync(out)
-    (out / CHECKPOINT).unlink(missing_ok=True)
-
-
-def finished(out: Path, identity: str) -> TrainResult | None:
-    """The result of this very run, where it was finished before its process died."""
-    try:
-        values = json.loads((out / RESULT).read_text("utf-8"))
-        if values.pop("fingerprint") != identity or not (out / ADAPTER).is_dir():
-            return None
-        values["turn_ids"] = tuple(values["turn_ids"])
-        values["history"] = tuple(values["history"])
-        values["rewards"] = tuple(values.get("rewards", ()))
-        return TrainResult(**values)
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
 def _made_up(sample: Sample) -> dict[str, Any]:
     """What the reward of a sample added up from."""
     terms = {term.name: (term.value, term.share) for term in sample.terms}
     return {"turn": sample.turn_id, "reward": sample.reward, "terms": terms}
-
-
-def last(history: Sequence[dict[str, float]], count: int = 4) -> dict[str, float]:
-    """Means over the last steps, of those that have a figure: a run that was begun by another version may lack one in its first steps."""
-    rows = history[-count:]
-    return {
-        name: statistics.fmean(row[name] for row in rows if name in row)
-        for name in (rows[-1] if rows else ())
-    }

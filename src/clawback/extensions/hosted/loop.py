@@ -26,8 +26,9 @@ from clawback.extensions.hosted.types import (
 )
 from clawback.learning.loop import checkpoint
 from clawback.learning.loop.packing import Shared, drift, pack
+from clawback.learning.result import CHECKPOINT
 from clawback.learning.run import TrainingRun
-from clawback.learning.training import CHECKPOINT, plan_for
+from clawback.learning.training import plan_for
 from clawback.scoring.logprobs import Scored
 
 if TYPE_CHECKING:

@@ -14,7 +14,6 @@ last state that was saved there (``save_every``).
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import shutil
 import threading
@@ -32,9 +31,11 @@ from clawback.extensions.hosted.tinker import TinkerTrainer
 from clawback.extensions.hosted.types import HostedError, Trainer, Unanswered
 from clawback.extensions.hosted.wire import Wire
 from clawback.files import replace, sync
+from clawback.learning.loop.trainer import Fitted
 from clawback.learning.recipe import Recipe
-from clawback.learning.run import OnProgress, TrainingRun, ignore
-from clawback.learning.training import ADAPTER, DRAWING, RESULT, finished, last
+from clawback.learning.result import ADAPTER, RESULT, finished, result_of
+from clawback.learning.run import OnProgress, TrainingRun, fingerprint, ignore
+from clawback.learning.training import DRAWING
 from clawback.models.adapter import read
 from clawback.models.base import STAMP, stamp
 from clawback.models.types import TrainResult
@@ -120,36 +121,31 @@ def train(
             loop.go()
         tell({"phase": "save"})
         _bring(trainer, policy, out, f"v{identity[:12]}", loop.export_key)
-    result = _result(loop, wire, time.perf_counter() - started)
+    result = _result(loop, wire, started)
     text = json.dumps({"fingerprint": identity, **dataclasses.asdict(result)}, indent=2)
     replace(out / RESULT, text.encode(), mode=0o600)
     _left(trainer.unload(), tell)
     return result
 
 
-def _result(loop: HostedLoop, wire: Wire, seconds: float) -> TrainResult:
+def _result(loop: HostedLoop, wire: Wire, started: float) -> TrainResult:
     plan, run, spent = loop.plan, loop.run, loop.journal.spent
-    return TrainResult(
-        path=str(loop.out / ADAPTER),
+    return result_of(
+        loop.policy.info,
+        Fitted(loop.kept, loop.stopped, loop.history, spent.tokens),
+        loop.out,
+        started,
         algorithm=plan.name,
         note=f"{plan.note + '; ' if plan.note else ''}trained by {loop.where.url}",
-        base=loop.policy.info.base,
-        base_revision=loop.policy.info.revision,
         seed=run.seed,
-        steps=loop.kept,
-        stopped=loop.stopped,
         turn_ids=tuple(sample.turn_id for sample in run.samples),
         baseline=plan.baseline,
         metrics={
-            **last(loop.history),
-            "seconds": seconds,
-            "tokens": float(spent.tokens),
             "hosted_requests": float(spent.requests),
             "hosted_repeated": float(wire.repeated),
             "hosted_money": spent.money(loop.where.prices),
             **({"gap": loop.gap} if loop.gap is not None else {}),
         },
-        history=tuple(loop.history),
     )
 
 
@@ -238,7 +234,7 @@ def _identity(
         "seed": seed,
         "baseline": baseline,
     }
-    return hashlib.sha256(json.dumps(inputs, sort_keys=True, default=str).encode()).hexdigest()
+    return fingerprint(inputs)
 
 
 __all__ = ["ALPHA", "Where", "recipe_for", "train"]
