@@ -160,7 +160,9 @@ def talking(browser: Any, home: Any, url: str) -> None:
             camera.page.wait_for_selector(".pair")
             camera.shoot("page-pairs")
             camera.go("chat")
-            camera.page.fill("textarea", "Write a Python function that reverses the words of a sentence.")
+            camera.page.fill(
+                "textarea:visible", "Write a Python function that reverses the words of a sentence."
+            )
             camera.page.keyboard.press("Enter")
             camera.page.wait_for_selector(".rater")
             camera.shoot("page-chat")

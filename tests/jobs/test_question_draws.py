@@ -10,6 +10,7 @@ import pytest
 
 from clawback import release, store
 from clawback.cli import main
+from clawback.errors import UsageError
 from clawback.jobs import question_draws
 from clawback.models.types import Completion
 from clawback.paths import Home
@@ -91,7 +92,7 @@ def test_two_answers_to_a_prompt_of_the_persons_own_wait_to_be_compared(
 def test_prompts_that_cannot_be_put_again_are_left_out(home: Home, writer: Writer) -> None:
     record(home, f"What is {PICTURE}?", "x" * (question_draws.LONGEST_CONVERSATION + 1))
     record(home, "Of the gate?", agent=GATE)
-    with pytest.raises(question_draws.UsageError, match="No prompt is recorded yet"):
+    with pytest.raises(UsageError, match="No prompt is recorded yet"):
         question_draws.draw(home, 9)
     assert writer.prompts == []
 

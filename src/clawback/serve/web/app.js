@@ -134,7 +134,7 @@ const decide = (keep) => attempt(async () => { const { text } = await api("news"
 
 /** What a run brought since the person last looked, with one key to keep it or to go back. */
 function tellNews(news) {
-  const text = news?.sentence ?? "";
+  const text = (news?.sentence ?? "").replace("`clawback inbox --rate`", "under Rate, A or B");
   line.hidden = !news;
   if (line.dataset.text === text) return;
   line.dataset.text = text;
