@@ -48,13 +48,30 @@ class Acting(Protocol):
         ...
 
 
-def action_replies(environments: EnvironmentSet) -> tuple[str, ...]:
-    """The replies that name an action, of a set or of the one that it wraps (``of``); none where they are not known."""
+def action_replies(environments: EnvironmentSet, policy: Policy | None = None) -> tuple[str, ...]:
+    """The replies that name an action, of a set or of the one that it wraps (``of``); none where they are not known. ``policy``: of
+    several forms that the set reads (``action_forms``), the one whose replies this model tells apart."""
     at: Any = environments
     while at is not None and not isinstance(at, Acting):
         at = getattr(at, "of", None)
-    replies = tuple(dict.fromkeys(at.action_replies())) if at is not None else ()
+    if at is None:
+        return ()
+    several = getattr(at, "action_forms", None)
+    forms = several() if policy is not None and callable(several) else [at.action_replies()]
+    replies = tuple(dict.fromkeys(clear_form(policy, forms) if policy is not None else forms[0]))
     return replies if 1 < len(replies) <= MOST_REPLIES else ()
+
+
+def clear_form(policy: Policy, forms: Sequence[Sequence[str]]) -> Sequence[str]:
+    """The first form whose replies the model tells apart; the one with the largest distances where it tells those of none apart."""
+    if len(forms) == 1:
+        return forms[0]
+    from clawback.scoring.token_distance import CLEAR, TokenDistance
+
+    distance = TokenDistance(policy, written=True)
+    apart = [distance.of_replies(form) for form in forms]
+    clear = (form for form, value in zip(forms, apart, strict=True) if value >= CLEAR)
+    return next(clear, forms[apart.index(max(apart))])
 
 
 def quoted(text: str) -> list[str]:
@@ -115,7 +132,7 @@ def random_episodes(
     policy: Policy, environments: EnvironmentSet, how: Play, orders: Sequence[Order]
 ) -> list[Episode]:
     """These episodes, played with replies at random. Raises ``EnvironmentFailure`` where most worlds break."""
-    replies = action_replies(environments)
+    replies = action_replies(environments, policy)
     longest = max(len(ids) for ids in RandomReplies(policy, replies).ids)
     how = replace(how, max_turns=min(how.max_turns, MOST_TURNS), max_tokens=max(how.max_tokens, longest))
     rollouts = Rollouts(policy, environments, how, drawer=RandomReplies(policy, replies))

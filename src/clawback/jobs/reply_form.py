@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations, islice
 from typing import TYPE_CHECKING
 
 from clawback.environments.action_form import (
@@ -17,7 +18,7 @@ from clawback.environments.action_form import (
 from clawback.environments.core import EnvironmentSet
 from clawback.environments.evaluating import orders
 from clawback.jobs.drawing import Wish
-from clawback.records import Episode
+from clawback.records import Episode, text_of
 
 if TYPE_CHECKING:
     from clawback.learning.episodes import Form
@@ -25,6 +26,11 @@ if TYPE_CHECKING:
 
 NUMBERS = 3_000_000_000
 """Where the numbers of the episodes begin that show the form of actions; they are not stored."""
+
+MOST_TEXTS = 64
+"""Observations that are compared."""
+MOST_ALIKE = 0.1
+"""Share of pairs of observations that a model reads alike from which on that is said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +60,48 @@ def plan_replies(
 ) -> ReplyPlan:
     """By the replies of held-out episodes. ``drawn_here``: the engine of this process draws, so that replies can be held to actions."""
     notice = unread_notice(episodes, "of held-out tasks")
+    alike = observation_notice(policy, episodes)
     if not notice:
-        return ReplyPlan()
-    replies = action_replies(environments) if wish.learn_form else ()
+        return ReplyPlan(alike)
+    replies = action_replies(environments, policy) if wish.learn_form else ()
     if not replies:
         return ReplyPlan(f"{notice} {CURE}")
     held = drawn_here and policy.hold_to(replies)
-    return ReplyPlan(f"{notice} {form_sentence(replies, held)}", replies, held)
+    sentences = (notice, form_sentence(replies, held), form_notice(policy, replies), alike)
+    return ReplyPlan(" ".join(filter(None, sentences)), replies, held)
+
+
+def form_notice(policy: Policy, replies: Sequence[str]) -> str:
+    """A sentence where the model hardly tells two replies apart; "" elsewhere."""
+    from clawback.scoring.token_distance import CLEAR, TokenDistance
+
+    if TokenDistance(policy, written=True).of_replies(replies) >= CLEAR:
+        return ""
+    return (
+        f"{policy.info.base} hardly tells replies such as {replies[0]!r} and {replies[1]!r} apart, so it learns slowly which is right: "
+        "use words that it knows, after a space (`Action: left`), or take a larger base."
+    )
+
+
+def observation_notice(policy: Policy, episodes: Sequence[Episode]) -> str:
+    """A sentence where the model reads many of the observations of these episodes nearly alike; "" elsewhere."""
+    from clawback.scoring.token_distance import CLEAR, TokenDistance
+
+    users = (m for e in episodes for m in e.messages if m.get("role") == "user")
+    texts = list(islice(dict.fromkeys(text_of(m.get("content")) for m in users), MOST_TEXTS))
+    distance = TokenDistance(policy, written=False)
+    distinct = {distance.encode(text): text for text in texts}
+    pairs = list(combinations(distinct, 2))
+    alike = [
+        (a, b)
+        for a, b in pairs
+        if len(a) == len(b) and all(distance.between(*pair) < CLEAR for pair in zip(a, b, strict=True))
+    ]
+    share = len(alike) / max(1, len(pairs))
+    if share <= MOST_ALIKE:
+        return ""
+    first, second = (distinct[ids].strip()[-60:] for ids in alike[0])
+    return (
+        f"{policy.info.base} reads {share:.0%} of the pairs of observations nearly alike, such as {first!r} and {second!r}: they differ in "
+        "characters that it hardly knows. Describe them in words (`row 2 column 3`), or take a larger base."
+    )

@@ -106,9 +106,8 @@ def toolbox(told: Mapping[str, Any], folder: Path) -> Callable[[Task], Toolbox]:
         if told.get("python"):
             boxes.append(plugins.load(plugins.SANDBOXES, "own").PythonTool())
         boxes += [_server(server, folder) for server in servers]
-        if given:
-            boxes.append(Given(given))
-        return boxes[0] if len(boxes) == 1 else Joined(*boxes)
+        box = boxes[0] if len(boxes) == 1 else Joined(*boxes)
+        return Given(given, box) if given else box
 
     return fresh
 
