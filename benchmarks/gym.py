@@ -42,11 +42,11 @@ GAMES: dict[str, dict[str, Any]] = {
         "rounds": 20, "groups": 64, "turns": 1, "tokens": 3,
     },
     "lake": {
-        "env": "FrozenLake-v1", "agent": "frozen_lake:LakeAgent", "optimum": 1.0, "seen": SQUARES, "acts": WAYS,
+        "env": "FrozenLake-v1", "agent": "benchmarks._gym_lake:SquareAgent", "optimum": 1.0, "seen": SQUARES, "acts": WAYS,
         "rounds": 24, "groups": 64, "turns": 40, "tokens": 3,
     },
     "ice": {
-        "env": "FrozenLake-v1", "agent": "frozen_lake:IceAgent", "optimum": 0.74, "seen": SQUARES, "acts": WAYS,
+        "env": "FrozenLake-v1", "agent": "benchmarks._gym_lake:IceAgent", "optimum": 0.74, "seen": SQUARES, "acts": WAYS,
         "rounds": 80, "groups": 64, "turns": 100, "tokens": 3,
     },
     "hands": {
@@ -252,7 +252,7 @@ def throughput() -> list[dict[str, Any]]:
     for title, base, tokens in (("tiny, 0.1 M", model("lake"), 3), ("embedded, 2.2 M", "embedded", 8)):
         policy = engine.load(base)
         policy.sampling = Sampling(1.0)
-        worlds = find("FrozenLake-v1", "frozen_lake:PondAgent")
+        worlds = find("FrozenLake-v1", "benchmarks._gym_lake:PondAgent")
         tasks = worlds.tasks("train")
         for together, keep, count in ((1, True, 24), (8, True, 64), (32, True, 192), (32, False, 192)):
             play = Play(together=together, max_turns=4, max_tokens=tokens, keep_cache=keep)

@@ -39,7 +39,7 @@ def victim(home: Path, seed: int) -> int:
 
         trainer.CHECKPOINT_SECONDS = CHECKPOINT_SECONDS
         wish = playing.Wish(
-            "FrozenLake-v1", "frozen_lake:LakeAgent", episodes=96, groups=16, held_out=16, max_tokens=3, max_turns=12, together=16
+            "FrozenLake-v1", "benchmarks._gym_lake:SquareAgent", episodes=96, groups=16, held_out=16, max_tokens=3, max_turns=12, together=16
         )  # fmt: skip
         playing.learn(Home(home), wish, seed=seed)
         status = 0

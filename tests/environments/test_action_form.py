@@ -15,12 +15,18 @@ from clawback.engine.torch.models.chat import Encoded
 from clawback.engine.torch.models.policy import Policy
 from clawback.engine.torch.scoring.choices import Choices, choice_logprobs
 from clawback.engine.torch.scoring.lm_head import Head
+from clawback.engine.torch.scoring.packing import Shared, measure
+from clawback.engine.torch.scoring.token_distance import CLEAR, TokenDistance
 from clawback.engine.torch.sources.episodes import sequences
+from clawback.engine.torch.sources.examples import Example
 from clawback.engine.torch.sources.imitation import imitate
 from clawback.engine.training import fresh
 from clawback.environments.action_form import (
     action_replies,
     answered_at_random,
+    clear_form,
+    form_notice,
+    observation_notice,
     quoted,
     unread_notice,
     unread_share,
@@ -28,7 +34,14 @@ from clawback.environments.action_form import (
 from clawback.environments.find import find
 from clawback.errors import UsageError
 from clawback.extensions.llamagym.agent import Agent
-from clawback.extensions.llamagym.agent_worlds import UNREAD, AgentWorlds, ReplyForm, reply_form
+from clawback.extensions.llamagym.agent_worlds import (
+    UNREAD,
+    AgentWorlds,
+    ReplyForm,
+    equal_forms,
+    is_possible,
+    reply_form,
+)
 from clawback.jobs import playing
 from clawback.records import Episode, EpisodeStep
 
@@ -211,6 +224,25 @@ def test_choice_logprobs_are_those_of_the_renormalised_softmax_with_its_gradient
     assert torch.allclose(gradient, reference, atol=1e-5)
 
 
+def test_the_exact_divergence_of_held_replies_reaches_the_loss(policy):
+    fresh(policy, episode_recipe(policy.info), 0)
+    replies = ("Sure", "No", "Yes")
+    assert policy.hold_to(replies)
+    turns = [[{"role": "user", "content": "What is rice?"}]]
+    episodes = [answered_at_random(policy, turns, replies, n) for n in range(3)]
+    encoded = [part.encoded for part in sequences(episodes, held=True)]
+    examples = [
+        Example(one, 0.0, torch.zeros(len(one.response)), torch.zeros(len(one.response))) for one in encoded
+    ]
+    batch = measure(policy.scorer, examples, Shared.of(examples))
+    table, uniform = policy.choices.table(encoded)
+    targets = torch.tensor([token for one in encoded for token in one.response])
+    expected = choice_logprobs(policy.scorer.head, policy.scorer.states(encoded), targets, table, uniform)
+    assert torch.allclose(batch.exact_kl, expected[2], atol=1e-5)
+    assert torch.allclose(batch.logprobs, expected[0], atol=1e-5)
+    assert float(batch.exact_kl.detach().max()) <= math.log(3) + 1e-5
+
+
 def test_where_no_reply_is_an_action_the_first_batch_says_so_and_replies_are_held_to_actions(capsys):
     agent = agent_of()
     told = agent.learn(Light, episodes=48, together=16)
@@ -270,6 +302,77 @@ def test_imitation_ends_where_the_form_is_learned_and_no_preference(policy):
     with torch.no_grad():
         [scores] = policy.scorer([sequences(shown[:1])[0].encoded]).split()
     assert scores[0].exp() == pytest.approx(0.5, abs=0.3)
+
+
+def test_imitation_of_held_replies_ends_without_a_preference_after_a_few_steps(policy):
+    replies = ("go left", "go down", "go right", "go up")
+    fresh(policy, episode_recipe(policy.info), 0)
+    policy.hold_to(replies)
+    turns = [[{"role": "user", "content": f"row {n % 4 + 1} column 2"}] for n in range(4)]
+    shown = [answered_at_random(policy, turns[n:], replies, n) for n in (0, 1, 2, 3)]
+    figures = imitate(policy, shown, len(replies), learning_rate=0.003, seed=0)
+    assert figures["loss"] == pytest.approx(math.log(4), abs=0.06)
+    assert figures["steps"] < 40
+
+
+def test_the_form_is_one_whose_replies_the_model_tells_apart(policy):
+    distance = TokenDistance(policy, written=True)
+    bare, named = (
+        ["left", "down", "right", "up"],
+        [f"Action: {way}" for way in ("left", "down", "right", "up")],
+    )
+    assert distance.of_replies(bare) < CLEAR < distance.of_replies(named)
+    assert distance.of_replies(["a", "a"]) == 0.0
+    assert clear_form(policy, [bare, named]) == named
+    assert clear_form(policy, [named, bare]) == named
+    assert clear_form(policy, [bare]) == bare
+    assert "hardly tells replies such as 'left' and 'down' apart" in form_notice(policy, bare)
+    assert form_notice(policy, named) == ""
+
+    class Walker(Strict):
+        def get_system_prompt(self):
+            return ""
+
+        def extract_action(self, response):
+            return bare.index(response.split()[-1])
+
+        def action_replies(self):
+            return bare
+
+    agent = Walker.speaker()
+    assert equal_forms(agent, bare) == [bare, named]
+    assert equal_forms(Strict.speaker(), ["Action: 0", "Action: 1"]) == [["Action: 0", "Action: 1"]]
+
+    class Room(Light):
+        action_space = Discrete(4)
+
+    environments = AgentWorlds("x", agent, Room)
+    assert action_replies(environments) == tuple(bare)
+    assert action_replies(environments, policy) == tuple(named)
+
+
+def test_observations_that_the_model_reads_alike_are_named(policy):
+    def episode(*texts):
+        return Episode(
+            "e", "t", 0, tuple({"role": "user", "content": text} for text in texts), (), (), "completed"
+        )
+
+    squares = [f"{row}{column}" for row in "abcd" for column in range(1, 5)]
+    words = [f"row {row} column {column}" for row in range(1, 5) for column in range(1, 5)]
+    assert "such as 'a1' and 'a2'" in observation_notice(policy, [episode(*squares)])
+    assert observation_notice(policy, [episode(*words)]) == ""
+    assert observation_notice(policy, [episode(words[0])]) == ""
+
+
+def test_a_number_that_is_no_action_of_the_space_is_a_reply_that_could_not_be_read():
+    import asyncio
+
+    environments = AgentWorlds("light", Presser.speaker(), Light)
+    world = environments.make()
+    asyncio.run(world.reset(environments.tasks("train")[0], 0))
+    step = asyncio.run(world.step({"role": "assistant", "content": "Action: 7"}))
+    assert step.info == {"unparsable": True}
+    assert is_possible(object(), 7)
 
 
 class Choosing:

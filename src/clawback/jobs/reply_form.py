@@ -10,7 +10,9 @@ from clawback.environments.action_form import (
     CURE,
     EPISODES,
     action_replies,
+    form_notice,
     form_sentence,
+    observation_notice,
     random_episodes,
     unread_notice,
 )
@@ -54,10 +56,12 @@ def plan_replies(
 ) -> ReplyPlan:
     """By the replies of held-out episodes. ``drawn_here``: the engine of this process draws, so that replies can be held to actions."""
     notice = unread_notice(episodes, "of held-out tasks")
+    alike = observation_notice(policy, episodes)
     if not notice:
-        return ReplyPlan()
-    replies = action_replies(environments) if wish.learn_form else ()
+        return ReplyPlan(alike)
+    replies = action_replies(environments, policy) if wish.learn_form else ()
     if not replies:
         return ReplyPlan(f"{notice} {CURE}")
     held = drawn_here and policy.hold_to(replies)
-    return ReplyPlan(f"{notice} {form_sentence(replies, held)}", replies, held)
+    sentences = (notice, form_sentence(replies, held), form_notice(policy, replies), alike)
+    return ReplyPlan(" ".join(filter(None, sentences)), replies, held)

@@ -25,7 +25,10 @@ from clawback.environments.action_form import (
     CURE,
     action_replies,
     answered_at_random,
+    clear_form,
+    form_notice,
     form_sentence,
+    observation_notice,
     quoted,
     random_episodes,
     unread_notice,
@@ -42,12 +45,16 @@ from clawback.extensions.llamagym.agent_worlds import (
     AgentWorlds,
     ReplyForm,
     baseline,
+    equal_forms,
     opening,
     read_action,
     reply_form,
     shown,
 )
 from clawback.records import Episode, EpisodeStep, Message
+
+LOOKED_AT = 8
+"""Episodes of ``learn`` that show whether replies name actions."""
 
 if TYPE_CHECKING:
     import torch
@@ -188,7 +195,9 @@ class Agent(ABC):
     def act(self, observation: Any) -> Any:
         """What to do. Never None: a reply that cannot be read costs something, is asked for again, and in the end ``fallback_action`` decides."""
         if self._form is None:
-            self._form = reply_form(self)
+            found = reply_form(self)
+            clear = clear_form(self.policy, equal_forms(self, found.replies)) if found.replies else ()
+            self._form = replace(found, replies=tuple(clear))
             if self._grammar:
                 self._hold_to(self._form.replies)
         if self._dialogue is None:
@@ -343,6 +352,10 @@ class Agent(ABC):
         random, so that none is preferred to begin with."""
         held = self._hold_to(replies)
         self._say(f"{notice} {form_sentence(replies, held)}")
+        for sentence in filter(
+            None, (form_notice(self.policy, replies), observation_notice(self.policy, batch))
+        ):
+            self._say(sentence)
         learned = self.learner.imitate(examples(), len(replies))
         return {f"form_{name}": value for name, value in learned.items()} | {
             "unparsable": unread_share(batch), "return": summary([e.total for e in batch])["mean"],
@@ -397,20 +410,18 @@ class Agent(ABC):
         told: list[dict[str, Any]] = []
         with self._rollouts(make_env, together, max_turns) as rollouts:
             left = episodes
-            replies = action_replies(rollouts.worlds)
+            replies = action_replies(rollouts.worlds, self.policy)
             self.learner.watch_best()
             if self._grammar and not self.held_to:
                 self._hold_to(replies)
             while left > 0:
-                orders = self._orders(min(together, left), 0)
+                few = min(together, left) if self._form_checked else min(together, left, LOOKED_AT)
+                orders = self._orders(few, 0)
                 left -= len(orders)
                 rollouts.refreshed(self.learner.update)
                 played = rollouts.play(orders)
-                if (
-                    not self._form_checked
-                    and replies
-                    and (notice := unread_notice(played, "of the first batch"))
-                ):
+                notice = "" if self._form_checked else unread_notice(played, "of the first batch")
+                if notice and replies:
                     self._form_checked = True
                     numbered = self._orders(FORM_EPISODES, 0)
                     examples = partial(random_episodes, self.policy, rollouts.worlds, rollouts.how, numbered)
@@ -418,12 +429,14 @@ class Agent(ABC):
                     told.append({"episodes": self.episodes, **figures})
                     left += len(orders)  # nothing was learned from these
                     continue
+                self._form_checked = self._form_checked or not notice
                 for episode in played:
                     self.finished(episode)
                     if episode.steps:
                         self.batch.append(episode)
                 self.learner.pace(left / max(1, episodes))
-                if left == 0 or sum(len(e.steps) for e in self.batch) >= self.settings.batch:
+                turns = sum(len(e.steps) for e in self.batch)
+                if left == 0 or (turns >= self.settings.batch and len(self.batch) >= together):
                     told.append({"episodes": self.episodes, **self.train_batch()})
                     tell(told[-1])
         self.learner.pace(None)

@@ -45,7 +45,8 @@ def read_action(agent: Speaks, response: str) -> Any:
 
 
 _DIGITS = re.compile(r"-?\d+")
-FORMS = ("Action: {}", "{}")
+LABEL = "Action: "
+FORMS = (LABEL + "{}", "{}")
 """How actions are written where the agent's own words show no form that is read."""
 
 
@@ -68,12 +69,7 @@ def reply_form(agent: Speaks, env: Any = None) -> ReplyForm:
     """The form of the replies that this agent reads, as far as its words or the actions of ``env`` show it. Each of the replies was read
     by ``extract_action`` as an action of its own, and together they name all actions that are known."""
     own = _distinct(agent, agent.action_replies())
-    space: Any = getattr(env, "action_space", None)
-    known = (
-        range(int(space.start), int(space.start) + int(space.n))
-        if type(space).__name__ == "Discrete"
-        else None
-    )
+    known = numbered_actions(env)
     replies = own
     if known is not None and len(known) <= MOST_REPLIES and {_plain(a) for a in own.values()} != set(known):
         forms = [
@@ -83,6 +79,28 @@ def reply_form(agent: Speaks, env: Any = None) -> ReplyForm:
         found = (_distinct(agent, [form.format(n) for n in known]) for form in forms)
         replies = next((one for one in found if [_plain(a) for a in one.values()] == list(known)), {})
     return ReplyForm(tuple(replies), read_action(agent, ""))
+
+
+def equal_forms(agent: Speaks, replies: Sequence[str]) -> list[Sequence[str]]:
+    """These replies, and the same after a word, where the agent reads the same actions in them."""
+    actions = [_plain(read_action(agent, text)) for text in replies]
+    labelled = [text if text.startswith(LABEL) else LABEL + text for text in replies]
+    equal = labelled != list(replies) and [_plain(read_action(agent, text)) for text in labelled] == actions
+    return [replies, labelled] if equal else [replies]
+
+
+def numbered_actions(env: Any) -> range | None:
+    """The actions of an environment whose space is Discrete; None for others."""
+    space: Any = getattr(env, "action_space", None)
+    if type(space).__name__ != "Discrete":
+        return None
+    return range(int(space.start), int(space.start) + int(space.n))
+
+
+def is_possible(env: Any, action: Any) -> bool:
+    """Whether an environment has this action, as far as its space shows: a number that it does not have is no action, and no fault of its own."""
+    known = numbered_actions(env)
+    return known is None or _plain(action) in known
 
 
 def _distinct(agent: Speaks, texts: Sequence[str]) -> dict[str, Any]:
@@ -222,6 +240,10 @@ class AgentWorlds:
         assert self._form is not None
         return self._form.replies
 
+    def action_forms(self) -> Sequence[Sequence[str]]:
+        """Several forms of these replies: a model may hardly tell those of the first apart."""
+        return equal_forms(self.agent, self.action_replies())
+
 
 class _AgentWorld:
     def __init__(self, agent: Speaks, env: Any, form: ReplyForm) -> None:
@@ -239,6 +261,8 @@ class _AgentWorld:
     async def step(self, message: Message) -> Step:
         reply = str(message.get("content") or "")
         action = read_action(self.agent, reply)
+        if action is not UNREAD and not is_possible(self.env, action):
+            action = UNREAD
         unread = action is UNREAD or not self.form.names(reply, action)
         if action is UNREAD:
             self.missed += 1

@@ -99,21 +99,24 @@ class Scorer:
         Gradients flow where they are enabled; for training, call it on one piece of ``pieces`` at a time
         and go backward in between, or the activations of all are kept.
         """
-        values: list[Tensor | None] = [None] * len(encoded)
-        entropies: list[Tensor | None] = [None] * len(encoded)
+        parts: dict[str, dict[int, Tensor]] = {"logprobs": {}, "entropy": {}, "kl": {}}
         for piece in self.pieces(encoded):
             scored = self._score([encoded[i] for i in piece], entropy)
-            for index, part in zip(piece, scored.split(), strict=True):
-                values[index] = part
-            if scored.entropy is not None:
-                for index, part in zip(piece, scored.entropy.split(list(scored.lengths)), strict=True):
-                    entropies[index] = part
+            for name, by_place in parts.items():
+                values = getattr(scored, name)
+                if values is not None:
+                    by_place |= zip(piece, values.split(list(scored.lengths)), strict=True)
         lengths = tuple(len(one.response) for one in encoded)
-        empty = torch.zeros(0, device=self.device)
+
+        def joined(name: str) -> Tensor:
+            some = parts[name]
+            return torch.cat([some[i] for i in sorted(some)] or [torch.zeros(0, device=self.device)])
+
         return Scored(
-            torch.cat([v for v in values if v is not None] or [empty]),
+            joined("logprobs"),
             lengths,
-            torch.cat([e for e in entropies if e is not None] or [empty]) if entropy else None,
+            joined("entropy") if entropy else None,
+            joined("kl") if parts["kl"] else None,
         )
 
     def against(

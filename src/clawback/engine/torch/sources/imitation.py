@@ -3,6 +3,9 @@
 Replies that are drawn uniformly from k of them have an entropy of log k nats. A policy that has learned the form and
 no preference among the actions has exactly this loss, so the steps end once it is nearly reached: what is then left
 to learn is which action is right, and that is what rewards are for.
+
+Where replies are held to choices (``scoring/choices.py``) the form is never wrong. There the exact divergence from the
+uniform distribution over the replies takes the place of the examples' own replies: it has no noise, and takes a few steps.
 """
 
 from __future__ import annotations
@@ -29,6 +32,8 @@ SLACK = 0.15
 """Nats a reply above log k at which the form counts as learned."""
 SMOOTH = 4
 """Steps over which the loss is averaged before it is compared."""
+HELD_SLACK = 0.05
+"""The same where replies are held to choices."""
 RAMP = 5
 """Steps over which the learning rate rises."""
 
@@ -43,7 +48,13 @@ class Imitation:
     def __init__(self, episodes: Sequence[Episode], seed: int, held: bool = False) -> None:
         self.seed = seed
         self.examples_by_place = [
-            Example(one.encoded, 1.0, torch.zeros_like(one.old), torch.zeros_like(one.old), mask=one.mask)
+            Example(
+                one.encoded,
+                0.0 if held else 1.0,
+                torch.zeros_like(one.old),
+                torch.zeros_like(one.old),
+                mask=one.mask,
+            )
             for one in sequences(episodes, held=held)
         ]
         replies = sum(len(episode.steps) for episode in episodes)
@@ -75,15 +86,27 @@ def imitate(
 
     Returns ``steps``, ``replies`` read, and ``loss`` in nats a reply (log ``replies`` where nothing but the form is learned).
     """
-    source = Imitation(episodes, seed, held=policy.choices is not None)
+    held = policy.choices is not None
+    source = Imitation(episodes, seed, held=held)
     settings = Settings(learning_rate=learning_rate, warm_up=RAMP, seed=seed)
-    loop = Loop(policy, source, algorithms.make("reinforce", {"kl": 0.0, "importance_cap": 0.0}), settings)
-    bound = math.log(max(1, replies)) + SLACK
+    algorithm = (
+        algorithms.make("grpo", {"kl": 1.0})
+        if held
+        else algorithms.make("reinforce", {"kl": 0.0, "importance_cap": 0.0})
+    )
+    loop = Loop(policy, source, algorithm, settings)
+    optimum = math.log(max(1, replies))
     losses: list[float] = []
     while loop.step < source.steps and not loop.fitted.stopped:
-        losses.append(loop.advance()["policy_loss"] * source.reply_tokens)
+        figures = loop.advance()
+        loss = (
+            (optimum + figures["kl_loss"] * source.reply_tokens)
+            if held
+            else figures["policy_loss"] * source.reply_tokens
+        )
+        losses.append(loss)
         recent = losses[-SMOOTH:]
-        if len(recent) == SMOOTH and sum(recent) / SMOOTH <= bound:
+        if len(recent) == SMOOTH and sum(recent) / SMOOTH <= optimum + (HELD_SLACK if held else SLACK):
             break
     return {
         "steps": float(loop.step),
