@@ -28,6 +28,8 @@ PATIENCE = 3
 TURNS = 200
 """Steps of a world that has no limit of its own."""
 MOST_NUMBERS = 128
+SEEN = "Observation: "
+"""Before an observation that is one number."""
 _QUICK = ("gymnasium.envs.toy_text", "gymnasium.envs.classic_control")
 """Worlds whose steps take microseconds: a thread would cost more than the step."""
 
@@ -306,7 +308,9 @@ class Gymnasium:
                 else {}
             )
             return "\n".join([*([show(told)] if told else []), str(getattr(self.inner.unwrapped, method)())])
-        return show(seen, self.of.number_names())
+        text = show(seen, self.of.number_names())
+        # Small models hardly know a number at the beginning of a message; after a word they do.
+        return f"{SEEN}{text}" if isinstance(_plain(seen), int | float) else text
 
     def _reset(self, begin: int, luck: int) -> Any:
         if self.inner is None:
