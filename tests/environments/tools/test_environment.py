@@ -299,6 +299,20 @@ def test_a_tools_file_of_openais_form(written: Any, tmp_path: Path) -> None:
     assert steps[-1].reward == 1.0
 
 
+def test_a_definition_describes_the_function_of_its_name(tmp_path: Path) -> None:
+    (tmp_path / "tools_config.json").write_text(json.dumps([LIGHT, {**LIGHT, "name": "bell"}]))
+    (tmp_path / "mine.py").write_text('def light(room):\n    return f"{room} is lit"\n')
+    (tmp_path / "light.toml").write_text(
+        'definitions = "tools_config.json"\nfunctions = ["mine.py:light"]\nreward = "calls"\n'
+        '[[tasks]]\nprompt = "Light the hall."\nactions = [{name = "light", arguments = {room = "hall"}}]\n'
+    )
+    found = registry.find(f"tools:{tmp_path}/light.toml")
+    calls = [message([Call(name, {"room": "hall"})]) for name in ("light", "bell")]
+    opened, steps = asyncio.run(walk(found, found.tasks("test")[0], [*calls, "Done."]))
+    assert [tool["function"] for tool in opened.tools] == [LIGHT, {**LIGHT, "name": "bell"}]
+    assert [step.messages[0]["content"] for step in steps[:2]] == ["hall is lit", "ok"]
+
+
 @pytest.mark.parametrize("reward", ['"mine.py:score"', '{verifier = "mine.py:score"}', '["mine.py:score"]'])
 def test_a_reward_of_ones_own(reward: str, tmp_path: Path) -> None:
     """A Python function beside the file; one whose parameters nobody knows is said once."""

@@ -159,6 +159,30 @@ class Joined:
         await asyncio.gather(*(box.close() for box in self.boxes))
 
 
+class Described:
+    """A box whose tools are described by definitions of the same names; definitions of other names are offered, and not carried out."""
+
+    def __init__(self, box: Toolbox, definitions: Sequence[Tool]) -> None:
+        self.box = box
+        self.definitions = {str(tool["function"]["name"]): tool for tool in definitions}
+        self.names: set[str] = set()
+        """Of the tools that the box carries out."""
+
+    async def open(self, seed: int) -> Sequence[Tool]:
+        tools = {str(tool["function"]["name"]): tool for tool in await self.box.open(seed)}
+        self.names = set(tools)
+        return list({**tools, **self.definitions}.values())
+
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
+        return await self.box.call(name, arguments) if name in self.names else "ok"
+
+    async def state(self) -> Any:
+        return await self.box.state()
+
+    async def close(self) -> None:
+        await self.box.close()
+
+
 Execute = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
 
 
