@@ -39,7 +39,7 @@ RATE = 3.0
 """Learning rate, in units of the recipe's: there are fresh episodes every few steps, and a world's reward has no noise of taste in it."""
 KL = 0.002
 WARM_UP = 20
-"""Optimizer steps."""
+"""Optimizer steps; a fifth of a run's where it has fewer than 100."""
 ACTIVATIONS = 256 << 20
 """Bytes that those of one piece may take on a CPU, where the model is so small that pieces of ``CPU_MICRO_TOKENS`` take less."""
 MOST_AT_ONCE = 4096
@@ -133,7 +133,7 @@ def train_episodes(
         if learned or held
         else recipe.max_drift,  # the form alone may be far from the base
         decay=playing.decay,
-        warm_up=WARM_UP,
+        warm_up=min(WARM_UP, source.steps // 5),
         seed=seed,
         checkpoint=out / CHECKPOINT,
         fingerprint=identity,
