@@ -1,7 +1,7 @@
 """FrozenLake in words: from the top left square to the bottom right one, around the holes.
 
-    python examples/agents/frozen_lake.py --episodes 3000      # a loop of one's own, on the embedded model
-    clawback env train FrozenLake-v1 --agent frozen_lake:LakeAgent --episodes 3000 --batch 64 --max-tokens 8
+    python examples/agents/frozen_lake.py --episodes 1536      # a loop of one's own, on the embedded model
+    clawback env train FrozenLake-v1 --agent frozen_lake:LakeAgent --episodes 1536 --batch 64 --max-tokens 8
     clawback env train FrozenLake-v1 --agent frozen_lake:IceAgent --episodes 8000 --batch 64 --max-tokens 8     # where a step slips aside two times in three
 
 The best policy returns 1 (on slippery ice 0.73 within Gymnasium's hundred steps), random steps 0.015. Rows and columns are numbers
@@ -54,7 +54,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--model", default="embedded", help="a folder, a hub id, embedded or smollm2")
-    parser.add_argument("--episodes", type=int, default=3000)
+    parser.add_argument("--episodes", type=int, default=1536)
     parser.add_argument("--slippery", action="store_true", help="a step slips aside two times in three")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()

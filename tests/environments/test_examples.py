@@ -36,6 +36,13 @@ def test_blackjack_as_its_users_wrote_it(monkeypatch, capsys):
 
 
 @pytest.mark.slow
+def test_the_lake_reaches_nine_tenths_of_the_optimum_on_the_embedded_model(monkeypatch, capsys):
+    pytest.importorskip("gymnasium")
+    out = run("frozen_lake", "--episodes", "1536", "--seed", "1", monkeypatch=monkeypatch, capsys=capsys)
+    assert float(out.partition("mean return ")[2].split()[0]) >= 0.9
+
+
+@pytest.mark.slow
 def test_text_world_with_four_values(monkeypatch, capsys):
     out = run("text_world", "--episodes", "2", monkeypatch=monkeypatch, capsys=capsys)
     assert out.count("return 0") == 2

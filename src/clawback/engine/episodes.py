@@ -38,6 +38,9 @@ ALGORITHMS = ("grpo", "ppo", "reinforce")
 RATE = 3.0
 """Learning rate, in units of the recipe's: there are fresh episodes every few steps, and a world's reward has no noise of taste in it."""
 KL = 0.002
+HELD_KL_START = 10.0
+"""Weight of the KL in the first step, in units of its own, where replies are held to actions: its reference is the uniform distribution, which
+is no policy that is worth keeping to."""
 WARM_UP = 20
 """Optimizer steps; a fifth of a run's where it has fewer than 100."""
 ACTIVATIONS = 256 << 20
@@ -115,6 +118,8 @@ def train_episodes(
     if policy.device.type == "cpu" and not recipe.micro_tokens:
         policy.scorer.micro_tokens = at_once(policy.info)
     playing = EpisodeSettings.of(recipe)
+    if held and "kl_start" not in recipe.part("episodes"):
+        playing = dataclasses.replace(playing, kl_start=HELD_KL_START)
     if continued or (learned and not held):
         # The strong KL of the first rounds would undo what the adapter has learned before.
         playing = dataclasses.replace(playing, kl_start=1.0)

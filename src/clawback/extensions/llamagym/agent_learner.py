@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clawback.engine.best_weights import BestWeights
-from clawback.engine.episodes import WARM_UP, episode_recipe
+from clawback.engine.episodes import HELD_KL_START, WARM_UP, episode_recipe
 from clawback.errors import ModelError, UsageError
 from clawback.records import Episode, EpisodeStep, Message
 
@@ -91,9 +91,7 @@ class Learner:
     def pace(self, left: float | None) -> None:
         """Set the weight of the KL to the base for the next update. ``left``: the share of a planned run that is to come, with which the
         weight falls; None: the end is not known, and it has its own."""
-        from clawback.engine.torch.sources.episodes import EpisodeSettings
-
-        weight = 1.0 if left is None else 1.0 + (EpisodeSettings.kl_start - 1.0) * left
+        weight = 1.0 if left is None else 1.0 + (HELD_KL_START - 1.0) * left
         self.loop.source.settings = dataclasses.replace(self.loop.source.settings, kl_start=weight)
 
     def watch_best(self) -> None:
