@@ -25,8 +25,6 @@ from clawback.environments.action_form import (
     action_replies,
     answered_at_random,
     clear_form,
-    form_notice,
-    observation_notice,
     quoted,
     unread_notice,
     unread_share,
@@ -43,6 +41,7 @@ from clawback.extensions.llamagym.agent_worlds import (
     reply_form,
 )
 from clawback.jobs import playing
+from clawback.jobs.reply_form import form_notice, observation_notice
 from clawback.records import Episode, EpisodeStep
 
 

@@ -12,7 +12,6 @@ import random
 import re
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from clawback.environments.core import EnvironmentSet
@@ -31,10 +30,6 @@ EPISODES = 64
 """Episodes that are played with replies at random."""
 MOST_TURNS = 12
 """Of each of these."""
-MOST_TEXTS = 64
-"""Observations that are compared."""
-MOST_ALIKE = 0.1
-"""Share of pairs of observations that a model reads alike from which on that is said."""
 MOST_REPLIES = 64
 """Actions beyond which nothing is drawn at random: they are rather texts than actions."""
 CURE = (
@@ -77,34 +72,6 @@ def clear_form(policy: Policy, forms: Sequence[Sequence[str]]) -> Sequence[str]:
     apart = [distance.of_replies(form) for form in forms]
     clear = (form for form, value in zip(forms, apart, strict=True) if value >= CLEAR)
     return next(clear, forms[apart.index(max(apart))])
-
-
-def form_notice(policy: Policy, replies: Sequence[str]) -> str:
-    """A sentence where the model hardly tells two replies apart; "" elsewhere."""
-    from clawback.engine.torch.scoring.token_distance import CLEAR, TokenDistance
-
-    if TokenDistance(policy, written=True).of_replies(replies) >= CLEAR:
-        return ""
-    return (
-        f"{policy.info.base} hardly tells replies such as {replies[0]!r} and {replies[1]!r} apart, so it learns slowly which is right: "
-        "use words that it knows, after a space (`Action: left`), or take a larger base."
-    )
-
-
-def observation_notice(policy: Policy, episodes: Sequence[Episode]) -> str:
-    """A sentence where the model reads many of the observations of these episodes nearly alike; "" elsewhere."""
-    from clawback.engine.torch.scoring.token_distance import TokenDistance
-
-    users = (m for e in episodes for m in e.messages if m.get("role") == "user")
-    texts = list(islice(dict.fromkeys(text_of(m.get("content")) for m in users), MOST_TEXTS))
-    share, example = TokenDistance(policy, written=False).look_alike(texts)
-    if share <= MOST_ALIKE or example is None:
-        return ""
-    first, second = (text.strip()[-60:] for text in example)
-    return (
-        f"{policy.info.base} reads {share:.0%} of the pairs of observations nearly alike, such as {first!r} and {second!r}: they differ in "
-        "characters that it hardly knows. Describe them in words (`row 2 column 3`), or take a larger base."
-    )
 
 
 def quoted(text: str) -> list[str]:

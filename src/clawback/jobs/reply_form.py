@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations, islice
 from typing import TYPE_CHECKING
 
 from clawback.environments.action_form import (
     CURE,
     EPISODES,
     action_replies,
-    form_notice,
     form_sentence,
-    observation_notice,
     random_episodes,
     unread_notice,
 )
 from clawback.environments.core import EnvironmentSet
 from clawback.environments.evaluating import orders
 from clawback.jobs.drawing import Wish
-from clawback.records import Episode
+from clawback.records import Episode, text_of
 
 if TYPE_CHECKING:
     from clawback.engine.episodes import Form
@@ -27,6 +26,11 @@ if TYPE_CHECKING:
 
 NUMBERS = 3_000_000_000
 """Where the numbers of the episodes begin that show the form of actions; they are not stored."""
+
+MOST_TEXTS = 64
+"""Observations that are compared."""
+MOST_ALIKE = 0.1
+"""Share of pairs of observations that a model reads alike from which on that is said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,3 +69,39 @@ def plan_replies(
     held = drawn_here and policy.hold_to(replies)
     sentences = (notice, form_sentence(replies, held), form_notice(policy, replies), alike)
     return ReplyPlan(" ".join(filter(None, sentences)), replies, held)
+
+
+def form_notice(policy: Policy, replies: Sequence[str]) -> str:
+    """A sentence where the model hardly tells two replies apart; "" elsewhere."""
+    from clawback.engine.torch.scoring.token_distance import CLEAR, TokenDistance
+
+    if TokenDistance(policy, written=True).of_replies(replies) >= CLEAR:
+        return ""
+    return (
+        f"{policy.info.base} hardly tells replies such as {replies[0]!r} and {replies[1]!r} apart, so it learns slowly which is right: "
+        "use words that it knows, after a space (`Action: left`), or take a larger base."
+    )
+
+
+def observation_notice(policy: Policy, episodes: Sequence[Episode]) -> str:
+    """A sentence where the model reads many of the observations of these episodes nearly alike; "" elsewhere."""
+    from clawback.engine.torch.scoring.token_distance import CLEAR, TokenDistance
+
+    users = (m for e in episodes for m in e.messages if m.get("role") == "user")
+    texts = list(islice(dict.fromkeys(text_of(m.get("content")) for m in users), MOST_TEXTS))
+    distance = TokenDistance(policy, written=False)
+    distinct = {distance.encode(text): text for text in texts}
+    pairs = list(combinations(distinct, 2))
+    alike = [
+        (a, b)
+        for a, b in pairs
+        if len(a) == len(b) and all(distance.between(*pair) < CLEAR for pair in zip(a, b, strict=True))
+    ]
+    share = len(alike) / max(1, len(pairs))
+    if share <= MOST_ALIKE:
+        return ""
+    first, second = (distinct[ids].strip()[-60:] for ids in alike[0])
+    return (
+        f"{policy.info.base} reads {share:.0%} of the pairs of observations nearly alike, such as {first!r} and {second!r}: they differ in "
+        "characters that it hardly knows. Describe them in words (`row 2 column 3`), or take a larger base."
+    )

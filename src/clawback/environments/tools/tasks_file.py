@@ -29,7 +29,7 @@ from clawback.environments.tools.rewards import (
     Verified,
     Weighted,
 )
-from clawback.environments.tools.toolbox import Described, Functions, Given, Joined, Toolbox
+from clawback.environments.tools.toolbox import Functions, Given, Joined, Toolbox
 from clawback.errors import NotFound, UsageError
 
 KEYS = (
@@ -106,10 +106,8 @@ def toolbox(told: Mapping[str, Any], folder: Path) -> Callable[[Task], Toolbox]:
         if told.get("python"):
             boxes.append(plugins.load(plugins.SANDBOXES, "own").PythonTool())
         boxes += [_server(server, folder) for server in servers]
-        if not boxes:
-            return Given(given) if given else Joined()
         box = boxes[0] if len(boxes) == 1 else Joined(*boxes)
-        return Described(box, given) if given else box
+        return Given(given, box) if given else box
 
     return fresh
 

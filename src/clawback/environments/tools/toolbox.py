@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from clawback import installed
@@ -159,47 +159,26 @@ class Joined:
         await asyncio.gather(*(box.close() for box in self.boxes))
 
 
-class Described:
-    """A box whose tools are described by definitions of the same names; definitions of other names are offered, and not carried out."""
+class Given:
+    """OpenAI-style definitions: one with the name of a tool of ``box`` describes it, others are offered and not carried out."""
 
-    def __init__(self, box: Toolbox, definitions: Sequence[Tool]) -> None:
-        self.box = box
-        self.definitions = {str(tool["function"]["name"]): tool for tool in definitions}
+    def __init__(self, tools: Sequence[Tool], box: Toolbox | None = None) -> None:
+        self.tools, self.box = {str(tool["function"]["name"]): tool for tool in tools}, box
         self.names: set[str] = set()
         """Of the tools that the box carries out."""
 
     async def open(self, seed: int) -> Sequence[Tool]:
-        tools = {str(tool["function"]["name"]): tool for tool in await self.box.open(seed)}
+        inner = await self.box.open(seed) if self.box else ()
+        tools = {str(tool["function"]["name"]): tool for tool in inner}
         self.names = set(tools)
-        return list({**tools, **self.definitions}.values())
+        return list({**tools, **self.tools}.values())
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
-        return await self.box.call(name, arguments) if name in self.names else "ok"
+        return await self.box.call(name, arguments) if self.box and name in self.names else "ok"
 
     async def state(self) -> Any:
-        return await self.box.state()
+        return await self.box.state() if self.box else None
 
     async def close(self) -> None:
-        await self.box.close()
-
-
-Execute = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
-
-
-class Given:
-    """OpenAI-style definitions, and one function that carries out calls of them (by name and arguments)."""
-
-    def __init__(self, tools: Sequence[Tool], execute: Execute | None = None) -> None:
-        self.tools, self.execute = tuple(tools), execute
-
-    async def open(self, seed: int) -> Sequence[Tool]:  # noqa: ARG002
-        return self.tools
-
-    async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
-        return as_text(await self.execute(name, arguments)) if self.execute else "ok"
-
-    async def state(self) -> Any:
-        return None
-
-    async def close(self) -> None:
-        return
+        if self.box:
+            await self.box.close()

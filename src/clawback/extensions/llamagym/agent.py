@@ -26,9 +26,7 @@ from clawback.environments.action_form import (
     action_replies,
     answered_at_random,
     clear_form,
-    form_notice,
     form_sentence,
-    observation_notice,
     quoted,
     random_episodes,
     unread_notice,
@@ -51,6 +49,7 @@ from clawback.extensions.llamagym.agent_worlds import (
     reply_form,
     shown,
 )
+from clawback.jobs.reply_form import form_notice, observation_notice
 from clawback.records import Episode, EpisodeStep, Message
 
 LOOKED_AT = 8

@@ -89,7 +89,7 @@ def equal_forms(agent: Speaks, replies: Sequence[str]) -> list[Sequence[str]]:
     return [replies, labelled] if equal else [replies]
 
 
-def numbered_actions(env: Any) -> range | None:
+def numbered_actions(env: object) -> range | None:
     """The actions of an environment whose space is Discrete; None for others."""
     space: Any = getattr(env, "action_space", None)
     if type(space).__name__ != "Discrete":
@@ -97,7 +97,7 @@ def numbered_actions(env: Any) -> range | None:
     return range(int(space.start), int(space.start) + int(space.n))
 
 
-def is_possible(env: Any, action: Any) -> bool:
+def is_possible(env: object, action: object) -> bool:
     """Whether an environment has this action, as far as its space shows: a number that it does not have is no action, and no fault of its own."""
     known = numbered_actions(env)
     return known is None or _plain(action) in known

@@ -47,14 +47,9 @@ class Imitation:
 
     def __init__(self, episodes: Sequence[Episode], seed: int, held: bool = False) -> None:
         self.seed = seed
+        weight = 0.0 if held else 1.0
         self.examples_by_place = [
-            Example(
-                one.encoded,
-                0.0 if held else 1.0,
-                torch.zeros_like(one.old),
-                torch.zeros_like(one.old),
-                mask=one.mask,
-            )
+            Example(one.encoded, weight, torch.zeros_like(one.old), torch.zeros_like(one.old), mask=one.mask)
             for one in sequences(episodes, held=held)
         ]
         replies = sum(len(episode.steps) for episode in episodes)
@@ -89,24 +84,16 @@ def imitate(
     held = policy.choices is not None
     source = Imitation(episodes, seed, held=held)
     settings = Settings(learning_rate=learning_rate, warm_up=RAMP, seed=seed)
-    algorithm = (
-        algorithms.make("grpo", {"kl": 1.0})
-        if held
-        else algorithms.make("reinforce", {"kl": 0.0, "importance_cap": 0.0})
-    )
-    loop = Loop(policy, source, algorithm, settings)
-    optimum = math.log(max(1, replies))
+    name, recipe = ("grpo", {"kl": 1.0}) if held else ("reinforce", {"kl": 0.0, "importance_cap": 0.0})
+    loop = Loop(policy, source, algorithms.make(name, recipe), settings)
+    optimum, slack = math.log(max(1, replies)), HELD_SLACK if held else SLACK
     losses: list[float] = []
     while loop.step < source.steps and not loop.fitted.stopped:
         figures = loop.advance()
-        loss = (
-            (optimum + figures["kl_loss"] * source.reply_tokens)
-            if held
-            else figures["policy_loss"] * source.reply_tokens
-        )
-        losses.append(loss)
+        measured = figures["kl_loss"] if held else figures["policy_loss"]
+        losses.append(measured * source.reply_tokens + (optimum if held else 0.0))
         recent = losses[-SMOOTH:]
-        if len(recent) == SMOOTH and sum(recent) / SMOOTH <= optimum + (HELD_SLACK if held else SLACK):
+        if len(recent) == SMOOTH and sum(recent) / SMOOTH <= optimum + slack:
             break
     return {
         "steps": float(loop.step),
