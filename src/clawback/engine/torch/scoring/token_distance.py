@@ -28,15 +28,13 @@ class TokenDistance:
     def __init__(self, policy: Policy, *, written: bool) -> None:
         table = getattr(policy.model, "get_output_embeddings" if written else "get_input_embeddings")()
         weight = getattr(table, "weight", None)
-        self.rows: Tensor | None = (
-            weight.detach() if weight is not None and weight.is_floating_point() else None
-        )
+        self.rows: Tensor | None = None
         self.policy, self.unit = policy, 1.0
-        if self.rows is not None:
-            some = torch.randperm(len(self.rows), generator=torch.Generator().manual_seed(0))[:256]
-            self.unit = (
-                float(torch.pdist(self.rows[some.to(self.rows.device)].float().cpu()).quantile(0.75)) or 1.0
-            )
+        if weight is not None and weight.is_floating_point():
+            self.rows = weight.detach()
+            some = torch.randperm(len(weight), generator=torch.Generator().manual_seed(0))[:256]
+            pairs = torch.pdist(weight.detach()[some.to(weight.device)].float().cpu())
+            self.unit = float(pairs.quantile(0.75)) or 1.0
 
     def encode(self, text: str) -> tuple[int, ...]:
         return tuple(self.policy.tokenizer.encode(text, add_special_tokens=False))
