@@ -39,10 +39,10 @@ from clawback.learning.sources.imitation import imitate
 from clawback.learning.training import fresh
 from clawback.models.chat import Encoded
 from clawback.policy.policy import Policy
+from clawback.policy.token_distance import CLEAR, TokenDistance
 from clawback.records import Episode, EpisodeStep
 from clawback.scoring.choices import Choices, choice_logprobs
 from clawback.scoring.lm_head import Head
-from clawback.scoring.token_distance import CLEAR, TokenDistance
 
 
 class Discrete:

@@ -66,7 +66,7 @@ def clear_form(policy: Policy, forms: Sequence[Sequence[str]]) -> Sequence[str]:
     """The first form whose replies the model tells apart; the one with the largest distances where it tells those of none apart."""
     if len(forms) == 1:
         return forms[0]
-    from clawback.scoring.token_distance import CLEAR, TokenDistance
+    from clawback.policy.token_distance import CLEAR, TokenDistance
 
     distance = TokenDistance(policy, written=True)
     apart = [distance.of_replies(form) for form in forms]
