@@ -88,7 +88,7 @@ def measure(setting: Setting, processes: int, steps: int, folder: Path) -> Seen:
     from clawback import engine
     from clawback.models import embedded
     from clawback.models.embedded import corpus
-    from clawback.policy.policy import load
+    from clawback.policy import load
     from clawback.records import Sample
 
     rng = random.Random(0)

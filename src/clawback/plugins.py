@@ -153,8 +153,8 @@ def others(group: str) -> dict[str, str]:
     """What other packages provide: name → where it is. A name that is built in stays the built-in one."""
     from importlib.metadata import entry_points
 
-    known = built_in(group)
-    return {point.name: point.value for point in entry_points(group=group) if point.name not in known}
+    known, points = built_in(group), entry_points(group=group)
+    return {one.name: one.value for one in points if one.name not in known and _is_present(one.value)}
 
 
 def names(group: str) -> list[str]:

@@ -66,7 +66,8 @@ def test_branches_of_a_history_are_asked_about_however_old_they_are(
         assert db.turns(rated=True) == []
     assert shown(home) == [{listed("otters"), prose("otters")}]
     assert main(["inbox"]) == 0
-    assert "two answers to compare: `clawback inbox --pairs --rate`" in capsys.readouterr().out
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "two answers to compare: `clawback inbox --pairs --rate`" in printed
 
 
 def test_a_question_that_was_asked_again_has_two_answers(home: Home, tmp_path: Path) -> None:

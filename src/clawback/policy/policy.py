@@ -327,7 +327,7 @@ class Policy:
         table = causal.get_input_embeddings().weight
         if table.is_meta:
             return np.zeros((len(tokens), 1))
-        rows = table[torch.as_tensor(tokens, device=table.device)].double().cpu().numpy()
+        rows = table[torch.as_tensor(tokens, device=table.device)].float().cpu().numpy().astype(np.float64)
         return np.where(_are_words(self.tokenizer, tokens)[:, None], rows, 0.0)
 
     @torch.no_grad()

@@ -7,7 +7,6 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from clawback.errors import NotFound, UsageError
-from clawback.records import FEEDBACK_KINDS
 from clawback.store.base import OWN, Base, now, readable
 from clawback.store.driver import sqlite3
 
@@ -45,6 +44,8 @@ class FeedbackTable(Base):
 
         Raises ``NotFound`` when there is no such turn, ``UsageError`` for an unknown kind or a value outside [-1, 1].
         """
+        from clawback.records import FEEDBACK_KINDS
+
         if opinion.kind not in FEEDBACK_KINDS:
             raise UsageError(
                 f"There is no kind of feedback `{opinion.kind}`. There are: {', '.join(FEEDBACK_KINDS)}."

@@ -665,6 +665,16 @@ def beside_others(stage):
 
 
 @scenario
+def replies_told_apart(stage):
+    """How far apart the model holds texts, by its embeddings."""
+    from clawback.policy.token_distance import TokenDistance
+
+    policy = stage.policy()
+    for written in (True, False):
+        assert TokenDistance(policy, written=written).of_replies(["left", "right"]) >= 0
+
+
+@scenario
 def federated(stage):
     """What a round of a federation begins with: the agreed adapter, and what was changed of it."""
     from clawback.extensions.federated import federating

@@ -134,14 +134,11 @@ def test_a_slow_function_holds_nobody_up() -> None:
 
 
 def test_boxes_join_and_names_must_differ() -> None:
-    async def echo(name: str, arguments: Any) -> Any:
-        return [name, arguments]
-
     foreign = {"type": "function", "function": {"name": "foreign", "parameters": {"type": "object"}}}
     counter = Counter()
-    box = Joined(Functions(double), Functions(owner=counter), Given([foreign], echo))
+    box = Joined(Functions(double), Functions(owner=counter), Given([foreign]))
     assert use(box, Call("foreign", {"z": 1}), Call("add", {"n": 7}), Call("double", {"x": 1})) == [
-        ('["foreign", {"z": 1}]', True),
+        ("ok", True),
         ("ok", True),
         ("2", True),
     ]
