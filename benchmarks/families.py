@@ -96,6 +96,8 @@ def examine(family: str, folder: Path) -> Row:
         row.verdict, row.note = "refused", str(error).replace(str(folder), "…")
     except Exception as error:
         row.verdict, row.note = "failed", f"{_sentence(error)} {_where()}"
+        if refusal := _refusal_of_init(bench):
+            row.verdict, row.note = "refused", refusal.replace(str(folder), "…")
     row.seconds = round(time.process_time() - started, 1)
     return row
 
@@ -130,6 +132,18 @@ def _close(values: Sequence[Any], expected: Sequence[Any], what: str) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------- steps
+
+
+def _refusal_of_init(bench: Bench) -> str:
+    """The sentence by which ``clawback init`` refuses the model; "" where it takes it."""
+    from clawback.errors import ModelError
+    from clawback.policy import proof
+
+    try:
+        proof.tried(bench.policy, {})
+    except ModelError as error:
+        return str(error)
+    return ""
 
 
 def load(bench: Bench, row: Row) -> None:
@@ -234,8 +248,8 @@ def train(bench: Bench, row: Row) -> None:
         )
 
 
-def come_back(bench: Bench, _: Row) -> None:
-    """The adapter loaded again here, in PEFT, and merged into the weights."""
+def come_back(bench: Bench, row: Row) -> None:
+    """The adapter loaded again here, in PEFT, and merged into the weights by PEFT; what differs in PEFT alone is a note."""
     import torch
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
@@ -252,9 +266,14 @@ def come_back(bench: Bench, _: Row) -> None:
         _close(again.scorer(encoded).split(), expected, "log-probs of the adapter loaded again")
     fresh = AutoModelForCausalLM.from_pretrained(bench.folder, dtype=torch.float32)
     wrapped = PeftModel.from_pretrained(fresh, bench.adapter).eval()
-    _close([_reference(wrapped, one) for one in encoded], expected, "log-probs in PEFT")
-    merged = wrapped.merge_and_unload().eval()
-    _close([_reference(merged, one) for one in encoded], expected, "log-probs of merged weights")
+    try:
+        _close([_reference(wrapped, one) for one in encoded], expected, "log-probs in PEFT")
+        merged = wrapped.merge_and_unload().eval()
+        _close(
+            [_reference(merged, one) for one in encoded], expected, "log-probs of weights that PEFT merged"
+        )
+    except Differs as error:
+        row.note = "; ".join(filter(None, (row.note, f"comes back right here, not in PEFT: {error}")))
 
 
 STEPS = (
@@ -320,7 +339,7 @@ def page(rows: Sequence[Row]) -> str:
         f"**{count['ok']} ok** ({slow} of them by the slow path), {count['refused']} refused in a sentence, {count['failed']} failed, "
         f"{count['not made']} without a tiny model, {count['not run']} not run yet. What *ok* means: the model loads; log-probs of several answers in one batch are those of each "
         "alone; greedy answers are those of transformers' own `generate`; drawn answers have the log-probs of a full forward; the server's rows do, too; "
-        "it is trained; the adapter comes back here and in PEFT, and merges. What it does not mean: that real weights of the family were tried.",
+        "it is trained; the adapter comes back here and, unless the row says otherwise, in PEFT, and merges. What it does not mean: that real weights of the family were tried.",
         "",
         "| drawn by | what that is |",
         "| --- | --- |",

@@ -199,8 +199,6 @@ def put(model: nn.Module, info: ModelInfo, folder: Path, name: str = NAME) -> nn
 
     Raises ``ModelError`` where it was made for another base (both are named), or does not fit.
     """
-    from peft import set_peft_model_state_dict
-
     if delta.there(folder):
         return delta.put(model, info, folder, name)
     config, tensors = read(folder)
@@ -217,9 +215,10 @@ def put(model: nn.Module, info: ModelInfo, folder: Path, name: str = NAME) -> nn
             f"The adapter {folder} was made for {config.get('base_model_name_or_path') or 'another model'} and does "
             f"not fit {info.base} ({differing[0]}). Load it on the base it was made for."
         )
-    set_peft_model_state_dict(
-        wrapped, {name: tensor.float() for name, tensor in tensors.items()}, adapter_name=name
-    )
+    # Not by PEFT's own loader: for some families it renames keys as transformers does with a checkpoint's, and drops what it then does not find.
+    with torch.no_grad():
+        for key, tensor in tensors.items():
+            expected[key].copy_(tensor)
     fuse(wrapped)
     wrapped.eval()
     return wrapped
