@@ -38,7 +38,7 @@ def test_a_new_kind_needs_no_migration(tmp_path: Path, monkeypatch: pytest.Monke
         with store.connect(path) as db:
             turn = db.add_turn(TURN)
             db.add_feedback(Feedback(turn.id, "rating", 1.0))
-    monkeypatch.setattr("clawback.store.feedback.FEEDBACK_KINDS", (*FEEDBACK_KINDS, "applause"))
+    monkeypatch.setattr("clawback.records.FEEDBACK_KINDS", (*FEEDBACK_KINDS, "applause"))
     with sqlite3.connect(path) as other:
         assert other.execute("SELECT count(*) FROM feedback").fetchone() == (1,)
         with store.connect(path) as db:
