@@ -44,9 +44,9 @@ COMMANDS = (
 def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         package, away = Path(folder, "src", "clawback"), Path(folder, "away")
-        shutil.copytree(ROOT / "src" / "clawback", package)
+        shutil.copytree(ROOT / "src" / "clawback", package, ignore=shutil.ignore_patterns("__pycache__"))
         extensions = package / "extensions"
-        names = sorted(path.name for path in extensions.iterdir() if path.is_dir())
+        names = sorted(path.name for path in extensions.iterdir() if (path / "__init__.py").is_file())
         away.mkdir()
         sys.path[:0] = [str(package.parent), str(ROOT)]
         os.environ["HOME"] = folder
