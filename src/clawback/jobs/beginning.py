@@ -142,18 +142,18 @@ def recipe(home: Home, db: Store, chosen: RunRequest, policy: Policy, tell: OnPr
     from clawback import engine
 
     settings, options = chosen.settings, chosen.options
-    made = engine.recipe(
+    run_recipe = engine.recipe(
         policy.info, options.preset or settings.training.preset, chosen.algorithm, chosen.values
     )
-    if made.algorithm in engine.DRAWING and not (chosen.hosted or options.fold):
+    if run_recipe.algorithm in engine.DRAWING and not (chosen.hosted or options.fold):
         judge = None if chosen.several or options.shard else policy  # processes read in step
-        made = rule_reading.with_rules(home, settings, db, made, tell, judge)
+        run_recipe = rule_reading.with_rules(home, settings, db, run_recipe, tell, judge)
     flags: dict[str, object] = {}
     if chosen.hosted:
-        made = seams.hosted().recipe(home, settings, made)
+        run_recipe = seams.hosted().recipe(home, settings, run_recipe)
         seams.hosted().present(home, settings)
     elif options.shard:
-        made = engine.shardable(made)
+        run_recipe = engine.shardable(run_recipe)
         flags[engine.SHARD] = True
     if options.fold:
         flags["system"] = chosen.live.prompt
@@ -161,4 +161,4 @@ def recipe(home: Home, db: Store, chosen: RunRequest, policy: Policy, tell: OnPr
         flags[engine.PROCESSES] = options.processes
     if options.anyway:
         flags[engine.ANYWAY] = True
-    return replace(made, extra={**made.extra, **flags})
+    return replace(run_recipe, extra={**run_recipe.extra, **flags})

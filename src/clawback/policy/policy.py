@@ -324,9 +324,12 @@ class Policy:
         """The base's input embeddings ``[n, hidden]`` of those of the tokens that begin a word; zeros for others."""
         inner: Any = self.model
         causal = inner.get_base_model() if hasattr(inner, "get_base_model") else inner
-        table = causal.get_input_embeddings().weight
-        if table.is_meta:
-            return np.zeros((len(tokens), 1))
+        try:
+            table = getattr(causal.get_input_embeddings(), "weight", None)
+        except NotImplementedError:  # of a family that embeds in its own way
+            table = None
+        if table is None or table.is_meta or not table.is_floating_point() or table.ndim != 2:
+            return np.zeros((len(tokens), 1))  # no word has a vector, so there are no fields
         rows = table[torch.as_tensor(tokens, device=table.device)].float().cpu().numpy().astype(np.float64)
         return np.where(_are_words(self.tokenizer, tokens)[:, None], rows, 0.0)
 

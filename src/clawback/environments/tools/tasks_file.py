@@ -95,7 +95,7 @@ def toolbox(told: Mapping[str, Any], folder: Path) -> Callable[[Task], Toolbox]:
     functions = [_here(str(place), folder) for place in _several(told, "functions")]
     owner = _here(str(told["object"]), folder) if "object" in told else None
     servers = [_table(server, "[[mcp]]") for server in _several(told, "mcp")]
-    given = definitions(told.get("definitions", ()), folder)
+    described = definitions(told.get("definitions", ()), folder)
 
     def fresh(task: Task) -> Toolbox:
         boxes: list[Toolbox] = []
@@ -107,7 +107,7 @@ def toolbox(told: Mapping[str, Any], folder: Path) -> Callable[[Task], Toolbox]:
             boxes.append(plugins.load(plugins.SANDBOXES, "own").PythonTool())
         boxes += [_server(server, folder) for server in servers]
         box = boxes[0] if len(boxes) == 1 else Joined(*boxes)
-        return Given(given, box) if given else box
+        return Given(described, box) if described else box
 
     return fresh
 

@@ -194,9 +194,9 @@ class Agent(ABC):
     def act(self, observation: Any) -> Any:
         """What to do. Never None: a reply that cannot be read costs something, is asked for again, and in the end ``fallback_action`` decides."""
         if self._form is None:
-            found = reply_form(self)
-            clear = clear_form(self.policy, equal_forms(self, found.replies)) if found.replies else ()
-            self._form = replace(found, replies=tuple(clear))
+            form = reply_form(self)
+            clear = clear_form(self.policy, equal_forms(self, form.replies)) if form.replies else ()
+            self._form = replace(form, replies=tuple(clear))
             if self._grammar:
                 self._hold_to(self._form.replies)
         if self._dialogue is None:
