@@ -29,6 +29,8 @@ _GOOD = "good up yes true like liked upvote upvoted positive thumbsup thumbup ri
 _BAD = "bad down no false dislike disliked downvote downvoted negative thumbsdown thumbdown wrong incorrect unhelpful reject rejected fail - -1 👎 💔 ❌ ✗ ✘ 🙁 😠 😞"
 _WORDS = dict.fromkeys(_GOOD.split(), 1.0) | dict.fromkeys(_BAD.split(), -1.0)
 _ENDS = ".,;:!?…\"'“”()"
+_LONGEST_SIGN = 80
+"""Characters: what is longer is prose, and an import asks of every field."""
 
 
 def sign_of(text: str) -> float | None:
@@ -37,6 +39,8 @@ def sign_of(text: str) -> float | None:
     >>> sign_of("good!"), sign_of("Thumbs Down"), sign_of("so so")
     (1.0, -1.0, None)
     """
+    if len(text) > _LONGEST_SIGN:
+        return None
     plain = unicodedata.normalize("NFKC", text).casefold().strip()
     plain = "".join(c for c in plain if c not in "\ufe0f\u200d" and not 0x1F3FB <= ord(c) <= 0x1F3FF)
     plain = plain.strip(_ENDS).strip()
