@@ -94,6 +94,54 @@ def ground_table(found: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+LOOKS = (32, 40, 48, 56, 64)
+"""Ratings after which a person's are read, where they showed no pattern before."""
+SCHEDULES = ("after 32 more, at most 8 %", "after 8 more, at most 2 %")
+
+
+def by_looks(here: Any, which: str, draws: int, wrong: float, people: int) -> dict[str, Any]:
+    """After how many ratings persons with a taste are trusted, and people who toss a coin: read again after 32 more, or after every 8 by a stricter limit."""
+    rng, rows = np.random.default_rng(7), []
+    for person in range(people):
+        places = EACH * rng.choice(RATED, LOOKS[-1], replace=False) + rng.integers(EACH, size=LOOKS[-1])
+        coin = np.where(rng.random(LOOKS[-1]) < GOOD, 1.0, -1.0)
+        rows.append({"group": "coin", "taste": person, "p": _looks(here, places, coin)})
+    for group, sets in (("inside", INSIDE), ("outside", OUTSIDE)):
+        for taste, draw in itertools.product(sets[which], range(draws)):
+            fits = np.array(taste.fits(here.prompts, here.texts))
+            places, said = taps(taste.name, fits, LOOKS[-1], draw, wrong)
+            rows.append({"group": group, "taste": taste.name, "p": _looks(here, places, said)})
+    return {"tastes": which, "wrong": wrong, "people": people, "rows": rows}
+
+
+def _looks(here: Any, places: Any, said: Floats) -> list[float]:
+    """p after each look, of the rated answers alone, as a run decides."""
+    from clawback.rewards.features import SHARES
+    from clawback.rewards.reward_ensemble import learn
+
+    found = []
+    for count in LOOKS:
+        rated = _rows(here.answers, places[:count])
+        order = range(count)
+        found.append(learn(rated, rated, said[:count], ridge=RIDGE, shares=SHARES, order=order).trust.p)
+    return found
+
+
+def looks_table(found: Mapping[str, Any]) -> str:
+    from clawback.rewards.reward_head import TRUSTED_BELOW
+
+    lines = ["| who | persons | read again | " + " | ".join(f"by {count}" for count in LOOKS) + " |"]
+    lines.append("|" + " --- |" * (3 + len(LOOKS)))
+    strict = [TRUSTED_BELOW] + [TRUSTED_BELOW / 4] * (len(LOOKS) - 1)
+    rare = [TRUSTED_BELOW if count % LOOKS[0] == 0 else -1.0 for count in LOOKS]
+    for group in ("inside", "outside", "coin"):
+        ps = np.array([row["p"] for row in found["rows"] if row["group"] == group])
+        for name, limits in zip(SCHEDULES, (rare, strict), strict=True):
+            trusted = np.maximum.accumulate(ps <= np.array(limits), axis=1).sum(axis=0) if len(ps) else []
+            lines.append(f"| {group} | {len(ps)} | {name} | {' | '.join(map(str, trusted))} |")
+    return "\n".join(lines)
+
+
 def by_evidence(views: Any, space: Any, rated: Any, said: Floats) -> float:
     """p of the log evidence of rules and kernels together, which was the whole test before."""
     from clawback.rewards.kernel_ensemble import Spectra

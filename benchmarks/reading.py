@@ -8,6 +8,7 @@ every answer to the other 250 is graded: the AUC says how often a liked one is p
     python -m benchmarks reading --states FOLDER        # and hidden states of that model, read once and kept in bench-results/
     python -m benchmarks reading --trust                # how many coin-tossers are trusted, and how many true tastes
     python -m benchmarks reading --grounds              # trust, where fresh answers, rated ones or both show how answers vary
+    python -m benchmarks reading --looks --tossers 100  # after how many ratings a person is trusted, if read again sooner
     python -m benchmarks reading --quality [--states FOLDER]   # taps by whether an answer was good (_reading_quality.py)
     python -m benchmarks reading --judge 0.9            # content tastes, with verdicts of which nine in ten are right (_reading_judge.py)
 """
@@ -332,6 +333,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--only", default="", help="ways whose name holds this")
     parser.add_argument("--trust", action="store_true", help="who is trusted, in place of AUC")
     parser.add_argument("--grounds", action="store_true", help="trust by what was seen of how answers vary")
+    parser.add_argument("--looks", action="store_true", help="after how many ratings a person is trusted")
     parser.add_argument("--change", action="store_true", help="whether a change of mind is found")
     parser.add_argument("--judge", type=float, help="share of right verdicts of a judge that is played")
     parser.add_argument("--quality", action="store_true", help="taps by graded preferences")
@@ -360,6 +362,13 @@ def main(argv: list[str] | None = None) -> int:
         )
         (results / "reading-trust.json").write_text(json.dumps(found, indent=2))
         print(_reading_trust.table(found))
+        return 0
+    if options.looks:
+        from benchmarks import _reading_trust
+
+        found = _reading_trust.by_looks(here, options.tastes, options.draws, options.wrong, options.tossers)
+        (results / "reading-looks.json").write_text(json.dumps(found, indent=2))
+        print(_reading_trust.looks_table(found))
         return 0
     if options.grounds:
         from benchmarks import _reading_trust

@@ -47,10 +47,11 @@ def test_ratings_by_chance_begin_no_run_and_say_so(
         )
         assert "Nothing read: these" in shown["nothing_to_gain"]
         assert (shown["fresh"], shown["towards_run"]) == (32, 0)
-        for turn in db.turns(limit=200, rated=False)[:32]:
+        assert shown["threshold"] == 8
+        for turn in db.turns(limit=200, rated=False)[:8]:
             assert not due.training_due(db, chance)
             feedback.rate(db, turn.id, 1)
-        assert due.training_due(db, chance), "as many further ratings are a reason to look again"
+        assert due.training_due(db, chance), "a few further ratings are a reason to read again"
     assert list(chance.runs.glob("*")) == []
 
 
@@ -58,12 +59,12 @@ def test_who_asks_is_told_what_needs_no_reading(chance: Home, capsys: pytest.Cap
     assert main(["train"]) == 1
     said = " ".join(capsys.readouterr().err.split())
     assert "Nothing read: these" in said
-    assert "by itself after 32 further ratings" in said
+    assert "read again after 8 further ratings" in said
     assert "An edit, an A or B, or a sentence on a bad answer needs no reading" in said
     main(["status"])
     said = " ".join(capsys.readouterr().out.split())
     assert "No run Nothing read: these" in said
-    assert "Next run 0 of 32 fresh ratings" in said
+    assert "Next run 0 of 8 fresh ratings" in said
 
 
 def test_anyway_is_measured_and_remembered(chance: Home, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,3 +80,20 @@ def test_anyway_is_measured_and_remembered(chance: Home, monkeypatch: pytest.Mon
     assert recipes[0].extra["anyway"]
     with pytest.raises(NothingRead, match="--anyway"):
         jobs.train_once(chance)
+
+
+def test_ratings_that_were_read_before_are_trusted_less_easily(chance: Home) -> None:
+    with store.connect(chance.database) as db:
+        assert due.significance(db, 32, 0.08) == 0.08
+        with pytest.raises(NothingRead, match="at most 8% are allowed"):
+            jobs.train_once(chance)
+        assert due.significance(db, 32, 0.08) == 0.0
+        unrated = db.turns(limit=200, rated=False)
+        for turn in unrated[:8]:
+            feedback.rate(db, turn.id, 1 if turn.id % 2 else -1)
+        assert due.significance(db, 32, 0.08) == pytest.approx(0.02)
+        with pytest.raises(NothingRead, match="at most 2% are allowed"):
+            jobs.train_once(chance)
+        for turn in unrated[8:48]:
+            feedback.rate(db, turn.id, 1 if turn.id % 2 else -1)
+        assert due.significance(db, 32, 0.08) == 0.08

@@ -69,6 +69,13 @@ class _State(NamedTuple):
     """Of the agents' hooks, a sentence each."""
 
     @property
+    def threshold(self) -> int:
+        """Ratings that the next automatic run takes."""
+        from clawback.feedback.due import needed_for_run
+
+        return needed_for_run(self.skipped, self.settings.training.threshold)
+
+    @property
     def lost(self) -> list[Early]:
         return [one for one in self.early if one.lost]
 
@@ -116,7 +123,7 @@ def _state_data(state: _State) -> dict[str, Any]:
         "good": state.balance.good,
         "bad": state.balance.bad,
         "fresh": state.fresh,
-        "threshold": state.settings.training.threshold,
+        "threshold": state.threshold,
         "undecided": version,
         "nothing_to_gain": state.skipped["why"] if state.skipped else "",
         "run": asdict(run) | {"status": run.state} if run else None,
@@ -150,7 +157,7 @@ def _state_text(state: _State) -> str:
         f"Live      {name} of {base}",
         f"Turns     {state.turns} captured",
         f"Ratings   {state.balance.good} good, {state.balance.bad} bad",
-        f"Next run  {next_run(counted, state.settings.training.threshold)}",
+        f"Next run  {next_run(counted, state.threshold)}",
     ]
     if state.scheduled:
         lines.append(f"Scheduled {schedule.sentence(state.scheduled)}")

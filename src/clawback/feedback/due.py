@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from clawback.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import datetime
     from datetime import time as Clock
 
@@ -50,13 +51,32 @@ def scheduled_is_due(store: Store) -> bool:
 
 NO_GAIN = "nothing_to_gain"
 """Where the store keeps how many fresh ratings there were when a run was found to have nothing to gain, or nothing that can be read, and why."""
+READ_AGAIN = 4
+"""Ratings that showed no pattern are read again after this part of the ratings that a run takes."""
 
 
 def enough_fresh(store: Store, threshold: int) -> bool:
     """Whether there are as many ratings since the last run as an automatic run takes; where one was skipped, since then."""
     skipped = no_gain(store)
-    needed = threshold + (skipped["fresh"] if skipped else 0)
+    needed = (skipped["fresh"] if skipped else 0) + needed_for_run(skipped, threshold)
     return store.count_fresh(needed) >= needed
+
+
+def needed_for_run(skipped: Mapping[str, Any] | None, threshold: int) -> int:
+    """Further ratings after which the next automatic run begins: as many as a run takes, fewer where those before were ``skipped`` as unreadable."""
+    return int(skipped.get("after", threshold)) if skipped else threshold
+
+
+def significance(store: Store, threshold: int, level: float) -> float:
+    """The p-value up to which ratings are trusted that may have been read before without a pattern: ``level`` times the new ones' share of ``threshold``.
+
+    Each look spends its part (Bonferroni), so that of people who toss a coin at most ``level`` are trusted for every ``threshold`` ratings, however
+    often their ratings are read.
+    """
+    skipped = no_gain(store)
+    if not skipped or "after" not in skipped:
+        return level
+    return level * min(1.0, max(store.count_fresh() - skipped["fresh"], 0) / threshold)
 
 
 def count_towards_run(store: Store) -> int:
@@ -66,7 +86,8 @@ def count_towards_run(store: Store) -> int:
 
 
 def no_gain(store: Store) -> dict[str, Any] | None:
-    """``{"fresh", "live", "why"}`` where the next run was skipped: nothing to gain over the version that is live, or nothing read. None else."""
+    """``{"fresh", "live", "why"}`` where the next run was skipped: nothing to gain over the version that is live, or nothing read, which also says
+    ``after`` how many further ratings they are read again. None else."""
     found: dict[str, Any] | None = store.get(NO_GAIN)
     return found if found and found["live"] == store.live().number else None
 

@@ -161,4 +161,17 @@ def recipe(home: Home, db: Store, chosen: RunRequest, policy: Policy, tell: OnPr
         flags[engine.PROCESSES] = options.processes
     if options.anyway:
         flags[engine.ANYWAY] = True
-    return replace(run_recipe, extra={**run_recipe.extra, **flags})
+    run_recipe = replace(run_recipe, extra={**run_recipe.extra, **flags})
+    return run_recipe if options.anyway else _reading_again(db, settings, run_recipe)
+
+
+def _reading_again(db: Store, settings: Config, run_recipe: Recipe) -> Recipe:
+    """The recipe, by which ratings are trusted less easily where they were read before and showed no pattern."""
+    from clawback.feedback.due import significance
+    from clawback.rewards.reward_head import TRUSTED_BELOW
+
+    level = significance(db, settings.training.threshold, TRUSTED_BELOW)
+    if level == TRUSTED_BELOW:
+        return run_recipe
+    graded = {"trusted_below": level, **run_recipe.options.get("graded", {})}
+    return replace(run_recipe, options={**run_recipe.options, "graded": graded})

@@ -1,7 +1,7 @@
 """Whether a run is worth its minutes, asked before it begins: is there anything to gain over the live version, and can anything be read from the ratings?
 
 Where not, no run begins, the store knows why (``feedback.due.NO_GAIN``), and runs begin by themselves again after as many further ratings as a run
-takes. Demonstrations, comparisons, rules and remarks need no reading, so with any of them a run begins.
+takes. Ratings that showed no pattern are read again sooner, for a few more often decide, and by a stricter limit (``feedback.due.significance``). Demonstrations, comparisons, rules and remarks need no reading, so with any of them a run begins.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from clawback import config
 from clawback.errors import NothingRead, NothingToGain
-from clawback.feedback.due import NO_GAIN
+from clawback.feedback.due import NO_GAIN, READ_AGAIN
 from clawback.gate import headroom
 from clawback.jobs import rule_reading
 from clawback.paths import Home
@@ -49,15 +49,15 @@ def check_readable(
         engine.check_readable(policy, samples, recipe, seed=run.seed, judge=judge)
     except NothingRead as error:
         shutil.rmtree(folder, ignore_errors=True)
-        threshold = settings.training.threshold
+        after = max(1, settings.training.threshold // READ_AGAIN)
         why = (
-            f"{error}. A run begins by itself after {threshold} further ratings. An edit, an A or B, or a sentence on a bad answer needs no reading: "
+            f"{error}. They are read again after {after} further ratings. An edit, an A or B, or a sentence on a bad answer needs no reading: "
             "`clawback train` learns it at once"
         )
-        raise _skipped(db, NothingRead, why) from None
+        raise _skipped(db, NothingRead, why, after=after) from None
 
 
-def _skipped(db: Store, kind: type[NothingToGain], why: str) -> NothingToGain:
+def _skipped(db: Store, kind: type[NothingToGain], why: str, **more: int) -> NothingToGain:
     """The error of a run that does not begin, entered in the store."""
-    db.set(NO_GAIN, {"fresh": db.count_fresh(), "live": db.live().number, "why": why})
+    db.set(NO_GAIN, {"fresh": db.count_fresh(), "live": db.live().number, "why": why, **more})
     return kind(f"{why}. `clawback train --anyway` trains all the same.")

@@ -23,7 +23,7 @@ from clawback.rewards.judged import Judge
 from clawback.rewards.kernel_ensemble import KernelEnsemble, Spectra
 from clawback.rewards.remarks import SAYS, Wish, wishes
 from clawback.rewards.resemblance import NEAR, near_to, resembling
-from clawback.rewards.reward_head import Trust, combined, correlation, permutation_test
+from clawback.rewards.reward_head import TRUSTED_BELOW, Trust, combined, correlation, permutation_test
 from clawback.rewards.rule_evidence import evidence, explained
 from clawback.rewards.rule_posterior import WRONG_REMARK, RulePosterior, Space
 from clawback.rewards.views import NAMED, Answers, Viewed, Views
@@ -141,6 +141,7 @@ def learn(
     seed: int = 0,
     order: Sequence[int] = (),
     judge: Judge | None = None,
+    trusted_below: float = TRUSTED_BELOW,
 ) -> RewardEnsemble:
     """From answers of the base, which show how answers vary, rated ones with their ``rewards [n]``, and what was said in words.
 
@@ -150,6 +151,7 @@ def learn(
         order: ``[n]`` numbers that grow with the time of each rating; without them the last is the newest. With them, ratings from before the last change
             of mind are left out.
         judge: says how surely an answer keeps each of some believed or proposed rules. It is asked about every answer that is read or graded.
+        trusted_below: p-value up to which the ratings are trusted.
     """
     wished = [
         (tuple(ids), text, wish | near_to(said)) for ids, text, said in remarks for wish in wishes(said)
@@ -174,7 +176,14 @@ def learn(
     current = np.sort(newest[outdated:])
     said, heard = _said(space, views, wished)
     ensemble = fit(
-        views, space, seen[current], rewards[current], (said, heard + near), ridge=ridge, seed=seed
+        views,
+        space,
+        seen[current],
+        rewards[current],
+        (said, heard + near),
+        ridge=ridge,
+        seed=seed,
+        trusted_below=trusted_below,
     )
     return replace(ensemble, outdated=outdated + len(rewards) - len(newest) if outdated else 0)
 
@@ -188,6 +197,7 @@ def fit(
     *,
     ridge: float,
     seed: int = 0,
+    trusted_below: float = TRUSTED_BELOW,
 ) -> RewardEnsemble:
     """The same where it is known already how answers vary. ``remarks``: log-likelihoods ``[h]`` of the rules, and how many say something."""
     said, heard = remarks
@@ -206,7 +216,7 @@ def fit(
         rule_posterior.fit(space, signs, rewards, said),
         heard,
         evidence(space, signs, rewards, said),
-        permutation_test(rewards, generalises, seed),
+        permutation_test(rewards, generalises, seed, trusted_below),
     )
 
 

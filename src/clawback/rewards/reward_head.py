@@ -208,10 +208,15 @@ def _trust(hat: Floats, ratings: Floats, left_out: Floats, seed: int) -> Trust:
     return Trust(trusted, observed, r2, p, reason)
 
 
-def permutation_test(ratings: ArrayLike, explained: Callable[[Floats], Floats], seed: int = 0) -> Trust:
+def permutation_test(
+    ratings: ArrayLike,
+    explained: Callable[[Floats], Floats],
+    seed: int = 0,
+    trusted_below: float = TRUSTED_BELOW,
+) -> Trust:
     """A permutation test of how well ``ratings [n]`` are explained, by whatever says so of many at once: ``[n, b]`` → ``[b]``.
 
-    Exact for any statistic: where ratings have nothing to do with answers, at most ``TRUSTED_BELOW`` of them are trusted.
+    Exact for any statistic: where ratings have nothing to do with answers, at most ``trusted_below`` of them are trusted.
     """
     y = np.asarray(ratings, dtype=np.float64)
     if len(y) < 4 or np.ptp(y) == 0:
@@ -221,12 +226,12 @@ def permutation_test(ratings: ArrayLike, explained: Callable[[Floats], Floats], 
     dealt = np.vstack([y, rng.permuted(np.tile(y, (DEALT, 1)), axis=1)]).T  # [n, 1 + permutations]
     values = explained(dealt)
     p = float(np.mean(values >= values[0] - 1e-9))
-    if p <= TRUSTED_BELOW:
-        reason = f"{len(y)} ratings show a pattern (permutation test: p = {p:.3f}, at most {TRUSTED_BELOW:g})"
+    if p <= trusted_below:
+        reason = f"{len(y)} ratings show a pattern (permutation test: p = {p:.3f}, at most {trusted_below:g})"
         return Trust(True, 0.0, 0.0, p, reason)
     reason = (
         f"these {len(y)} ratings show no pattern: in random order they are explained as well in {p:.0%} of cases "
-        f"(at most {TRUSTED_BELOW:.0%} are allowed)"
+        f"(at most {trusted_below:.0%} are allowed)"
     )
     return Trust(False, 0.0, 0.0, p, reason)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from clawback import __version__, feedback, jobs, release, store
 from clawback.errors import Busy, UsageError
-from clawback.feedback.due import count_towards_run, no_gain
+from clawback.feedback.due import count_towards_run, needed_for_run, no_gain
 from clawback.feedback.news import news
 from clawback.jobs import inbox as waiting
 from clawback.records import Message, Version
@@ -76,7 +76,7 @@ def routes(server: Server) -> list[Any]:
 
 def status(server: Server, request: Request) -> Any:  # noqa: ARG001
     with store.connect(server.home.database) as db:
-        live, active, balance = db.live(), db.current_run(), feedback.balance(db)
+        live, active, balance, skipped = db.live(), db.current_run(), feedback.balance(db), no_gain(db)
         return {
             "version": __version__,
             "model": server.settings.model.base,
@@ -88,8 +88,8 @@ def status(server: Server, request: Request) -> Any:  # noqa: ARG001
             "warning": balance.warning,
             "fresh": db.count_fresh(),
             "towards_run": count_towards_run(db),
-            "threshold": server.settings.training.threshold,
-            "nothing_to_gain": (no_gain(db) or {}).get("why", ""),
+            "threshold": needed_for_run(skipped, server.settings.training.threshold),
+            "nothing_to_gain": skipped["why"] if skipped else "",
             "run": shapes.run(active, len(active.train_ids)) if active else None,
             "news": brought._asdict() | {"sentence": brought.sentence} if (brought := news(db)) else None,
         }

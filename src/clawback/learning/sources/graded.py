@@ -15,6 +15,7 @@ from clawback.models.chat import Encoded
 from clawback.rewards.features import SHARES, Floats
 from clawback.rewards.guards import repeats
 from clawback.rewards.reward_ensemble import RIDGE, RULES, Answers, RewardEnsemble, learn
+from clawback.rewards.reward_head import TRUSTED_BELOW
 from clawback.sampling.generate import Chance
 from clawback.scoring.lm_head import logprobs
 from clawback.scoring.pooling import pooled
@@ -83,6 +84,8 @@ class GradingSettings:
     """Of style, tokens and hidden states in what the ridge looks at."""
     cut_off: float = 2.0
     """Taken off the reward of an answer that did not end, or repeats itself: the distance from bad to good."""
+    trusted_below: float = TRUSTED_BELOW
+    """P-value up to which ratings are trusted; less where they were read before and a few are new (``feedback.due.significance``)."""
     shortest: float = 0.4
     """Of the mean length of liked answers or of the base's, whichever are shorter: so long are learned answers in the mean. Few tastes object to a
     stub, and the gate wants 0.35 of the version's own answers."""
@@ -186,6 +189,7 @@ class Grading:
             seed=self.seed,
             order=order,
             judge=self.judge,
+            trusted_below=self.settings.trusted_below,
         )
 
     def regrade(self, by_rules: GradesByRule) -> None:
