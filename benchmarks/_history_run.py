@@ -1,4 +1,8 @@
-"""One evening by the commands, on the embedded model: a history of its own answers, fifteen questions, a run, the gate's questions, a live version; for ``benchmarks.history``."""
+"""One evening by the commands: a history, fifteen questions, a run, the gate's questions, a live version; for ``benchmarks.history``.
+
+The embedded model's history is of its own answers to prompts of its own kind. Any other model's is of ten chat models' answers, as a ChatGPT export is of
+another model's: what is learned from it has to carry over.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +16,18 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.half_year import answer
-from benchmarks.history import CONVERSATIONS, RIGHT, ask, command, conversations
+from benchmarks.history import CONVERSATIONS, RIGHT, World, ask, command, conversations
 
 PROMPTS, EACH = 700, 4
 """Prompts of the history, and answers that the base gives to each."""
 MEASURED = 128
 """Prompts on which versions are measured; none of them is in the history."""
+HELD = 64
+"""The same of a model that is not the embedded one: its answers are long."""
 LIKED = (0.2, 0.6)
-"""Share of the base's answers that a wish is met by, or the next wish is taken."""
+"""Share of the history's answers that a wish is met by, or the next wish is taken."""
+ROOM = 128
+"""Tokens of an answer that is measured."""
 
 
 def answers_of_base(count: int, seed: int) -> dict[str, list[str]]:
@@ -35,21 +43,33 @@ def answers_of_base(count: int, seed: int) -> dict[str, list[str]]:
     }
 
 
-def evening_with_a_run(names: str, seed: int = 1) -> dict[str, Any]:
-    """The figures of one person."""
-    from benchmarks._wishes import TEST
+def wishes() -> tuple[Any, ...]:
+    """The reported wishes of form, and the taste of ``benchmarks.evidence``, which the product has words for."""
+    from benchmarks._wishes import TEST, Wish
+    from benchmarks.evidence import likes
+
+    plain = Wish("plain", True, lambda _, answer: likes(answer), "Plain running text, please.")
+    return (*(one for one in TEST if one.form), plain)
+
+
+def evening_with_a_run(
+    names: str, seed: int = 1, model: str = "embedded", data: Path | None = None
+) -> dict[str, Any]:
+    """The figures of one person. ``names``: of wishes, comma-separated; "test" takes the first that is met by some answers and not by most."""
     from clawback import config, store
     from clawback.gate.report import Report
     from clawback.paths import Home
 
-    every = answers_of_base(PROMPTS, seed)
-    rates = {one.name: _share(one.holds, every) for one in TEST if one.form}
-    wish = next(one for one in TEST if one.name in rates and (one.name in names.split(",") or LIKED[0] <= rates[one.name] <= LIKED[1]))  # fmt: skip
+    world = None if model == "embedded" or data is None else World(data)
+    every = answers_of_base(PROMPTS, seed) if world is None else world.answers
+    rates = {one.name: _share(one.holds, every) for one in wishes()}
+    named = [one for one in wishes() if one.name in names.split(",")]
+    wish = next(iter(named or [one for one in wishes() if LIKED[0] <= rates[one.name] <= LIKED[1]]))
     with tempfile.TemporaryDirectory() as folder:
         root, file = Path(folder) / "home", Path(folder) / "conversations.json"
         file.write_text(json.dumps(conversations(every, wish.holds, seed)))
         began, cpu = time.perf_counter(), os.times()
-        command(root, "init", "--yes", "--model", "embedded", "--agent", "none")
+        command(root, "init", "--yes", "--model", model, "--agent", "none")
         home = Home(root)
         config.save(home.config, {"training": {"background": False, "seed": seed}})
         command(root, "import", "--yes", str(file))
@@ -68,25 +88,28 @@ def evening_with_a_run(names: str, seed: int = 1) -> dict[str, Any]:
         used = sum(after[:4]) - sum(cpu[:4])
         with store.connect(home.database) as db:
             live, versions = db.live().number, [(one.number, one.status) for one in db.versions()]
-        found = {"wish": wish.name, "base_rates": rates, "conversations": CONVERSATIONS, "gate_questions": asked, "live": live, "versions": versions}  # fmt: skip
+        found = {"model": model, "wish": wish.name, "base_rates": rates, "conversations": CONVERSATIONS, "gate_questions": asked, "live": live, "versions": versions}  # fmt: skip
         found |= {"cpu_seconds": round(used)} | {name: round(value, 1) for name, value in marks.items()}
-        found["liked"] = measured(home, wish, seed)
+        found["liked"] = measured(home, wish, seed, world)
         found["last_lines"] = shown.strip().splitlines()[-6:]
     return found
 
 
-def measured(home: Any, wish: Any, seed: int) -> dict[str, float]:
+def measured(home: Any, wish: Any, seed: int, world: World | None) -> dict[str, float]:
     """Share of liked answers of the base and of the live version to prompts that are not in the history."""
     from clawback import release, store
     from clawback.models.embedded import corpus
 
-    asked = corpus.prompts("held_out", MEASURED, seed)
+    if world is None:
+        asked = [one.messages for one in corpus.prompts("held_out", MEASURED, seed)]
+    else:
+        asked = [({"role": "user", "content": one},) for one in list(dict.fromkeys(p for p, _ in world.held))[:HELD]]  # fmt: skip
     found = {}
     with store.connect(home.database) as db:
         for name, version in (("base", db.version(0)), ("live", db.live())):
             policy = release.load(home, version)
-            made = policy.generate([p.messages for p in asked], seed=seed)
-            found[name] = round(sum(wish.holds(p.messages[-1]["content"], one.text) for p, [one] in zip(asked, made, strict=True)) / MEASURED, 3)  # fmt: skip
+            made = policy.generate(asked, seed=seed, **({} if world is None else {"max_tokens": ROOM}))
+            found[name] = round(sum(wish.holds(str(p[-1]["content"]), one.text) for p, [one] in zip(asked, made, strict=True)) / len(asked), 3)  # fmt: skip
     return found
 
 

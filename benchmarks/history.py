@@ -7,6 +7,7 @@ to AlpacaEval's prompts; the AUC is over answers to prompts that are not in the 
     python -m benchmarks history                              # every wish, what is read before and after the questions; text alone
     python -m benchmarks history --ask random,informative     # the same by pairs that are drawn at random
     python -m benchmarks history --train                      # the embedded model's own answers, by the commands, up to a live version
+    python -m benchmarks history --train --model smollm2 --wishes plain  # the same from a history of other models' answers
 """
 
 from __future__ import annotations
@@ -237,12 +238,14 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--wishes", default="test", help="test, development, or names, comma-separated")
     parser.add_argument("--ask", default="informative", help="informative, random, or both")
     parser.add_argument("--seeds", type=int, default=1, help="people for each wish")
-    parser.add_argument("--train", action="store_true", help="the embedded model, up to a live version")
+    parser.add_argument("--train", action="store_true", help="up to a live version")
+    parser.add_argument("--model", default="embedded", help="with --train")
     options = parser.parse_args(argv)
     if options.train:
         from benchmarks._history_run import evening_with_a_run
 
-        print(json.dumps(evening_with_a_run(options.wishes), indent=2))
+        found = evening_with_a_run(options.wishes, model=options.model, data=options.data)
+        print(json.dumps(found, indent=2))
         return 0
     if not options.data.is_file():
         print(f"Skipped: there is no {options.data}. Name the answers with --data.", file=sys.stderr)
