@@ -51,7 +51,7 @@ def check_readable(
         shutil.rmtree(folder, ignore_errors=True)
         after = max(1, settings.training.threshold // READ_AGAIN)
         why = (
-            f"{error}. They are read again after {after} further ratings. An edit, an A or B, or a sentence on a bad answer needs no reading: "
+            f"{error}. They are read again after {after} further ratings; `clawback inbox --rate` asks for those that tell most. An edit, an A or B, or a sentence on a bad answer needs no reading: "
             "`clawback train` learns it at once"
         )
         raise _skipped(db, NothingRead, why, after=after) from None
