@@ -59,9 +59,14 @@ CHUNK = 32
 """Prompts that are drawn together, so that progress can be told."""
 
 
+LONG_ANSWERS = {"distil_prompts": 48, "refine_rounds": 1, "refine_prompts": 32}
+"""Sizes of models above micro size. Each of their answers is long, so it shows more and costs more: twice the prompts and the rounds cost 2.2 times as much
+(docs/benchmarks/evidence.md)."""
+
+
 @dataclass(frozen=True)
 class DistilSettings:
-    """Settings; any of them can be set in ``training.options.distilled``."""
+    """Settings, with the sizes of micro models; any of them can be set in ``training.options.distilled``."""
 
     sentences: int = 7
     """Instructions that are tried; 0: none, the run goes on with rollouts."""
@@ -110,7 +115,7 @@ class DistilSettings:
 
     @classmethod
     def of(cls, recipe: Recipe) -> DistilSettings:
-        size, full = recipe.size, cls()
+        size, full = recipe.size, cls() if recipe.bucket == "micro" else cls(**LONG_ANSWERS)
         sized = {
             "first": max(4, round(full.first * size)),
             "most": max(8, round(full.most * size)),
