@@ -195,6 +195,8 @@ def test_drift_beyond_its_limit_ends_it_with_what_was_saved(
     _, done = there(start(policy), remote, made, tmp_path / "run", save_every=1)
     assert "drifted" in done.stopped
     assert 0 < done.steps < 12
+    # A row is measured before its step: the weights that were kept are within the limit, those of the newest saved state are not.
+    assert done.history[done.steps]["drift"] <= 0.3 < done.history[-1]["drift"]
 
 
 def test_a_sampler_that_is_not_the_trainer_is_refused(

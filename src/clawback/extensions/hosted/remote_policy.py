@@ -50,7 +50,7 @@ class RemotePolicy:
 
     def connect(self, trainer: Trainer, known: dict[str, list[torch.Tensor]]) -> None:
         """``known``: what was scored before, by name; it is added to, and asked for no second time."""
-        self._scorer = RemoteScorer(trainer, known)
+        self._scorer, self.moved = RemoteScorer(trainer, known), False
 
     @property
     def scorer(self) -> RemoteScorer:
@@ -91,8 +91,7 @@ class RemoteScorer:
 
     def at(self, stage: str) -> None:
         """Calls from now on belong to this place of the run."""
-        if stage != self.stage:
-            self.stage, self.calls = stage, 0
+        self.stage, self.calls = stage, 0
 
     def __call__(self, encoded: Sequence[Encoded]) -> Scored:
         key, self.calls = f"{self.stage}/{self.calls}", self.calls + 1

@@ -111,7 +111,7 @@ class Agent(ABC):
         self.settings, named = settings_of(generate_config_dict, ppo_config_dict)
         self.seed = seed if seed is not None else named if named is not None else 0
         self.unparsable_penalty = abs(unparsable_penalty)
-        self.learner = agent_learner.Learner(model, tokenizer, device, self.settings, self.seed)
+        self.learner = agent_learner.AgentLearner(model, tokenizer, device, self.settings, self.seed)
         self.policy = self.learner.policy
         self.model, self.tokenizer, self.device = self.policy.model, self.policy.tokenizer, self.policy.device
         self.log = Path(log) if log is not None else None

@@ -23,7 +23,7 @@ STATE = "agent.pt"
 _ENDLESS = 10**9
 
 
-class Learner:
+class AgentLearner:
     """One policy that plays and learns."""
 
     def __init__(self, model: Any, tokenizer: Any, device: Any, settings: AgentSettings, seed: int) -> None:
@@ -53,6 +53,7 @@ class Learner:
         return dataclasses.replace(made, **{k: v for k, v in chosen.items() if v is not None})
 
     def _loop(self) -> Any:
+        from clawback.learning.loop.torch_learner import TorchLearner
         from clawback.learning.loop.trainer import Loop, Settings
         from clawback.learning.sources.episodes import Episodes, EpisodeSettings
         from clawback.rl import algorithms
@@ -81,7 +82,8 @@ class Learner:
             seed=self.seed,
             fingerprint="agent",
         )
-        return Loop(self.policy, source, algorithms.make("grpo", recipe.settings("grpo")), settings)
+        learner = TorchLearner(self.policy, settings)
+        return Loop(learner, source, algorithms.make("grpo", recipe.settings("grpo")), settings)
 
     @property
     def update(self) -> int:
@@ -103,7 +105,7 @@ class Learner:
         best, self.loop.source.best = self.loop.source.best, None
         notice: str = best.restore_best()
         if notice:
-            self.loop.remember()
+            self.loop.learner.remember(self.loop.step)
             self.conversations.refresh()
         return notice
 
@@ -179,7 +181,7 @@ class Learner:
         figures = imitate(
             self.policy, episodes, replies, learning_rate=self.recipe.learning_rate, seed=self.seed
         )
-        self.loop.remember()  # the weights that a guard goes back to
+        self.loop.learner.remember(self.loop.step)  # the weights that a guard goes back to
         self.loop.settings = dataclasses.replace(self.loop.settings, max_drift=math.inf)
         self.conversations.refresh()
         return figures

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from clawback.learning.examples import Example
-from clawback.rl import Batch
+from clawback.rl import Batch, algorithms
+from clawback.rl.algorithms import Algorithm
 from clawback.scoring.distillation import teacher_divergence
 from clawback.scoring.exact_kl import entropy
 from clawback.scoring.lm_head import logprobs
@@ -118,6 +119,40 @@ def pack(
         mismatch_kl=shared.mismatch_kl,
         kl_scale=shared.kl_scale,
     )
+
+
+def gradients(
+    scorer: Scorer,
+    algorithm: Algorithm,
+    examples: Sequence[Example],
+    shared: Shared,
+    *,
+    every_piece: bool = False,
+) -> dict[str, float]:
+    """Loss and gradient of a step, piece by piece, added to the weights' ``grad``; the figures of the pieces add up.
+
+    Args:
+        every_piece: go backward through a piece without a gradient, too: where the base is in parts, all processes make each pass.
+    """
+    figures: dict[str, float] = {}
+    for piece in scorer.pieces([example.encoded for example in examples], together(algorithm)):
+        some = [examples[index] for index in piece]
+        with scorer.engaged([example.encoded for example in some]):
+            batch = measure(scorer, some, shared)
+            loss, metrics = algorithm.loss(batch)
+            if loss.requires_grad:
+                loss.backward()
+            elif every_piece:
+                (batch.logprobs.sum() * 0.0).backward()
+        metrics["drift"] = float(batch.token_mean(drift(batch)))
+        for name, value in metrics.items():
+            figures[name] = figures.get(name, 0.0) + value
+    return figures
+
+
+def together(algorithm: Algorithm) -> int:
+    """Examples that follow each other and may not be in two pieces."""
+    return 2 if "pairs" in algorithms.needs(algorithm) else 1
 
 
 @torch.no_grad()
