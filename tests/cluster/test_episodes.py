@@ -15,7 +15,7 @@ from clawback.environments.rollouts import Play, Rollouts
 from clawback.errors import TrainingError
 from clawback.extensions.cluster.episodes import ClusterRollouts
 from clawback.extensions.cluster.player import Player, Scene
-from clawback.learning.loop.parallel import described
+from clawback.learning.loop.parallel import description_of
 from clawback.models import embedded
 from clawback.models.types import Sampling
 from clawback.policy import load
@@ -57,7 +57,7 @@ def scene(policy: Policy, task: str = WORLDS) -> Scene:
 
 
 def cluster(policy: Policy, task: str = WORLDS, workers: int = 2, dies: int | None = None) -> ClusterRollouts:
-    about, seen = described(policy, engine.recipe(policy.info, overrides={"rank": 4})), scene(policy, task)
+    about, seen = description_of(policy, engine.recipe(policy.info, overrides={"rank": 4})), scene(policy, task)
     crew = Here(lambda: Player(about, seen, 1), workers, dies)
     return ClusterRollouts(lambda: crew, policy, seen.worlds(), seen)
 

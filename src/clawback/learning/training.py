@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from clawback.records import Message, Sample
 
 if TYPE_CHECKING:
     from clawback.learning.examples import Plan
+    from clawback.learning.loop.learner import Learner
     from clawback.learning.loop.parallel import Group
     from clawback.learning.loop.trainer import Fitted, Settings
     from clawback.policy.policy import Policy
@@ -176,6 +177,25 @@ def conclusion(
         metrics={"tokens_per_second": tokens / max(1e-9, seconds), **(metrics or {})},
         rewards=tuple(_made_up(sample) for sample in run.samples if sample.terms),
     )
+
+
+def fit_elsewhere(
+    run: TrainingRun, identity: str, learner_of: Callable[[Plan, Settings], Learner]
+) -> tuple[Plan, Fitted]:
+    """Plan a run on feedback and take its steps with weights that are elsewhere, with a checkpoint after each.
+
+    Args:
+        identity: the run's fingerprint.
+        learner_of: makes the learner once the plan is known: what it scores for the plan, it has scored by then.
+    """
+    from clawback.learning.loop.trainer import fit
+
+    assert run.out is not None
+    plan = plan_for(run)
+    run.tell({"phase": "plan", "algorithm": plan.name, "note": plan.note, "steps": plan.source.steps})
+    settings = settings_of(plan, run.recipe, run.seed, run.out, identity)
+    settings = dataclasses.replace(settings, checkpoint_seconds=0.0)
+    return plan, fit(learner_of(plan, settings), plan.source, plan.algorithm, settings, [run.tell])
 
 
 def _check_plan(plan: Plan, recipe: Recipe, count: int) -> None:

@@ -336,7 +336,7 @@ class Policy:
     @torch.no_grad()
     def embedding(self, ids: Sequence[int]) -> list[float]:
         """The mean of the base model's last hidden states over a text, as a vector ``[hidden]`` of length one."""
-        from clawback.sampling.rows import wide
+        from clawback.models.linear import wide
 
         inner: Any = self.model
         causal = inner.get_base_model() if hasattr(inner, "get_base_model") else inner

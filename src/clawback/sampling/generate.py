@@ -25,7 +25,7 @@ from clawback.models.types import Completion, Sampling
 from clawback.sampling.decoder_choice import fits
 from clawback.sampling.prefix_tree import by_family
 from clawback.sampling.request import PLAIN, Request
-from clawback.sampling.rows import Rows
+from clawback.sampling.rows import MOST_ROWS, Rows
 from clawback.sampling.scheduler import Scheduler
 from clawback.sampling.ways import most_rows, rows_of
 
@@ -161,13 +161,14 @@ def draw_answers(
     prompts: Sequence[Sequence[int]],
     chance: Chance,
     *,
-    most: int,
+    most: int | None = None,
     sampling: Sampling,
     stop: Sequence[int],
     speaker: NextSpeaker | None = None,
     pixels: Sequence[Pixels | None] | None = None,
 ) -> list[list[Sampled]]:
-    """An answer by ``rows`` for each of the random numbers ``[prompts, samples, max_tokens]``, at most so many at once."""
+    """An answer by ``rows`` for each of the random numbers ``[prompts, samples, max_tokens]``, at most ``most`` at once."""
+    most = most or MOST_ROWS
     _, samples, max_tokens = chance.first.shape
     requests = [
         [

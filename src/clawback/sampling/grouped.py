@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from clawback.models.linear import wide
 from clawback.sampling.decoder import Cache
-from clawback.sampling.rows import READ_TOKENS, Lean, wide
+from clawback.sampling.rows import READ_TOKENS, Lean
 from clawback.sampling.shelf import Shelf
 
 if TYPE_CHECKING:

@@ -176,9 +176,3 @@ class Lean:
 def _even(rows: int) -> int:
     """1, 2, 4, then multiples of 8."""
     return rows if rows <= 2 else 4 if rows <= 4 else rows + -rows % 8
-
-
-def wide(tokens: int) -> int:
-    """Round a width up to four values per octave: each new width costs oneDNN a compilation and some megabytes that it keeps."""
-    step = max(8, 1 << max(0, tokens.bit_length() - 3))
-    return tokens + -tokens % step

@@ -158,7 +158,7 @@ def known(hidden: Tensor, value: Tensor, direction: Tensor) -> Tensor:
     return _Known.apply(hidden, value, direction)  # type: ignore[no-any-return, no-untyped-call]
 
 
-def logprobs(
+def token_logprobs(
     head: Head, hidden: Tensor, targets: Tensor, *, entropy: bool = False
 ) -> tuple[Tensor, Tensor | None]:
     """[N, H], [N] → log-probabilities [N] float32 (differentiable in ``hidden``), entropies [N] (no gradient) or None.

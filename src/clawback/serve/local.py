@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from clawback.sampling.batcher import Batcher
     from clawback.sampling.grammar import Constraint, Grammars
     from clawback.sampling.request import Request
-    from clawback.sampling.shelf import Shelf
 
 LONG = 20_000
 """Characters from which on reading a prompt takes milliseconds."""
@@ -142,20 +141,13 @@ class Local:
         )
         stop = stop_ids(self.policy.model, self.policy.chat.end_id)
         self.grammars = Grammars(self.policy.tokenizer, self.policy.info.vocabulary, stop)
-        self.batcher = Batcher(self.policy, stop, self._shelf() if self.many else None)
+        if self.many:
+            limits = self.settings.people
+            memory = limits.adapters_memory * 2**20
+            self.batcher = Batcher.for_many(self.policy, stop, limits.adapters, memory)
+        else:
+            self.batcher = Batcher(self.policy, stop)
         self.batcher.start()
-
-    def _shelf(self) -> Shelf | None:
-        """None where the model's own forward has to answer: then a step is made for each adapter, and four are kept."""
-        from clawback.sampling.decoder_choice import drawing_dtype, lean
-        from clawback.sampling.shelf import Shelf
-
-        assert self.policy
-        if not lean(self.policy):
-            return None
-        limits, dtype = self.settings.people, drawing_dtype(self.policy.model)
-        memory = limits.adapters_memory * 2**20
-        return Shelf(self.policy.model, self.policy.info, dtype, slots=limits.adapters, memory=memory)
 
     def close(self) -> None:
         if self.batcher:

@@ -16,7 +16,7 @@ from clawback.extensions.hosted.tinker import TinkerTrainer
 from clawback.extensions.hosted.types import AdamParams, Datum
 from clawback.learning.examples import Example
 from clawback.learning.loop.checkpoint import State
-from clawback.learning.loop.packing import Shared, drift, pack
+from clawback.learning.loop.packing import logprob_gradients
 from clawback.learning.loop.trainer import Settings
 from clawback.rl.algorithms import Algorithm
 from clawback.scoring.logprobs import Scored
@@ -68,26 +68,12 @@ class HostedLearner:
     ) -> dict[str, float]:
         """−∂loss/∂log-prob of each response token becomes the weights of a cross-entropy with the same gradient. Its pass is asked for by
         ``step``: a step that a guard forbids is not paid for, and leaves no gradient over there."""
-        odd = [(e.mismatched, e.mismatched_ref) for e in examples if e.mismatched is not None]
-        asked = [*(e.encoded for e in examples), *(encoded for encoded, _ in odd)]
-        values = forward(self.trainer, self.key("score"), asked)
-        lengths = tuple(len(e.encoded.response) for e in examples)
-        flat = torch.cat(values[: len(examples)]).requires_grad_()
-        apart = [float(v.sum()) - ref for v, (_, ref) in zip(values[len(examples) :], odd, strict=True)]
-        shared = Shared.of(
-            examples,
-            mismatch_kl=max(0.0, sum(apart) / len(apart)) if apart else 0.0,
-            kl_scale=kl_scale,
-        )
-        batch = pack(examples, Scored(flat, lengths), shared)
-        loss, figures = algorithm.loss(batch)
-        if loss.requires_grad:
-            loss.backward()
-        gradient = torch.zeros_like(flat) if flat.grad is None else flat.grad
-        self.data = [
-            datum(e.encoded, -part) for e, part in zip(examples, gradient.split(list(lengths)), strict=True)
-        ]
-        return {**figures, "drift": float(batch.token_mean(drift(batch)))}
+        others = [e.mismatched for e in examples if e.mismatched is not None]
+        values = forward(self.trainer, self.key("score"), [*(e.encoded for e in examples), *others])
+        count = len(examples)
+        gradients, figures = logprob_gradients(algorithm, examples, values[:count], values[count:], kl_scale)
+        self.data = [datum(e.encoded, -part) for e, part in zip(examples, gradients, strict=True)]
+        return figures
 
     def step(self, rates: Sequence[float]) -> dict[str, float]:
         self.trainer.forward_backward(self.key("learn"), self.data, "cross_entropy")

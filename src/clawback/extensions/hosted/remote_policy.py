@@ -121,35 +121,3 @@ def gap(trainer: Trainer, key: str, prompt: Sequence[int], sequence: SampledSequ
     """Nats a token, on average, between the log-probs that a sampler gave with its answer and its trainer's."""
     [values] = forward(trainer, key, [Encoded(tuple(prompt), sequence.tokens)])
     return float((values - torch.tensor(sequence.logprobs)).abs().mean())
-
-
-def own_scale(base: str, revision: str | None = None) -> float:
-    """What the base model's logits are divided by where the settings name no temperature."""
-    from types import SimpleNamespace
-
-    from transformers import GenerationConfig
-
-    from clawback.models.generation import own_sampling
-    from clawback.models.loading import look
-
-    found = look(base, revision)
-    try:
-        said = GenerationConfig.from_pretrained(found.source, **found.options)
-    except (OSError, ValueError):  # it has none
-        said = None
-    return own_sampling(SimpleNamespace(generation_config=said)).scale
-
-
-def light(base: str, revision: str | None = None) -> tuple[Any, ModelInfo]:
-    """The tokenizer of a base model and what it is made of; its weights are not read. Raises ``ModelError``."""
-    from transformers import AutoTokenizer
-
-    from clawback.errors import ModelError
-    from clawback.models.loading import look
-
-    found = look(base, revision)
-    try:
-        return AutoTokenizer.from_pretrained(found.source, **found.options), found.info
-    except Exception as error:  # transformers raises many kinds
-        reason = str(error).strip().split("\n")[0]
-        raise ModelError(f"The tokenizer of {base} cannot be loaded: {reason}") from error

@@ -38,16 +38,15 @@ from clawback.extensions.hosted.types import (
     Unanswered,
 )
 from clawback.extensions.hosted.wire import Wire
-from clawback.files import sync
 from clawback.learning.loop import checkpoint
-from clawback.learning.loop.trainer import Fitted, fit
+from clawback.learning.loop.trainer import Fitted, Settings
 from clawback.learning.recipe import Recipe
 from clawback.learning.result import finished, write_adapter, write_result
-from clawback.learning.run import OnProgress, TrainingRun, fingerprint, ignore
-from clawback.learning.training import DRAWING, conclusion, plan_for, settings_of
-from clawback.models.adapter import read
-from clawback.models.base import STAMP, stamp
+from clawback.learning.run import TrainingRun, fingerprint, ignore
+from clawback.learning.training import DRAWING, conclusion, fit_elsewhere
+from clawback.models.adapter import receive
 from clawback.models.types import TrainResult
+from clawback.progress import OnProgress
 from clawback.records import Sample
 from clawback.rl import algorithms
 
@@ -198,25 +197,23 @@ def _fit_model(
     run: TrainingRun, policy: RemotePolicy, trainer: TinkerTrainer, where: Where, identity: str
 ) -> tuple[Plan, Fitted]:
     assert run.out is not None
-    state = checkpoint.read(run.out / KNOWN, identity)
+    known_file = run.out / KNOWN
+    state = checkpoint.read(known_file, identity)
     known = {} if state is None else dict(state["known"])
     trainer.beat()
     fresh = trainer.journal.facts.get("model") is None
     trainer.model()
     policy.connect(trainer, known)
     _probe(run, policy, trainer)
-    plan = plan_for(run)
-    # What was scored before the first step is paid for once, whatever happens over there.
-    checkpoint.write(run.out / KNOWN, {"fingerprint": identity, "known": known})
-    if fresh:
-        run.tell({"phase": "plan", "algorithm": plan.name, "note": plan.note, "steps": plan.source.steps})
-    if fresh and not trainer.journal.models:
-        _afford(run, policy, plan, trainer.journal, where)
-    settings = dataclasses.replace(
-        settings_of(plan, run.recipe, run.seed, run.out, identity), checkpoint_seconds=0.0
-    )
-    learner = HostedLearner(policy, trainer, settings, save_every=where.save_every, fresh=fresh)
-    return plan, fit(learner, plan.source, plan.algorithm, settings, [run.tell])
+
+    def learner_of(plan: Plan, settings: Settings) -> HostedLearner:
+        # What was scored for the plan is paid for once, whatever happens over there.
+        checkpoint.write(known_file, {"fingerprint": identity, "known": known})
+        if fresh and not trainer.journal.models:
+            _afford(run, policy, plan, trainer.journal, where)
+        return HostedLearner(policy, trainer, settings, save_every=where.save_every, fresh=fresh)
+
+    return fit_elsewhere(run, identity, learner_of)
 
 
 def _probe(run: TrainingRun, policy: RemotePolicy, trainer: TinkerTrainer) -> None:
@@ -308,10 +305,7 @@ def _kept_awake(trainer: TinkerTrainer) -> Iterator[None]:
 def _bring(trainer: Trainer, policy: RemotePolicy, folder: Path, name: str, key: str) -> None:
     """The adapter into an empty folder, read with as much care as any that comes from elsewhere."""
     trainer.export(key, name, folder)
-    read(folder)
-    (folder / STAMP).write_text(stamp(policy.info), "utf-8")
-    for path in (*folder.iterdir(), folder):
-        sync(path)
+    receive(folder, policy.info)
 
 
 def _identity(

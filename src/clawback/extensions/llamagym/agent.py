@@ -410,14 +410,14 @@ class Agent(ABC):
         with self._rollouts(make_env, together, max_turns) as rollouts:
             left = episodes
             replies = action_replies(rollouts.worlds, self.policy)
-            self.learner.watch_best()
+            self.learner.trainer.watch_best()
             if self._grammar and not self.held_to:
                 self._hold_to(replies)
             while left > 0:
                 few = min(together, left) if self._form_checked else min(together, left, LOOKED_AT)
                 orders = self._orders(few, 0)
                 left -= len(orders)
-                rollouts.refreshed(self.learner.update)
+                rollouts.refreshed(self.learner.trainer.update)
                 played = rollouts.play(orders)
                 notice = "" if self._form_checked else unread_notice(played, "of the first batch")
                 if notice and replies:
@@ -433,12 +433,12 @@ class Agent(ABC):
                     self.finished(episode)
                     if episode.steps:
                         self.batch.append(episode)
-                self.learner.pace(left / max(1, episodes))
+                self.learner.trainer.pace(left / max(1, episodes))
                 turns = sum(len(e.steps) for e in self.batch)
                 if left == 0 or (turns >= self.settings.batch and len(self.batch) >= together):
                     told.append({"episodes": self.episodes, **self.train_batch()})
                     tell(told[-1])
-        self.learner.pace(None)
+        self.learner.trainer.pace(None)
         if notice := self.learner.restore_best():
             self._say(notice)
         return told
@@ -449,7 +449,7 @@ class Agent(ABC):
         """The mean return on held-out seeds, with its standard error, and beside it that of random actions and of ``fallback_action``.
         Nothing is learned."""
         with self._rollouts(make_env, together, max_turns) as rollouts:
-            rollouts.update = self.learner.update
+            rollouts.update = self.learner.trainer.update
             played = rollouts.play(self._orders(episodes, seed))
         figures = {
             **summary([e.total for e in played]),

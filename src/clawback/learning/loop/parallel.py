@@ -143,7 +143,7 @@ def processes(policy: Policy, recipe: Recipe, count: int, shard: bool = False) -
     try:
         try:
             join_group(0, world, address, port)
-            send({"do": "begin", "policy": {**described(policy, recipe), "sharded": shard}})
+            send({"do": "begin", "policy": {**description_of(policy, recipe), "sharded": shard}})
             if shard:
                 sharding.in_turn(0, world, lambda: sharding.shard(policy))
                 sharding.announce(policy, group.announce)
@@ -182,7 +182,7 @@ def workers_of_a_node(count: int) -> int:
             one.kill()
 
 
-def described(policy: Policy, recipe: Recipe) -> dict[str, Any]:
+def description_of(policy: Policy, recipe: Recipe) -> dict[str, Any]:
     """What a worker needs to load the same policy."""
     dtype = str(next(policy.model.parameters()).dtype).removeprefix("torch.")
     config: Any = next(iter(policy.model.peft_config.values())) if policy.has_adapter else None  # type: ignore[operator]

@@ -43,18 +43,18 @@ def main() -> int:
 def begun(about: dict[str, Any], rank: int, world: int) -> Policy:
     """The policy of this process; its part of it where the base is shared out."""
     if not about["sharded"]:
-        return loaded(about)
+        return load_described(about)
     held: list[Policy] = []
 
     def load_and_shard() -> None:
-        held.append(loaded(about))
+        held.append(load_described(about))
         sharding.shard(held[0])
 
     sharding.in_turn(rank, world, load_and_shard)
     return held[0]
 
 
-def loaded(about: dict[str, Any]) -> Policy:
+def load_described(about: dict[str, Any]) -> Policy:
     """The first process's policy, as it described it. Raises ``ModelError`` where this machine has another under that name."""
     if about["device"] == "cuda":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))

@@ -16,7 +16,7 @@ from clawback.rewards.features import SHARES, Floats
 from clawback.rewards.guards import repeats
 from clawback.rewards.reward_ensemble import RIDGE, RULES, Answers, RewardEnsemble, learn
 from clawback.sampling.generate import Chance
-from clawback.scoring.lm_head import logprobs
+from clawback.scoring.lm_head import token_logprobs
 from clawback.scoring.pooling import pooled
 
 if TYPE_CHECKING:
@@ -255,7 +255,7 @@ class Grading:
             if scorer.fused_head:
                 targets = [torch.tensor(one.response, device=scorer.device) for one in answers]
                 states = torch.cat([part[:-1] for part in parts])
-                values, _ = logprobs(scorer.head, states, torch.cat(targets))
+                values, _ = token_logprobs(scorer.head, states, torch.cat(targets))
             else:
                 values = scorer(answers).logprobs
         hidden = np.zeros((len(answers), 0))

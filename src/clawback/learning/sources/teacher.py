@@ -15,7 +15,7 @@ from clawback.learning.examples import Example
 from clawback.models.chat import Encoded
 from clawback.records import Message, Sample
 from clawback.scoring.distillation import overlap, top
-from clawback.scoring.lm_head import logprobs
+from clawback.scoring.lm_head import token_logprobs
 from clawback.scoring.logprobs import Scorer
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def _read(scorer: Scorer, encoded: Sequence[Encoded], k: int) -> list[_Reading]:
         some = [encoded[i] for i in piece]
         states = scorer.states(some)
         targets = torch.tensor([t for one in some for t in one.response], device=scorer.device)
-        values, _ = logprobs(scorer.head, states, targets)
+        values, _ = token_logprobs(scorer.head, states, targets)
         ids, likely = top(scorer.head, states, min(k, scorer.head.weight.shape[0]))
         lengths = [len(one.response) for one in some]
         parts = zip(values.split(lengths), ids.split(lengths), likely.split(lengths), strict=True)
