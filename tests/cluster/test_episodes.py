@@ -57,7 +57,10 @@ def scene(policy: Policy, task: str = WORLDS) -> Scene:
 
 
 def cluster(policy: Policy, task: str = WORLDS, workers: int = 2, dies: int | None = None) -> ClusterRollouts:
-    about, seen = description_of(policy, engine.recipe(policy.info, overrides={"rank": 4})), scene(policy, task)
+    about, seen = (
+        description_of(policy, engine.recipe(policy.info, overrides={"rank": 4})),
+        scene(policy, task),
+    )
     crew = Here(lambda: Player(about, seen, 1), workers, dies)
     return ClusterRollouts(lambda: crew, policy, seen.worlds(), seen)
 

@@ -11,7 +11,7 @@ from clawback.cli.common import Group, current_home, emit, fold, json_option
 
 if TYPE_CHECKING:
     from clawback.jobs.model_choice import Machine
-    from clawback.models.types import LocalModel
+    from clawback.models import LocalModel
 
 
 @click.group(cls=Group, renamed={"info": "show"})

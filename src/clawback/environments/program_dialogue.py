@@ -10,7 +10,7 @@ from clawback.environments.core import EnvironmentFailure, Request
 from clawback.records import Branch, Message
 
 if TYPE_CHECKING:
-    from clawback.policy.policy import Policy
+    from clawback.policy import Policy
 
 
 class ProgramDialogue:

@@ -20,7 +20,7 @@ from clawback.rl import algorithms
 
 if TYPE_CHECKING:
     from clawback.learning.recipe import Recipe
-    from clawback.policy.policy import Policy
+    from clawback.policy import Policy
 
 _ENDLESS = 10**9
 

@@ -17,11 +17,11 @@ from clawback.learning.recipe import Recipe, changed, recipe
 from clawback.learning.result import CHECKPOINT, finished, result_of, write_adapter, write_result
 from clawback.learning.run import OnProgress, TrainingRun, fingerprint, ignore, policy_state
 from clawback.learning.training import fresh
-from clawback.models.types import ModelInfo, TrainResult
+from clawback.models import ModelInfo, TrainResult
 
 if TYPE_CHECKING:
     from clawback.learning.examples import Source
-    from clawback.policy.policy import Policy
+    from clawback.policy import Policy
     from clawback.records import Episode, Message, Sample
 
 Form = Callable[[], "tuple[Sequence[Episode], int]"]

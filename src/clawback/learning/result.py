@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clawback.files import replace, sync
-from clawback.models.types import ModelInfo, TrainResult
+from clawback.models import ModelInfo, TrainResult
 
 if TYPE_CHECKING:
     from clawback.learning.loop.trainer import Fitted

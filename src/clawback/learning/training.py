@@ -14,7 +14,7 @@ from clawback.errors import TrainingError, UsageError
 from clawback.learning.recipe import Recipe
 from clawback.learning.result import CHECKPOINT, finished, result_of, write_adapter, write_result
 from clawback.learning.run import OnProgress, TrainingRun, ignore
-from clawback.models.types import Grader, TrainResult
+from clawback.models import Grader, TrainResult
 from clawback.records import Message, Sample
 
 if TYPE_CHECKING:
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from clawback.learning.loop.learner import Learner
     from clawback.learning.loop.parallel import Group
     from clawback.learning.loop.trainer import Fitted, Settings
-    from clawback.policy.policy import Policy
-    from clawback.policy.sampler import Sampler
+    from clawback.policy import Policy, Sampler
     from clawback.rewards.judged import Judge
     from clawback.rewards.terms import Terms
 

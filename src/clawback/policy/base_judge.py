@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from clawback.errors import JudgeError
-from clawback.models.chat import Encoded
+from clawback.models import Encoded
 
 if TYPE_CHECKING:
     from clawback.policy.policy import Policy

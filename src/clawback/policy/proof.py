@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from clawback.errors import ClawbackError, ModelError
-from clawback.models.chat import OPENINGS
+from clawback.models import OPENINGS
 from clawback.policy import load
 from clawback.policy.policy import Policy
 

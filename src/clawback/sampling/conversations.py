@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from clawback.models.types import Sampling
+from clawback.models import Sampling
 from clawback.sampling.decoder_choice import fits
 from clawback.sampling.generate import Sampled, answer, evaluating, stop_ids
 from clawback.sampling.request import Request
@@ -23,7 +23,7 @@ from clawback.sampling.scheduler import Scheduler
 from clawback.sampling.ways import most_rows, rows_of
 
 if TYPE_CHECKING:
-    from clawback.models.vision import Pixels
+    from clawback.models import Pixels
     from clawback.sampling.request import ChatModel
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from clawback.models.types import Completion, Sampling
+from clawback.models import Completion, Sampling
 from clawback.sampling.decoder_choice import fits
 from clawback.sampling.prefix_tree import by_family
 from clawback.sampling.request import PLAIN, Request
@@ -30,9 +30,7 @@ from clawback.sampling.scheduler import Scheduler
 from clawback.sampling.ways import most_rows, rows_of
 
 if TYPE_CHECKING:
-    from clawback.models.chat import Chat
-    from clawback.models.speakers import NextSpeaker
-    from clawback.models.vision import Pixels
+    from clawback.models import Chat, NextSpeaker, Pixels
 
 
 @dataclass(frozen=True, slots=True)

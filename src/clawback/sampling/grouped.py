@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from clawback.models.linear import wide
+from clawback.models import wide
 from clawback.sampling.decoder import Cache
 from clawback.sampling.rows import READ_TOKENS, Lean
 from clawback.sampling.shelf import Shelf

@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import nn
 
-from clawback.models.types import ModelInfo, Sampling
+from clawback.models import ModelInfo, Sampling
 
 if TYPE_CHECKING:
-    from clawback.models.chat import Chat
-    from clawback.models.speakers import NextSpeaker
-    from clawback.models.vision import Pixels
+    from clawback.models import Chat, NextSpeaker, Pixels
     from clawback.sampling.grammar import Constraint
-    from clawback.scoring.choices import Choices
+    from clawback.scoring import Choices
 
 PLAIN = Sampling()
 

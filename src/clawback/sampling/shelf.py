@@ -19,10 +19,8 @@ import torch
 from torch import Tensor
 
 from clawback.errors import ModelError
+from clawback.models import ModelInfo, check_base, delta
 from clawback.models import adapter as adapters
-from clawback.models import delta
-from clawback.models.base import check_base
-from clawback.models.types import ModelInfo
 
 MOST_RANK = 64
 SLOTS = 64

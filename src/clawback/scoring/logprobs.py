@@ -26,9 +26,8 @@ import torch
 from torch import Tensor, nn
 
 from clawback.errors import ModelError
-from clawback.models.chat import Encoded
+from clawback.models import Encoded, marks, read_as
 from clawback.models.traits import attends_only, check_causal, forward, takes_padding, window
-from clawback.models.vision import marks, read_as
 from clawback.scoring.attention import Layout, Unsupported, common, configs_of, engaged, grain_of
 from clawback.scoring.choices import Choices, choice_logprobs
 from clawback.scoring.exact_kl import divergence

@@ -24,12 +24,9 @@ from clawback.serve.dialects.shapes import Reply, dicts
 from clawback.system_prompt import under
 
 if TYPE_CHECKING:
-    from clawback.models.types import Sampling
-    from clawback.models.vision import Pixels
-    from clawback.policy.policy import Policy
-    from clawback.sampling.batcher import Batcher
-    from clawback.sampling.grammar import Constraint, Grammars
-    from clawback.sampling.request import Request
+    from clawback.models import Pixels, Sampling
+    from clawback.policy import Policy
+    from clawback.sampling import Batcher, Constraint, Grammars, Request
 
 LONG = 20_000
 """Characters from which on reading a prompt takes milliseconds."""
@@ -124,9 +121,7 @@ class Local:
     def start(self) -> None:
         """Load the base model; seconds for a large one. Raises ``ModelError`` or ``MissingExtra``."""
         from clawback import engine
-        from clawback.sampling.batcher import Batcher
-        from clawback.sampling.generate import stop_ids
-        from clawback.sampling.grammar import Grammars
+        from clawback.sampling import Batcher, Grammars, stop_ids
 
         model = self.settings.model
         self.policy = engine.load(
@@ -158,7 +153,7 @@ class Local:
 
         Raises ``UsageError`` for what does not fit into the model, ``ClawbackError`` where answering fails.
         """
-        from clawback.sampling.request import Request
+        from clawback.sampling import Request
 
         assert self.policy
         assert self.batcher

@@ -16,9 +16,8 @@ if TYPE_CHECKING:
     from clawback.environments.rollouts import EpisodeSource
     from clawback.jobs.drawing import Wish
     from clawback.jobs.judging import Local
-    from clawback.learning.recipe import Recipe
-    from clawback.policy.policy import Policy
-    from clawback.policy.sampler import Sampler
+    from clawback.learning import Recipe
+    from clawback.policy import Policy, Sampler
     from clawback.progress import OnProgress
     from clawback.records import Episode
 
@@ -48,7 +47,7 @@ def players(
     from clawback.extensions.cluster.episodes import ClusterRollouts
     from clawback.extensions.cluster.player import Player, Scene
     from clawback.extensions.cluster.ray_crew import RayCrew
-    from clawback.learning.loop.parallel import description_of
+    from clawback.learning import description_of
 
     chat = policy.chat
     scene = Scene(
@@ -89,7 +88,7 @@ def judging(judge: Local, ray: tuple[str, int], on_progress: OnProgress | None) 
     from clawback.extensions.cluster.dispatch import AHEAD
     from clawback.extensions.cluster.drawer import Drawer
     from clawback.extensions.cluster.ray_crew import RayCrew
-    from clawback.learning.loop.parallel import description_of
+    from clawback.learning import description_of
 
     policy = judge.policy
     if policy.full:

@@ -18,7 +18,7 @@ class Worker:
 
     def __init__(self, about: dict[str, Any], threads: int) -> None:
         """``about``: from ``parallel.description_of``. Raises ``ModelError`` where this machine has another model under that name."""
-        from clawback.learning.loop.worker import load_described
+        from clawback.learning import load_described
 
         torch.set_num_threads(max(1, threads))
         self.policy = load_described(about)

@@ -25,7 +25,7 @@ from clawback.records import Turn
 if TYPE_CHECKING:
     from clawback.jobs import Outcome
     from clawback.models.embedded.corpus import Prompt
-    from clawback.policy.policy import Policy
+    from clawback.policy import Policy
     from clawback.records import Version
 
 RATINGS = 32

@@ -14,12 +14,9 @@ from clawback.errors import TrainingError
 from clawback.extensions.hosted.remote_policy import RemotePolicy, datum, forward
 from clawback.extensions.hosted.tinker import TinkerTrainer
 from clawback.extensions.hosted.types import AdamParams, Datum
-from clawback.learning.examples import Example
-from clawback.learning.loop.checkpoint import State
-from clawback.learning.loop.packing import logprob_gradients
-from clawback.learning.loop.trainer import Settings
+from clawback.learning import Example, Settings, State, logprob_gradients
 from clawback.rl.algorithms import Algorithm
-from clawback.scoring.logprobs import Scored
+from clawback.scoring import Scored
 
 NORMS = ("grad_norm", "unclipped_grad_l2_norm")
 """Names that trainers give the norm of a gradient before it was clipped."""

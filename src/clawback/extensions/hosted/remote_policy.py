@@ -16,9 +16,8 @@ import torch
 
 from clawback.errors import TrainingError
 from clawback.extensions.hosted.types import Datum, SampledSequence, Trainer
-from clawback.models.chat import PROMPT_TOKENS, RESPONSE_TOKENS, Chat, Encoded
-from clawback.models.types import ModelInfo
-from clawback.scoring.logprobs import Scored
+from clawback.models import PROMPT_TOKENS, RESPONSE_TOKENS, Chat, Encoded, ModelInfo
+from clawback.scoring import Scored
 
 if TYPE_CHECKING:
     from clawback.records import Sample

@@ -19,9 +19,9 @@ from clawback.runs.process import hosted_key
 
 if TYPE_CHECKING:
     from clawback.extensions.hosted.training import Where
-    from clawback.learning.recipe import Recipe
-    from clawback.models.types import TrainResult
-    from clawback.policy.policy import Policy
+    from clawback.learning import Recipe
+    from clawback.models import TrainResult
+    from clawback.policy import Policy
 
 CAPABILITIES = "/api/v1/get_server_capabilities"
 """Of Tinker's API."""
@@ -35,7 +35,7 @@ def policy(settings: Config, base: str, system: str = "") -> Policy:
     a version that cannot be judged must not be paid for. Raises ``DoesNotFit``, and ``UsageError`` where answers are drawn at another temperature than is learned at."""
     from clawback import devices
     from clawback.extensions.hosted.remote_policy import RemotePolicy
-    from clawback.models.loading import load_tokenizer, sampling_of
+    from clawback.models import load_tokenizer, sampling_of
     from clawback.policy import memory
 
     model = settings.model

@@ -38,21 +38,30 @@ from clawback.extensions.hosted.types import (
     Unanswered,
 )
 from clawback.extensions.hosted.wire import Wire
-from clawback.learning.loop import checkpoint
-from clawback.learning.loop.trainer import Fitted, Settings
-from clawback.learning.recipe import Recipe
-from clawback.learning.result import finished, write_adapter, write_result
-from clawback.learning.run import TrainingRun, fingerprint, ignore
-from clawback.learning.training import DRAWING, conclusion, fit_elsewhere
+from clawback.learning import (
+    DRAWING,
+    Fitted,
+    Recipe,
+    Settings,
+    TrainingRun,
+    checkpoint,
+    conclusion,
+    fingerprint,
+    finished,
+    fit_elsewhere,
+    ignore,
+    write_adapter,
+    write_result,
+)
+from clawback.models import TrainResult
 from clawback.models.adapter import receive
-from clawback.models.types import TrainResult
 from clawback.progress import OnProgress
 from clawback.records import Sample
 from clawback.rl import algorithms
 
 if TYPE_CHECKING:
-    from clawback.learning.examples import Plan
-    from clawback.policy.policy import Policy
+    from clawback.learning import Plan
+    from clawback.policy import Policy
 
 ALPHA = 32
 """Of every LoRA that is trained by Tinker's API: its requests have no field for it."""

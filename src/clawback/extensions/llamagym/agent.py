@@ -49,7 +49,7 @@ from clawback.extensions.llamagym.agent_worlds import (
     shown,
 )
 from clawback.jobs.reply_form import form_notice, observation_notice
-from clawback.learning.best_weights import summary
+from clawback.learning import summary
 from clawback.records import Episode, EpisodeStep, Message
 
 LOOKED_AT = 8
@@ -58,7 +58,7 @@ LOOKED_AT = 8
 if TYPE_CHECKING:
     import torch
 
-    from clawback.models.dialogue import Dialogue
+    from clawback.models import Dialogue
 
 
 class Agent(ABC):

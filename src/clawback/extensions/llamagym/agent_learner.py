@@ -13,10 +13,9 @@ from clawback.records import Episode, EpisodeStep, Message
 
 if TYPE_CHECKING:
     from clawback.extensions.llamagym.agent_settings import AgentSettings
-    from clawback.learning.recipe import Recipe
-    from clawback.learning.sources.episodes import EpisodeSettings
-    from clawback.models.dialogue import Dialogue
-    from clawback.policy.policy import Policy
+    from clawback.learning import EpisodeSettings, Recipe
+    from clawback.models import Dialogue
+    from clawback.policy import Policy
 
 STATE = "agent.pt"
 
@@ -25,8 +24,8 @@ class AgentLearner:
     """One policy that plays and learns."""
 
     def __init__(self, model: Any, tokenizer: Any, device: Any, settings: AgentSettings, seed: int) -> None:
-        from clawback.learning.episode_trainer import EpisodeTrainer
-        from clawback.sampling.conversations import Conversations
+        from clawback.learning import EpisodeTrainer
+        from clawback.sampling import Conversations
 
         self.policy = policy_of(model, tokenizer, device)
         self.settings, self.seed = settings, seed
@@ -39,7 +38,7 @@ class AgentLearner:
 
     def _recipe(self) -> Recipe:
         """The settings' own figures above the recipe's."""
-        from clawback.learning.episodes import episode_recipe
+        from clawback.engine import episode_recipe
 
         given = self.settings
         made = episode_recipe(self.policy.info)
@@ -53,7 +52,7 @@ class AgentLearner:
         return dataclasses.replace(made, **{k: v for k, v in chosen.items() if v is not None})
 
     def _episode_settings(self) -> EpisodeSettings:
-        from clawback.learning.sources.episodes import EpisodeSettings
+        from clawback.learning import EpisodeSettings
         from clawback.rl.turns import ESTIMATORS
 
         given = self.settings
@@ -79,14 +78,14 @@ class AgentLearner:
     # ------------------------------------------------------------------------------------------------- replies
 
     def dialogue(self, messages: Sequence[Message]) -> Dialogue:
-        from clawback.models.dialogue import Dialogue
+        from clawback.models import Dialogue
 
         room = self.policy.info.context - self.settings.max_tokens
         return Dialogue(self.policy.chat, messages, max_prompt=max(16, min(self.policy.max_prompt, room)))
 
     def reply(self, dialogue: Dialogue, seed: int) -> tuple[EpisodeStep, str]:
         """The next message of an episode, as a step of it and as text."""
-        from clawback.sampling.conversations import Turn
+        from clawback.sampling import Turn
 
         ids = dialogue.prompt()
         turn = Turn("episode", ids, seed, self.settings.max_tokens, dialogue.pixels)
@@ -171,14 +170,14 @@ def policy_of(model: Any, tokenizer: Any, device: Any) -> Policy:
 
     if isinstance(model, (str, Path)):
         return engine.load(str(model), device=None if device is None else str(device))
-    from clawback.policy.policy import Policy
+    from clawback.policy import Policy
 
     if isinstance(model, Policy):
         return model
     if tokenizer is None:
         raise UsageError("An agent of a transformers model needs its tokenizer: Agent(model, tokenizer).")
     from clawback import devices
-    from clawback.models.loading import describe
+    from clawback.models import describe
 
     model = getattr(model, "pretrained_model", model)
     if device is not None:

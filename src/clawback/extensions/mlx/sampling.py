@@ -15,9 +15,8 @@ import torch
 from torch import Tensor
 
 from clawback.extensions.mlx.body import Body
-from clawback.models.types import Sampling
-from clawback.sampling.generate import Chance, Sampled, draw_answers
-from clawback.sampling.request import Request
+from clawback.models import Sampling
+from clawback.sampling import Chance, Request, Sampled, draw_answers
 
 
 def sample(

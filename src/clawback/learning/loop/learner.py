@@ -12,7 +12,7 @@ from typing import Protocol
 from clawback.learning.examples import Example
 from clawback.learning.loop.checkpoint import State
 from clawback.rl.algorithms import Algorithm
-from clawback.scoring.logprobs import Scored
+from clawback.scoring import Scored
 
 
 class Learner(Protocol):

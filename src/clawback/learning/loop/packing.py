@@ -11,10 +11,7 @@ from torch import Tensor, nn
 from clawback.learning.examples import Example
 from clawback.rl import Batch, algorithms
 from clawback.rl.algorithms import Algorithm
-from clawback.scoring.distillation import teacher_divergence
-from clawback.scoring.exact_kl import entropy
-from clawback.scoring.lm_head import token_logprobs
-from clawback.scoring.logprobs import Scored, Scorer
+from clawback.scoring import Scored, Scorer, entropy, teacher_divergence, token_logprobs
 
 
 @dataclass(frozen=True)

@@ -33,12 +33,11 @@ from clawback.learning.examples import Example
 from clawback.learning.loop import sharding
 from clawback.learning.loop.packing import Shared, gradients, together
 from clawback.learning.machines import node, nodes, number
-from clawback.models.chat import Encoded
-from clawback.models.vision import Pixels
+from clawback.models import Encoded, Pixels
 
 if TYPE_CHECKING:
     from clawback.learning.recipe import Recipe
-    from clawback.policy.policy import Policy
+    from clawback.policy import Policy
     from clawback.rl.algorithms import Algorithm
 
 WAIT = timedelta(minutes=10)

@@ -14,10 +14,10 @@ from clawback.learning.examples import Example
 from clawback.learning.loop import natural_gradient
 from clawback.learning.loop.checkpoint import State
 from clawback.learning.loop.packing import Shared, gradients
-from clawback.policy.policy import Policy
+from clawback.policy import Policy
 from clawback.rl import algorithms
 from clawback.rl.algorithms import Algorithm
-from clawback.scoring.logprobs import Scored
+from clawback.scoring import Scored
 
 if TYPE_CHECKING:
     from clawback.learning.loop.parallel import Group

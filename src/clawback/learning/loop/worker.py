@@ -12,9 +12,8 @@ import torch.distributed as dist
 from clawback.errors import ClawbackError, ModelError
 from clawback.learning.loop import parallel, sharding
 from clawback.learning.loop.packing import Shared
-from clawback.models.types import Sampling
-from clawback.policy import load
-from clawback.policy.policy import Policy
+from clawback.models import Sampling
+from clawback.policy import Policy, load
 from clawback.rl import algorithms
 
 

@@ -11,13 +11,12 @@ import torch
 from torch import Tensor
 
 from clawback.errors import TrainingError
-from clawback.models.chat import Encoded
+from clawback.models import Encoded
 from clawback.rewards.features import SHARES, Floats
 from clawback.rewards.guards import repeats
 from clawback.rewards.reward_ensemble import RIDGE, RULES, Answers, RewardEnsemble, learn
-from clawback.sampling.generate import Chance
-from clawback.scoring.lm_head import token_logprobs
-from clawback.scoring.pooling import pooled
+from clawback.sampling import Chance
+from clawback.scoring import pooled, token_logprobs
 
 if TYPE_CHECKING:
     from clawback.learning.recipe import Recipe

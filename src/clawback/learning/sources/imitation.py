@@ -24,7 +24,7 @@ from clawback.records import Episode
 from clawback.rl import algorithms
 
 if TYPE_CHECKING:
-    from clawback.policy.policy import Policy
+    from clawback.policy import Policy
 
 PER_STEP = 16
 """Sequences of a step."""

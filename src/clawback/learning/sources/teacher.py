@@ -12,14 +12,12 @@ from torch import Tensor
 
 from clawback.errors import TrainingError
 from clawback.learning.examples import Example
-from clawback.models.chat import Encoded
+from clawback.models import Encoded
 from clawback.records import Message, Sample
-from clawback.scoring.distillation import overlap, top
-from clawback.scoring.lm_head import token_logprobs
-from clawback.scoring.logprobs import Scorer
+from clawback.scoring import Scorer, overlap, token_logprobs, top
 
 if TYPE_CHECKING:
-    from clawback.policy.policy import Policy
+    from clawback.policy import Policy
 
 HEADING = "Please note:"
 """In the user's own voice. A marker in brackets says the same to a large model, and puts a small one out: the embedded one

@@ -24,12 +24,11 @@ from torch import Tensor, nn
 from clawback.errors import UsageError
 from clawback.extensions.hosted.types import AdamParams, Datum, SampledSequence, SamplingParams, Scores
 from clawback.files import replace_folder
-from clawback.learning.loop import checkpoint
-from clawback.models.chat import Encoded
-from clawback.models.types import Sampling
-from clawback.policy.policy import Policy
-from clawback.sampling.generate import sample, stop_ids
-from clawback.scoring.lm_head import token_logprobs
+from clawback.learning import checkpoint
+from clawback.models import Encoded, Sampling
+from clawback.policy import Policy
+from clawback.sampling import sample, stop_ids
+from clawback.scoring import token_logprobs
 
 LOSSES: Mapping[str, frozenset[str]] = {
     "cross_entropy": frozenset({"weights"}),
