@@ -25,7 +25,7 @@ LIKED = (0.2, 0.6)
 def answers_of_base(count: int, seed: int) -> dict[str, list[str]]:
     """Prompt → answers of the embedded model."""
     from clawback import engine
-    from clawback.models.embedded import corpus
+    from clawback.embedded import corpus
 
     policy = engine.load("embedded")
     asked = corpus.prompts("rated", count, seed)
@@ -78,7 +78,7 @@ def evening_with_a_run(names: str, seed: int = 1) -> dict[str, Any]:
 def measured(home: Any, wish: Any, seed: int) -> dict[str, float]:
     """Share of liked answers of the base and of the live version to prompts that are not in the history."""
     from clawback import release, store
-    from clawback.models.embedded import corpus
+    from clawback.embedded import corpus
 
     asked = corpus.prompts("held_out", MEASURED, seed)
     found = {}

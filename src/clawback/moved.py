@@ -28,7 +28,7 @@ MOVED = {
     "engine.budget": "learning.budget",
     "engine.conversions": "models.conversions",
     "engine.devices": "devices",
-    "engine.embedded": "models.embedded",
+    "engine.embedded": "embedded",
     "engine.episodes": "learning.episodes",
     "engine.gguf_codes": "models.gguf_codes",
     "engine.gguf_file": "models.gguf_file",

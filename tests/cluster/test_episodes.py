@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from clawback import engine
+from clawback import embedded, engine
 from clawback.environments.collecting import Collector, Dealing
 from clawback.environments.core import EnvironmentFailure
 from clawback.environments.rollouts import Play, Rollouts
@@ -16,7 +16,6 @@ from clawback.errors import TrainingError
 from clawback.extensions.cluster.episodes import ClusterRollouts
 from clawback.extensions.cluster.player import Player, Scene
 from clawback.learning.loop.parallel import description_of
-from clawback.models import embedded
 from clawback.models.types import Sampling
 from clawback.policy import load
 from clawback.policy.policy import Policy

@@ -14,6 +14,7 @@ import torch
 import uvicorn
 from safetensors.torch import load_file
 
+from clawback import embedded
 from clawback.errors import Stopped
 from clawback.extensions.hosted import fireworks, fireworks_machines, training
 from clawback.extensions.hosted.journal import Cap
@@ -23,13 +24,12 @@ from clawback.extensions.hosted.stand_in.fireworks_app import ACCOUNT, Fireworks
 from clawback.extensions.hosted.stand_in.learner import StandInLearner
 from clawback.extensions.hosted.types import CapReached, HostedError, Prices, Unanswered
 from clawback.extensions.hosted.wire import Wire
-from clawback.models import embedded
 from clawback.models.loading import load_tokenizer
 from clawback.policy.policy import Policy
 from tests.hosted.conftest import KEY
 from tests.hosted.test_training import WEIGHTS, here, recipe, same, samples
 
-MODEL = "accounts/fireworks/models/embedded"
+MODEL = "accounts/fireworks/embedded"
 SHAPE = "accounts/fireworks/trainingShapes/embedded"
 
 

@@ -10,7 +10,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from clawback import engine
+from clawback import embedded, engine
+from clawback.embedded import corpus
 from clawback.errors import Stopped, TrainingError, UsageError
 from clawback.extensions.hosted import training
 from clawback.extensions.hosted.journal import Cap
@@ -18,8 +19,6 @@ from clawback.extensions.hosted.remote_policy import RemotePolicy
 from clawback.extensions.hosted.stand_in.around import Faults
 from clawback.extensions.hosted.types import CapReached, Prices
 from clawback.learning.recipe import Recipe
-from clawback.models import embedded
-from clawback.models.embedded import corpus
 from clawback.models.loading import load_tokenizer
 from clawback.policy.policy import Policy
 from clawback.records import Sample

@@ -59,7 +59,6 @@ else:
             "vision": "Pixels Vision marks read_as",
             "adapter": "adapter",
             "delta": "delta",
-            "embedded": "embedded",
             "gguf_file": "gguf_file",
             "gguf_merge": "gguf_merge",
             "hub_cache": "hub_cache",

@@ -35,7 +35,7 @@ def resolve(base: str, revision: str | None = None) -> tuple[str, str]:
     Raises ``ModelError`` for what is missing, incomplete, or holds pickled or quantised weights only.
     """
     if base == EMBEDDED:
-        from clawback.models import embedded
+        from clawback import embedded
 
         base = str(embedded.path())
     if (made := _from_gguf(base)) is not None:

@@ -23,8 +23,8 @@ from clawback.progress import OnProgress
 from clawback.records import Turn
 
 if TYPE_CHECKING:
+    from clawback.embedded.corpus import Prompt
     from clawback.jobs import Outcome
-    from clawback.models.embedded.corpus import Prompt
     from clawback.policy import Policy
     from clawback.records import Version
 
