@@ -24,10 +24,10 @@ import torch
 from benchmarks._people_adapters import write_adapters
 from clawback import engine
 from clawback.models.types import Sampling
-from clawback.sampling.batcher import Batcher
 from clawback.sampling.decoder_choice import drawing_dtype
 from clawback.sampling.request import Request
 from clawback.sampling.shelf import Shelf
+from clawback.serve.batcher import Batcher
 
 GREEDY = Sampling(temperature=0.0)
 PROMPTS = 8

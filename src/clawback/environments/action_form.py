@@ -65,7 +65,7 @@ def clear_form(policy: Policy, forms: Sequence[Sequence[str]]) -> Sequence[str]:
     """The first form whose replies the model tells apart; the one with the largest distances where it tells those of none apart."""
     if len(forms) == 1:
         return forms[0]
-    from clawback.policy import CLEAR, TokenDistance
+    from clawback.environments.token_distance import CLEAR, TokenDistance
 
     distance = TokenDistance(policy, written=True)
     apart = [distance.of_replies(form) for form in forms]
@@ -145,7 +145,7 @@ def answered_at_random(
     policy: Policy, turns: Sequence[Sequence[Message]], replies: Sequence[str], seed: int
 ) -> Episode:
     """An episode in which each of these turns (what the policy read there) is answered with one of the replies at random."""
-    from clawback.models import Dialogue
+    from clawback.environments.dialogue import Dialogue
     from clawback.sampling import Turn
 
     drawer = RandomReplies(policy, replies)

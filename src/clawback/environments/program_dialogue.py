@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ProgramDialogue:
-    """As ``models.dialogue.Dialogue``, for ``rollouts.Rollouts``."""
+    """As ``environments.dialogue.Dialogue``, for ``rollouts.Rollouts``."""
 
     pixels = None
 

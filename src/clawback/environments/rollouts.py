@@ -40,7 +40,7 @@ from clawback.models import Sampling
 from clawback.records import Episode, EpisodeStatus, EpisodeStep
 
 if TYPE_CHECKING:
-    from clawback.models import Dialogue
+    from clawback.environments.dialogue import Dialogue
     from clawback.policy import Policy
     from clawback.sampling import Sampled, Turn
 
@@ -285,7 +285,7 @@ class Rollouts:
 
     def _take(self, live: _Live) -> Episode | None:
         """What the world said, entered. The episode, where that ended it."""
-        from clawback.models import Dialogue
+        from clawback.environments.dialogue import Dialogue
 
         try:
             said = checked(live.answer.result(), Step if live.dialogue else Observation)

@@ -73,7 +73,7 @@ def plan_replies(
 
 def form_notice(policy: Policy, replies: Sequence[str]) -> str:
     """A sentence where the model hardly tells two replies apart; "" elsewhere."""
-    from clawback.policy import CLEAR, TokenDistance
+    from clawback.environments.token_distance import CLEAR, TokenDistance
 
     if TokenDistance(policy, written=True).of_replies(replies) >= CLEAR:
         return ""
@@ -85,7 +85,7 @@ def form_notice(policy: Policy, replies: Sequence[str]) -> str:
 
 def observation_notice(policy: Policy, episodes: Sequence[Episode]) -> str:
     """A sentence where the model reads many of the observations of these episodes nearly alike; "" elsewhere."""
-    from clawback.policy import CLEAR, TokenDistance
+    from clawback.environments.token_distance import CLEAR, TokenDistance
 
     users = (m for e in episodes for m in e.messages if m.get("role") == "user")
     texts = list(islice(dict.fromkeys(text_of(m.get("content")) for m in users), MOST_TEXTS))

@@ -296,7 +296,7 @@ class _Job(RunJob):
         if run.version is not None:
             return self.db.version(run.version)
         from clawback import engine
-        from clawback.learning import tracking
+        from clawback.jobs import tracking
 
         recipe: Recipe = engine.recipe_from(run.recipe)
         away = seams.is_hosted(recipe)

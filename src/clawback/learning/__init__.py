@@ -52,6 +52,5 @@ else:
             "estimate": "estimate",
             "machines": "machines",
             "options": "options",
-            "tracking": "tracking",
         },
     )

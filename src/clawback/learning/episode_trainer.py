@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from clawback.learning.best_weights import BestWeights
 from clawback.learning.episodes import HELD_KL_START, WARM_UP
 from clawback.learning.loop import checkpoint
+from clawback.learning.loop.checkpoint import State
 from clawback.learning.loop.torch_learner import TorchLearner
 from clawback.learning.loop.trainer import Loop, Settings
 from clawback.learning.sources.episodes import Episodes, EpisodeSettings
@@ -96,15 +97,15 @@ class EpisodeTrainer:
         self.loop.settings = dataclasses.replace(self.loop.settings, max_drift=math.inf)
         return figures
 
-    def save(self, path: Path, whose: str, state: dict[str, Any]) -> None:
+    def save(self, path: Path, whose: str, state: State) -> None:
         """Everything that ``load`` needs to go on, and a ``state`` of the caller's. ``whose``: a checkpoint of another is not loaded."""
         checkpoint.write(path, self.loop.state() | {"agent": state, "fingerprint": whose})
 
-    def load(self, path: Path, whose: str) -> dict[str, Any] | None:
+    def load(self, path: Path, whose: str) -> State | None:
         """The caller's state; None where there is no checkpoint of that owner."""
         state = checkpoint.read(path, whose)
         if state is None:
             return None
         self.loop.take(state)
-        found: dict[str, Any] = state["agent"]
+        found: State = state["agent"]
         return found

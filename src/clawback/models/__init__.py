@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from clawback.models.base import check_base
     from clawback.models.chat import OPENINGS, PROMPT_TOKENS, RESPONSE_TOKENS, Chat, Encoded
     from clawback.models.conversions import conversion_of, converted_before
-    from clawback.models.dialogue import Dialogue
     from clawback.models.generation import own_max_tokens, own_sampling
     from clawback.models.linear import onednn, product, wide
     from clawback.models.loading import (
+        Found,
         describe,
         load_base,
         load_tokenizer,
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         resolve,
         sampling_of,
     )
+    from clawback.models.lora_config import module_of
     from clawback.models.model_folder import check_folder, check_trainable
     from clawback.models.speakers import NextSpeaker
     from clawback.models.templates import EndlessTemplate
@@ -48,10 +49,10 @@ else:
             "base": "check_base",
             "chat": "Chat Encoded OPENINGS PROMPT_TOKENS RESPONSE_TOKENS",
             "conversions": "conversion_of converted_before",
-            "dialogue": "Dialogue",
             "generation": "own_max_tokens own_sampling",
+            "lora_config": "module_of",
             "linear": "onednn product wide",
-            "loading": "describe load_base load_tokenizer look names_of resolve sampling_of",
+            "loading": "Found describe load_base load_tokenizer look names_of resolve sampling_of",
             "model_folder": "check_folder check_trainable",
             "speakers": "NextSpeaker",
             "templates": "EndlessTemplate",
@@ -59,8 +60,8 @@ else:
             "vision": "Pixels Vision marks read_as",
             "adapter": "adapter",
             "delta": "delta",
+            "gguf_codes": "gguf_codes",
             "gguf_file": "gguf_file",
-            "gguf_merge": "gguf_merge",
             "hub_cache": "hub_cache",
             "identity": "identity",
             "local_models": "local_models",

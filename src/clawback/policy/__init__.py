@@ -11,25 +11,19 @@ from typing import TYPE_CHECKING
 from clawback import faces, installed, plugins
 
 if TYPE_CHECKING:
-    from clawback.policy.base_judge import BaseJudge, judge_name
     from clawback.policy.interpolation import within
     from clawback.policy.policy import Policy
-    from clawback.policy.proof import Proof, prove
     from clawback.policy.sampler import Sampler, gap
     from clawback.policy.throughput import MeasuredSampler, Speed
-    from clawback.policy.token_distance import CLEAR, TokenDistance
     from clawback.policy.torch_policy import DTYPES
 else:
     __all__, __getattr__ = faces.face(
         __name__,
         {
-            "base_judge": "BaseJudge judge_name",
             "interpolation": "within",
             "policy": "Policy",
-            "proof": "Proof prove",
             "sampler": "Sampler gap",
             "throughput": "MeasuredSampler Speed throughput",
-            "token_distance": "CLEAR TokenDistance",
             "torch_policy": "DTYPES",
             "memory": "memory",
         },

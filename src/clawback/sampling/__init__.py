@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from clawback import faces
 
 if TYPE_CHECKING:
-    from clawback.sampling.batcher import Batcher
     from clawback.sampling.conversations import Conversations, Turn
-    from clawback.sampling.decoder_choice import fits
+    from clawback.sampling.decoder_choice import fits, lean
     from clawback.sampling.generate import (
         Chance,
         Sampled,
@@ -22,17 +21,24 @@ if TYPE_CHECKING:
         stop_ids,
         until_speaker,
     )
-    from clawback.sampling.grammar import Constraint, Grammars
-    from clawback.sampling.request import Request
+    from clawback.sampling.grouped import SharedRows
+    from clawback.sampling.request import ChatModel, Request
+    from clawback.sampling.rows import Rows
+    from clawback.sampling.scheduler import Scheduler
+    from clawback.sampling.shelf import Shelf
+    from clawback.sampling.ways import rows_of
 else:
     __all__, __getattr__ = faces.face(
         __name__,
         {
-            "batcher": "Batcher",
             "conversations": "Conversations Turn",
-            "decoder_choice": "fits",
+            "decoder_choice": "fits lean",
             "generate": "Chance Sampled completion draw_answers sample stop_ids until_speaker",
-            "grammar": "Constraint Grammars",
-            "request": "Request",
+            "grouped": "SharedRows",
+            "request": "ChatModel Request",
+            "rows": "Rows",
+            "scheduler": "Scheduler",
+            "shelf": "Shelf",
+            "ways": "rows_of",
         },
     )

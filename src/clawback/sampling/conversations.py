@@ -8,7 +8,7 @@ neighbours. Models that the lean decoder does not know read everything anew each
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ import torch
 
 from clawback.models import Sampling
 from clawback.sampling.decoder_choice import fits
-from clawback.sampling.generate import Sampled, answer, evaluating, stop_ids
+from clawback.sampling.generate import Chance, Sampled, answer, evaluating, stop_ids
 from clawback.sampling.request import Request
 from clawback.sampling.rows import Lean
 from clawback.sampling.scheduler import Scheduler
@@ -77,7 +77,7 @@ class Conversations:
                 turn.ids,
                 turn.max_tokens,
                 sampling=sampling,
-                chance=_chance(turn, sampling),
+                chance=Chance.drawn(1, 1, turn.max_tokens, sampling.truncates, turn.seed).numbers(0, 0),
                 speaker=self.policy.chat.speaker,
                 choices=self.policy.choices,
                 pixels=turn.pixels,
@@ -109,11 +109,3 @@ class Conversations:
             self._scheduler = Scheduler(rows, self.stop)
         self._scheduler.most = most_rows(model, longest, lean)
         return self._scheduler
-
-
-def _chance(turn: Turn, sampling: Sampling) -> Iterator[tuple[float, float]]:
-    """What decides each token; the second number is for first ones that are cut off."""
-    generator = torch.Generator().manual_seed(turn.seed)
-    first = torch.rand(turn.max_tokens, generator=generator).tolist()
-    again = torch.rand(turn.max_tokens, generator=generator).tolist() if sampling.truncates else first
-    return iter(zip(first, again, strict=True))

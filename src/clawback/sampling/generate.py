@@ -53,19 +53,17 @@ def completion(chat: Chat, prompt: Sequence[int], sampled: Sampled) -> Completio
 
 def answer(request: Request) -> Sampled:
     """What was drawn, up to where the next speaker begins: the rest belongs to no answer, and nothing is learned from it."""
-    count = request.speaker.cut(request.ids) if request.speaker is not None else None
-    finished = count is not None or request.end == "stop"
-    return Sampled(tuple(request.ids[:count]), tuple(request.logprobs[:count]), finished)
+    sampled = Sampled(tuple(request.ids), tuple(request.logprobs), request.end == "stop")
+    return until_speaker(request.speaker, [sampled])[0]
 
 
 def until_speaker(speaker: NextSpeaker | None, answers: Sequence[Sampled]) -> list[Sampled]:
-    """Answers that were drawn elsewhere, up to where the next speaker begins."""
-    return [one if speaker is None else _until(speaker, one) for one in answers]
-
-
-def _until(speaker: NextSpeaker, sampled: Sampled) -> Sampled:
-    count = speaker.cut(sampled.ids)
-    return sampled if count is None else Sampled(sampled.ids[:count], sampled.logprobs[:count], True)
+    """Answers up to where the next speaker begins."""
+    cuts = [None if speaker is None else speaker.cut(sampled.ids) for sampled in answers]
+    return [
+        sampled if count is None else Sampled(sampled.ids[:count], sampled.logprobs[:count], True)
+        for sampled, count in zip(answers, cuts, strict=True)
+    ]
 
 
 def stop_ids(model: Any, end_id: int) -> tuple[int, ...]:

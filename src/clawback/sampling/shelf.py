@@ -13,7 +13,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,6 +21,10 @@ from torch import Tensor
 from clawback.errors import ModelError
 from clawback.models import ModelInfo, check_base, delta
 from clawback.models import adapter as adapters
+from clawback.sampling.decoder_choice import drawing_dtype, lean
+
+if TYPE_CHECKING:
+    from clawback.sampling.request import ChatModel
 
 MOST_RANK = 64
 SLOTS = 64
@@ -121,6 +125,19 @@ class Shelf:
         self._where: OrderedDict[str, int] = OrderedDict()
         """Adapter → its slot, least lately used first."""
         self._pins: Counter[int] = Counter()
+
+    @classmethod
+    def of(cls, policy: ChatModel, slots: int, memory: int) -> Shelf | None:
+        """For a policy; None where its own forward has to answer: then a step is made for each adapter.
+
+        Args:
+            slots: adapters in one step.
+            memory: bytes for those that are kept.
+        """
+        if not lean(policy):
+            return None
+        dtype = drawing_dtype(policy.model)
+        return cls(policy.model, policy.info, dtype, slots=slots, memory=memory)
 
     def warm(self, folder: Path) -> Packed:
         """Read it into memory, if it is not there. Raises ``ModelError``."""

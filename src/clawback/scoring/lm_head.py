@@ -171,26 +171,3 @@ def token_logprobs(
         return known(hidden, scores.logprobs, scores.direction), scores.entropy
     scores = score(head, hidden, targets, gradient=False, entropy=entropy)
     return scores.logprobs, scores.entropy
-
-
-@torch.no_grad()
-def full_kl(head: Head, hidden: Tensor, reference: Tensor) -> Tensor:
-    """KL(policy ‖ reference) over the whole vocabulary at each position.
-
-    Args:
-        hidden: [N, H] last hidden states under the policy.
-        reference: [N, H] the same under the reference; the head is shared.
-
-    Returns:
-        [N] float32, in nats.
-    """
-    log_p, _, _ = online_softmax(head, hidden, False, False)
-    log_q, _, _ = online_softmax(head, reference, False, False)
-    result = torch.zeros_like(log_p)
-    for start in range(0, head.weight.shape[0], TILE):
-        ours, theirs = head.tile(hidden, start), head.tile(reference, start)
-        if head.softcap:
-            ours, theirs = (head.softcap * torch.tanh(x / head.softcap) for x in (ours, theirs))
-        ours, theirs = ours - log_p[:, None], theirs - log_q[:, None]
-        result += (ours.exp() * (ours - theirs)).sum(1)
-    return result.clamp_(min=0.0)

@@ -26,7 +26,9 @@ from clawback.system_prompt import under
 if TYPE_CHECKING:
     from clawback.models import Pixels, Sampling
     from clawback.policy import Policy
-    from clawback.sampling import Batcher, Constraint, Grammars, Request
+    from clawback.sampling import Request
+    from clawback.serve.batcher import Batcher
+    from clawback.serve.grammar import Grammars, JsonConstraint
 
 LONG = 20_000
 """Characters from which on reading a prompt takes milliseconds."""
@@ -121,7 +123,9 @@ class Local:
     def start(self) -> None:
         """Load the base model; seconds for a large one. Raises ``ModelError`` or ``MissingExtra``."""
         from clawback import engine
-        from clawback.sampling import Batcher, Grammars, stop_ids
+        from clawback.sampling import Shelf, stop_ids
+        from clawback.serve.batcher import Batcher
+        from clawback.serve.grammar import Grammars
 
         model = self.settings.model
         self.policy = engine.load(
@@ -136,12 +140,9 @@ class Local:
         )
         stop = stop_ids(self.policy.model, self.policy.chat.end_id)
         self.grammars = Grammars(self.policy.tokenizer, self.policy.info.vocabulary, stop)
-        if self.many:
-            limits = self.settings.people
-            memory = limits.adapters_memory * 2**20
-            self.batcher = Batcher.for_many(self.policy, stop, limits.adapters, memory)
-        else:
-            self.batcher = Batcher(self.policy, stop)
+        limits = self.settings.people
+        shelf = Shelf.of(self.policy, limits.adapters, limits.adapters_memory * 2**20) if self.many else None
+        self.batcher = Batcher(self.policy, stop, shelf)
         self.batcher.start()
 
     def close(self) -> None:
@@ -258,7 +259,7 @@ class Local:
         assert self.policy
         return self.policy.chat.text(answer.prompt, answer.ids, answer.request.raw is None)
 
-    async def constraint(self, request: Asked) -> Constraint | None:
+    async def constraint(self, request: Asked) -> JsonConstraint | None:
         """What the answer is held to, where it must keep to a schema. Raises ``UsageError`` for a schema that cannot be kept to."""
         assert self.grammars
         schema = None if request.field is not None else tool_choice.schema_of(request)

@@ -15,12 +15,12 @@ from clawback import engine
 from clawback.errors import ModelError
 from clawback.models import adapter as adapters
 from clawback.models.types import Sampling
-from clawback.sampling import batcher as batcher_module
-from clawback.sampling.batcher import Batcher
 from clawback.sampling.grouped import SharedRows
 from clawback.sampling.request import Request
 from clawback.sampling.rows import Lean
 from clawback.sampling.shelf import Shelf, pack, places_of
+from clawback.serve import batcher as batcher_module
+from clawback.serve.batcher import Batcher
 
 PEOPLE = 12
 GREEDY = Sampling(temperature=0.0)

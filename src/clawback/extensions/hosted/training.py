@@ -130,7 +130,7 @@ def train(
     """Train an adapter over there, and bring it here.
 
     Args:
-        policy: tokenizer and shape of the base (``remote_policy.light``).
+        policy: tokenizer and shape of the base (``models.load_tokenizer``).
         samples: in the order in which they were rated.
         recipe: from ``recipe_for``.
         where: the trainer.

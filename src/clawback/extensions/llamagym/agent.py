@@ -58,7 +58,7 @@ LOOKED_AT = 8
 if TYPE_CHECKING:
     import torch
 
-    from clawback.models import Dialogue
+    from clawback.environments.dialogue import Dialogue
 
 
 class Agent(ABC):

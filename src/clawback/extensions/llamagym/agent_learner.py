@@ -12,9 +12,9 @@ from clawback.errors import ModelError, UsageError
 from clawback.records import Episode, EpisodeStep, Message
 
 if TYPE_CHECKING:
+    from clawback.environments.dialogue import Dialogue
     from clawback.extensions.llamagym.agent_settings import AgentSettings
     from clawback.learning import EpisodeSettings, Recipe
-    from clawback.models import Dialogue
     from clawback.policy import Policy
 
 STATE = "agent.pt"
@@ -78,7 +78,7 @@ class AgentLearner:
     # ------------------------------------------------------------------------------------------------- replies
 
     def dialogue(self, messages: Sequence[Message]) -> Dialogue:
-        from clawback.models import Dialogue
+        from clawback.environments.dialogue import Dialogue
 
         room = self.policy.info.context - self.settings.max_tokens
         return Dialogue(self.policy.chat, messages, max_prompt=max(16, min(self.policy.max_prompt, room)))

@@ -25,16 +25,10 @@ import torch
 from clawback.errors import ModelError
 from clawback.models import adapter as adapters
 from clawback.models import delta
-from clawback.sampling.decoder_choice import drawing_dtype, lean
-from clawback.sampling.grouped import SharedRows
-from clawback.sampling.request import Request
-from clawback.sampling.rows import Rows
-from clawback.sampling.scheduler import Scheduler
-from clawback.sampling.shelf import Shelf
-from clawback.sampling.ways import rows_of
+from clawback.sampling import Request, Rows, Scheduler, SharedRows, Shelf, lean, rows_of
 
 if TYPE_CHECKING:
-    from clawback.sampling.request import ChatModel
+    from clawback.sampling import ChatModel
 
 log = logging.getLogger("clawback.engine")
 MOST_ROWS = 64
@@ -61,19 +55,6 @@ class Batcher:
         self.deltas: set[str] = set()
         """Lanes whose version is a delta of all weights."""
         self.thread = threading.Thread(target=self._run, name="batcher", daemon=True)
-
-    @classmethod
-    def for_many(cls, policy: ChatModel, stop: Sequence[int], slots: int, memory: int) -> Batcher:
-        """All adapters in one batch. Where the model's own forward has to answer, a step is made for each, and four are kept.
-
-        Args:
-            slots: adapters in one step.
-            memory: bytes for those that are kept.
-        """
-        if not lean(policy):
-            return cls(policy, stop)
-        dtype = drawing_dtype(policy.model)
-        return cls(policy, stop, Shelf(policy.model, policy.info, dtype, slots=slots, memory=memory))
 
     def start(self) -> None:
         self.thread.start()

@@ -20,7 +20,7 @@ from clawback.errors import JudgeError
 from clawback.models import Encoded
 
 if TYPE_CHECKING:
-    from clawback.policy.policy import Policy
+    from clawback.policy import Policy
 
 PREFIX = "base:"
 """How the names of such judges begin."""
