@@ -11,7 +11,8 @@ from clawback import faces
 
 if TYPE_CHECKING:
     from clawback.sampling.conversations import Conversations, Turn
-    from clawback.sampling.decoder_choice import fits, lean
+    from clawback.sampling.decoder import Cache
+    from clawback.sampling.decoder_choice import drawing_dtype, fits, lean
     from clawback.sampling.generate import (
         Chance,
         Sampled,
@@ -21,24 +22,21 @@ if TYPE_CHECKING:
         stop_ids,
         until_speaker,
     )
-    from clawback.sampling.grouped import SharedRows
     from clawback.sampling.request import ChatModel, Request
-    from clawback.sampling.rows import Rows
+    from clawback.sampling.rows import READ_TOKENS, Lean, Rows
     from clawback.sampling.scheduler import Scheduler
-    from clawback.sampling.shelf import Shelf
     from clawback.sampling.ways import rows_of
 else:
     __all__, __getattr__ = faces.face(
         __name__,
         {
             "conversations": "Conversations Turn",
-            "decoder_choice": "fits lean",
+            "decoder": "Cache",
+            "decoder_choice": "drawing_dtype fits lean",
             "generate": "Chance Sampled completion draw_answers sample stop_ids until_speaker",
-            "grouped": "SharedRows",
             "request": "ChatModel Request",
-            "rows": "Rows",
+            "rows": "Lean READ_TOKENS Rows",
             "scheduler": "Scheduler",
-            "shelf": "Shelf",
             "ways": "rows_of",
         },
     )

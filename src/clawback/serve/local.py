@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from clawback.models import Pixels, Sampling
     from clawback.policy import Policy
     from clawback.sampling import Request
-    from clawback.serve.batcher import Batcher
+    from clawback.serve.batcher import Batcher, Shelf
     from clawback.serve.grammar import Grammars, JsonConstraint
 
 LONG = 20_000
@@ -111,9 +111,9 @@ class Answer:
 class Local:
     """One copy of the base model, all versions on it."""
 
-    def __init__(self, home: Home, *, many: bool = False) -> None:
-        """``many``: answers by many adapters are drawn in one batch."""
-        self.home, self.many = home, many
+    def __init__(self, home: Home, shelf_of: Callable[[Policy], Shelf | None] | None = None) -> None:
+        """``shelf_of``: makes a shelf on which answers by many adapters are drawn in one batch."""
+        self.home, self.shelf_of = home, shelf_of
         self.settings = config.load(home.config)
         self.policy: Policy | None = None
         self.batcher: Batcher | None = None
@@ -123,7 +123,7 @@ class Local:
     def start(self) -> None:
         """Load the base model; seconds for a large one. Raises ``ModelError`` or ``MissingExtra``."""
         from clawback import engine
-        from clawback.sampling import Shelf, stop_ids
+        from clawback.sampling import stop_ids
         from clawback.serve.batcher import Batcher
         from clawback.serve.grammar import Grammars
 
@@ -140,9 +140,7 @@ class Local:
         )
         stop = stop_ids(self.policy.model, self.policy.chat.end_id)
         self.grammars = Grammars(self.policy.tokenizer, self.policy.info.vocabulary, stop)
-        limits = self.settings.people
-        shelf = Shelf.of(self.policy, limits.adapters, limits.adapters_memory * 2**20) if self.many else None
-        self.batcher = Batcher(self.policy, stop, shelf)
+        self.batcher = Batcher(self.policy, stop, self.shelf_of(self.policy) if self.shelf_of else None)
         self.batcher.start()
 
     def close(self) -> None:

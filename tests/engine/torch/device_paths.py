@@ -471,7 +471,7 @@ def serve(policy, folders, prompts, pixels=None, shelf=None, late=False, **more)
 @scenario
 def served(stage):
     """With and without adapters, under a grammar, with likeliest tokens, and with a shelf of adapters."""
-    from clawback.sampling.shelf import Shelf
+    from clawback.extensions.people.shared_rows import shelf_of
     from clawback.serve.grammar import Grammars
 
     stage.monkeypatch.setattr(prefix_cache, "LEAST", 4)
@@ -491,7 +491,7 @@ def served(stage):
     stop = stop_ids(policy.model, policy.chat.end_id)
     grammars = Grammars(policy.tokenizer, policy.info.vocabulary, stop)
     serve(policy, [None], prompts[:1], constraint=grammars.constraint({"enum": ["yes", "no"]}))
-    shelf = Shelf.of(policy, slots=2, memory=2**20)
+    shelf = shelf_of(policy, slots=2, memory=2**20)
     serve(policy, [None, *folders], prompts, shelf=shelf)
 
 

@@ -2,7 +2,7 @@
 
 An adapter's folder is read and checked against the base (``pack``); recently used adapters stay in memory up
 to a number of bytes; and the factors of the active ones lie side by side in tables, one slot each, from which
-each row of a step takes its own (``grouped.py``). A slot that a row uses is never given to another adapter.
+each row of a step takes its own (``shared_rows.py``). A slot that a row uses is never given to another adapter.
 Slot 0 is the base model: nothing is added.
 """
 
@@ -13,7 +13,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,10 +21,6 @@ from torch import Tensor
 from clawback.errors import ModelError
 from clawback.models import ModelInfo, check_base, delta
 from clawback.models import adapter as adapters
-from clawback.sampling.decoder_choice import drawing_dtype, lean
-
-if TYPE_CHECKING:
-    from clawback.sampling.request import ChatModel
 
 MOST_RANK = 64
 SLOTS = 64
@@ -125,19 +121,6 @@ class Shelf:
         self._where: OrderedDict[str, int] = OrderedDict()
         """Adapter → its slot, least lately used first."""
         self._pins: Counter[int] = Counter()
-
-    @classmethod
-    def of(cls, policy: ChatModel, slots: int, memory: int) -> Shelf | None:
-        """For a policy; None where its own forward has to answer: then a step is made for each adapter.
-
-        Args:
-            slots: adapters in one step.
-            memory: bytes for those that are kept.
-        """
-        if not lean(policy):
-            return None
-        dtype = drawing_dtype(policy.model)
-        return cls(policy.model, policy.info, dtype, slots=slots, memory=memory)
 
     def warm(self, folder: Path) -> Packed:
         """Read it into memory, if it is not there. Raises ``ModelError``."""
