@@ -20,8 +20,9 @@ from clawback.environments.worlds import mixed
 from clawback.records import Episode, EpisodeStep, Message, text_of
 
 if TYPE_CHECKING:
+    from clawback.environments.conversations import Turn
     from clawback.policy import Policy
-    from clawback.sampling import Sampled, Turn
+    from clawback.sampling import Sampled
 
 MOST_UNREAD = 0.2
 """Share of replies that name no action from which on the form is worth learning first."""
@@ -145,8 +146,8 @@ def answered_at_random(
     policy: Policy, turns: Sequence[Sequence[Message]], replies: Sequence[str], seed: int
 ) -> Episode:
     """An episode in which each of these turns (what the policy read there) is answered with one of the replies at random."""
+    from clawback.environments.conversations import Turn
     from clawback.environments.dialogue import Dialogue
-    from clawback.sampling import Turn
 
     drawer = RandomReplies(policy, replies)
     dialogue = Dialogue(policy.chat, turns[0], max_prompt=policy.max_prompt)

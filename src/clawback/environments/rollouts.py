@@ -40,9 +40,10 @@ from clawback.models import Sampling
 from clawback.records import Episode, EpisodeStatus, EpisodeStep
 
 if TYPE_CHECKING:
+    from clawback.environments.conversations import Turn
     from clawback.environments.dialogue import Dialogue
     from clawback.policy import Policy
-    from clawback.sampling import Sampled, Turn
+    from clawback.sampling import Sampled
 
 T = TypeVar("T")
 LATE = 1.0
@@ -156,7 +157,7 @@ class Rollouts:
     ) -> None:
         """``on_episodes``: told of the episodes that a wave finished, once each, before anything else is done with them. ``drawer``: who draws the
         replies in place of this process; it is closed with the rollouts."""
-        from clawback.sampling import Conversations
+        from clawback.environments.conversations import Conversations
 
         self.policy, self.worlds, self.how = policy, worlds, play or Play()
         self.max_tokens = min(self.how.max_tokens, max(1, policy.info.context // 2))
@@ -368,7 +369,7 @@ class Rollouts:
 
     def _reply(self, ready: Sequence[_Live]) -> None:
         """One batch of replies; each is handed to its world."""
-        from clawback.sampling import Turn
+        from clawback.environments.conversations import Turn
 
         turns = []
         for live in ready:

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING
 from clawback import faces
 
 if TYPE_CHECKING:
-    from clawback.sampling.conversations import Conversations, Turn
     from clawback.sampling.decoder import Cache
     from clawback.sampling.decoder_choice import drawing_dtype, fits, lean
     from clawback.sampling.generate import (
         Chance,
         Sampled,
+        answer,
         completion,
         draw_answers,
+        evaluating,
         sample,
         stop_ids,
         until_speaker,
@@ -25,18 +26,17 @@ if TYPE_CHECKING:
     from clawback.sampling.request import ChatModel, Request
     from clawback.sampling.rows import READ_TOKENS, Lean, Rows
     from clawback.sampling.scheduler import Scheduler
-    from clawback.sampling.ways import rows_of
+    from clawback.sampling.ways import most_rows, rows_of
 else:
     __all__, __getattr__ = faces.face(
         __name__,
         {
-            "conversations": "Conversations Turn",
             "decoder": "Cache",
             "decoder_choice": "drawing_dtype fits lean",
-            "generate": "Chance Sampled completion draw_answers sample stop_ids until_speaker",
+            "generate": "Chance Sampled answer completion draw_answers evaluating sample stop_ids until_speaker",
             "request": "ChatModel Request",
             "rows": "Lean READ_TOKENS Rows",
             "scheduler": "Scheduler",
-            "ways": "rows_of",
+            "ways": "most_rows rows_of",
         },
     )

@@ -305,9 +305,9 @@ def by_other_families(stage):
 @scenario
 def pictures(stage):
     """Learned from, drawn after, compared by the gate and served."""
+    from clawback.environments.conversations import Conversations, Turn
     from clawback.gate.fresh import draw
     from clawback.models import vision
-    from clawback.sampling.conversations import Conversations, Turn
     from tests.engine.torch.test_vision import BLUE, RED, asked
 
     policy = stage.policy("llava")
@@ -395,10 +395,10 @@ def held_to_actions(stage):
     """The form of replies is learned from examples, and replies are held to the actions that there are."""
     from clawback.environments.action_form import answered_at_random
     from clawback.environments.collecting import Collector, Dealing
+    from clawback.environments.conversations import Conversations, Turn
     from clawback.environments.rollouts import Play, Rollouts
     from clawback.learning.sources import imitation
     from clawback.learning.sources.episodes import sequences
-    from clawback.sampling.conversations import Conversations, Turn
     from tests.environments.worlds import Worlds
 
     stage.monkeypatch.setattr(imitation, "MOST_STEPS", 2)
@@ -498,7 +498,7 @@ def served(stage):
 @scenario
 def conversed(stage):
     """Turns of conversations, with what was read kept."""
-    from clawback.sampling.conversations import Conversations, Turn
+    from clawback.environments.conversations import Conversations, Turn
 
     policy = stirred(stage.policy())
     for keep in (True, False):

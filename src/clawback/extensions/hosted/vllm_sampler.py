@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from clawback.environments.conversations import Turn
 from clawback.extensions.hosted.vllm import VllmConversations
 from clawback.extensions.hosted.vllm_server import OwnVllm, RemoteVllm, VllmServer
 from clawback.models import Encoded
 from clawback.policy import gap
-from clawback.sampling import Chance, Sampled, Turn
+from clawback.sampling import Chance, Sampled
 
 if TYPE_CHECKING:
     from clawback.policy import Policy

@@ -24,8 +24,8 @@ class AgentLearner:
     """One policy that plays and learns."""
 
     def __init__(self, model: Any, tokenizer: Any, device: Any, settings: AgentSettings, seed: int) -> None:
+        from clawback.environments.conversations import Conversations
         from clawback.learning import EpisodeTrainer
-        from clawback.sampling import Conversations
 
         self.policy = policy_of(model, tokenizer, device)
         self.settings, self.seed = settings, seed
@@ -85,7 +85,7 @@ class AgentLearner:
 
     def reply(self, dialogue: Dialogue, seed: int) -> tuple[EpisodeStep, str]:
         """The next message of an episode, as a step of it and as text."""
-        from clawback.sampling import Turn
+        from clawback.environments.conversations import Turn
 
         ids = dialogue.prompt()
         turn = Turn("episode", ids, seed, self.settings.max_tokens, dialogue.pixels)

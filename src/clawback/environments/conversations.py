@@ -15,16 +15,23 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from clawback.models import Sampling
-from clawback.sampling.decoder_choice import fits
-from clawback.sampling.generate import Chance, Sampled, answer, evaluating, stop_ids
-from clawback.sampling.request import Request
-from clawback.sampling.rows import Lean
-from clawback.sampling.scheduler import Scheduler
-from clawback.sampling.ways import most_rows, rows_of
+from clawback.sampling import (
+    Chance,
+    Lean,
+    Request,
+    Sampled,
+    Scheduler,
+    answer,
+    evaluating,
+    fits,
+    most_rows,
+    rows_of,
+    stop_ids,
+)
 
 if TYPE_CHECKING:
     from clawback.models import Pixels
-    from clawback.sampling.request import ChatModel
+    from clawback.sampling import ChatModel
 
 
 @dataclass(frozen=True, slots=True)
