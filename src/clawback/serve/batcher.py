@@ -41,7 +41,7 @@ MOST_LANES = 4
 """Adapters kept on the base model; the one that was idle longest goes first."""
 
 
-class Shelf(Protocol):
+class AdapterShelf(Protocol):
     """Adapters that answer in one batch, each in a slot."""
 
     def warm(self, folder: Path) -> object:
@@ -60,7 +60,7 @@ class Shelf(Protocol):
 class Batcher:
     """``start``, ``submit`` from any thread, ``close``."""
 
-    def __init__(self, policy: ChatModel, stop: Sequence[int], shelf: Shelf | None = None) -> None:
+    def __init__(self, policy: ChatModel, stop: Sequence[int], shelf: AdapterShelf | None = None) -> None:
         self.policy, self.stop, self.shelf = policy, frozenset(stop), shelf
         self.incoming: queue.SimpleQueue[Request | Callable[[], None] | None] = queue.SimpleQueue()
         self.waiting: list[Request] = []

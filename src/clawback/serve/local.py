@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from clawback.models import Pixels, Sampling
     from clawback.policy import Policy
     from clawback.sampling import Request
-    from clawback.serve.batcher import Batcher, Shelf
+    from clawback.serve.batcher import AdapterShelf, Batcher
     from clawback.serve.grammar import Grammars, JsonConstraint
 
 LONG = 20_000
@@ -111,7 +111,7 @@ class Answer:
 class Local:
     """One copy of the base model, all versions on it."""
 
-    def __init__(self, home: Home, shelf_of: Callable[[Policy], Shelf | None] | None = None) -> None:
+    def __init__(self, home: Home, shelf_of: Callable[[Policy], AdapterShelf | None] | None = None) -> None:
         """``shelf_of``: makes a shelf on which answers by many adapters are drawn in one batch."""
         self.home, self.shelf_of = home, shelf_of
         self.settings = config.load(home.config)
