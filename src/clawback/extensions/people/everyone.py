@@ -3,7 +3,7 @@
 A request's token identifies its owner; nothing of anybody else can be reached with it, because each app knows
 one home alone. A person's invited raters have tokens that begin with that person's name, and reach what
 roles.py lists in that home. The model is one copy, and answers to different people are sampled in one batch,
-each with its own adapter (``sampling/grouped.py``). Homes are opened on demand, and closed again
+each with its own adapter (``shared_rows.py``). Homes are opened on demand, and closed again
 where more than ``[people] open`` are.
 """
 
