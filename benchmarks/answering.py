@@ -55,7 +55,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--dtype", help="of the peer's weights (default: what ours draws in here)")
     parser.add_argument("--no-peer", action="store_true", help="ours alone")
     options = parser.parse_args(argv)
-    from clawback.models import embedded
+    from clawback import embedded
 
     folder = (options.model or embedded.path()).resolve()
     if not (folder / "config.json").is_file():

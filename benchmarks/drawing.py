@@ -26,9 +26,9 @@ import torch
 from benchmarks import _page
 from benchmarks.peers import venvs
 from clawback import engine
+from clawback.embedded import corpus
 from clawback.models import local_models
 from clawback.models.chat import Encoded
-from clawback.models.embedded import corpus
 from clawback.policy.policy import Policy
 from clawback.sampling.decoder_choice import drawing_dtype, fits
 from clawback.sampling.generate import Sampled, sample, stop_ids

@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from clawback import config, engine
+from clawback.embedded import corpus
 from clawback.feedback import hold_out
 from clawback.gate.evidence import measure
 from clawback.gate.guards import alarms
 from clawback.gate.rule import decide
-from clawback.models.embedded import corpus
 from clawback.models.types import Completion
 from clawback.records import Sample
 

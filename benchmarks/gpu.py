@@ -85,8 +85,8 @@ class Bench:
 
     def go(self, out: Path) -> None:
         from clawback import engine
+        from clawback.embedded import corpus
         from clawback.gate import evidence
-        from clawback.models.embedded import corpus
 
         options, policy = self.options, self.policy
         asked = [p.messages for p in corpus.prompts("rated", options.ratings, 0)]

@@ -31,7 +31,7 @@ from typing import Any
 
 from clawback import feedback, store
 from clawback.extensions.hosted import protobuf
-from clawback.paths import Home, secret
+from clawback.paths import HOSTED_KEY_FILE, Home, secret
 from clawback.records import Turn
 
 COMMAND = [sys.executable, "-m", "clawback"]
@@ -166,7 +166,7 @@ class Trainer:
         if "can be trained at" not in line:
             raise AssertionError(f"the trainer did not start: {line!r}")
         self.address = line.split("http://")[1].split()[0]
-        self.key = secret(home.root / "token")
+        self.key = secret(home.root / HOSTED_KEY_FILE)
 
     def bill(self) -> dict[str, int]:
         """Tokens that it has computed since it was started."""
@@ -193,7 +193,7 @@ def environment(home: Home, key: str = "") -> dict[str, str]:
 
 def rated(home: Home, url: str) -> None:
     """A home with ratings, the same ones in each."""
-    from clawback.models.embedded import corpus
+    from clawback.embedded import corpus
 
     rng = random.Random(0)
     home.create()

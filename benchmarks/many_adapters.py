@@ -23,11 +23,11 @@ import torch
 
 from benchmarks._people_adapters import write_adapters
 from clawback import engine
+from clawback.extensions.people.shared_rows import SharedShelf
 from clawback.models.types import Sampling
-from clawback.sampling.batcher import Batcher
 from clawback.sampling.decoder_choice import drawing_dtype
 from clawback.sampling.request import Request
-from clawback.sampling.shelf import Shelf
+from clawback.serve.batcher import Batcher
 
 GREEDY = Sampling(temperature=0.0)
 PROMPTS = 8
@@ -61,8 +61,8 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def shelf_of(policy: Any, slots: int, memory: int = 2**40) -> Shelf:
-    return Shelf(policy.model, policy.info, drawing_dtype(policy.model), slots=slots, memory=memory)
+def shelf_of(policy: Any, slots: int, memory: int = 2**40) -> SharedShelf:
+    return SharedShelf(policy.model, policy.info, drawing_dtype(policy.model), slots=slots, memory=memory)
 
 
 def costs(policy: Any, folders: Sequence[Path], slots: int) -> dict[str, float]:
@@ -123,7 +123,7 @@ class Asked:
 
 
 def answered(
-    policy: Any, shelf: Shelf | None, wanted: Any, at_once: int, tokens: int
+    policy: Any, shelf: SharedShelf | None, wanted: Any, at_once: int, tokens: int
 ) -> tuple[list[list[int]], float, float]:
     """Answers, seconds of processor time, seconds by the clock."""
     batcher = Batcher(policy, [], shelf)

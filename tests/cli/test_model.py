@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from clawback.models.embedded import build
+from clawback.embedded import build
 
 Run = Callable[..., tuple[int, str, str]]
 

@@ -13,7 +13,7 @@ from clawback.extensions.cluster.asking import SharedDraw
 from clawback.extensions.cluster.drawer import Drawer
 from clawback.feedback.endpoint import Budget
 from clawback.jobs.judging import Local
-from clawback.learning.loop.parallel import described
+from clawback.learning.loop.parallel import description_of
 from clawback.policy.policy import Policy
 from tests.cluster.crews import Here
 from tests.cluster.test_episodes import loaded
@@ -22,7 +22,7 @@ ASKED = [("Is it good?", f"Answer {number}: - one - two") for number in range(6)
 
 
 def crew(policy: Policy, workers: int, dies: int | None = None) -> Here:
-    about = described(policy, engine.recipe(policy.info))
+    about = description_of(policy, engine.recipe(policy.info))
     return Here(lambda: Drawer(about, 1), workers, dies)
 
 

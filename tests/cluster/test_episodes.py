@@ -8,15 +8,14 @@ from typing import Any
 import pytest
 import torch
 
-from clawback import engine
+from clawback import embedded, engine
 from clawback.environments.collecting import Collector, Dealing
 from clawback.environments.core import EnvironmentFailure
 from clawback.environments.rollouts import Play, Rollouts
 from clawback.errors import TrainingError
 from clawback.extensions.cluster.episodes import ClusterRollouts
 from clawback.extensions.cluster.player import Player, Scene
-from clawback.learning.loop.parallel import described
-from clawback.models import embedded
+from clawback.learning.loop.parallel import description_of
 from clawback.models.types import Sampling
 from clawback.policy import load
 from clawback.policy.policy import Policy
@@ -57,7 +56,10 @@ def scene(policy: Policy, task: str = WORLDS) -> Scene:
 
 
 def cluster(policy: Policy, task: str = WORLDS, workers: int = 2, dies: int | None = None) -> ClusterRollouts:
-    about, seen = described(policy, engine.recipe(policy.info, overrides={"rank": 4})), scene(policy, task)
+    about, seen = (
+        description_of(policy, engine.recipe(policy.info, overrides={"rank": 4})),
+        scene(policy, task),
+    )
     crew = Here(lambda: Player(about, seen, 1), workers, dies)
     return ClusterRollouts(lambda: crew, policy, seen.worlds(), seen)
 

@@ -14,11 +14,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from clawback import config, engine, jobs, store
+from clawback import config, embedded, engine, jobs, store
 from clawback.extensions.cluster.sampling import RaySampler
 from clawback.feedback.endpoint import Budget
 from clawback.jobs import judging, playing
-from clawback.models import embedded
 from clawback.paths import Home
 from clawback.policy import load
 from clawback.policy.policy import Policy

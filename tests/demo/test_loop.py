@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from clawback import config, jobs, store
+from clawback.embedded import corpus
 from clawback.errors import UsageError
 from clawback.extensions.demo import Demo, loop
 from clawback.jobs import inbox
-from clawback.models.embedded import corpus
 from clawback.paths import Home
 from clawback.records import Run, Version
 from tests.engine import gguf_files

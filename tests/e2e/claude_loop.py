@@ -20,8 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from agents import claude_environment
 from messages_server import MessagesServer
 
-from clawback import engine, store
-from clawback.models import embedded
+from clawback import embedded, engine, store
 from clawback.paths import Home
 
 STALLED = 300

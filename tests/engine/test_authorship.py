@@ -35,7 +35,7 @@ ENCODERS = {
     "learning.sources.first_reading.Inputs.of": "reads ratings; what is learned goes through `evidence` and `from_ratings`",
     "learning.budget.fit": "measures lengths",
     "learning.estimate.estimate": "measures lengths",
-    "extensions.hosted.loop.HostedLoop._probe": "asks the trainer for log-probs of a prompt",
+    "extensions.hosted.training._probe": "asks the trainer for log-probs of a prompt",
     "jobs.training._Job.samples": "measures lengths, for a reward of several terms",
     "gate.evidence.measure": "reads ratings",
     "gate.evidence.enjoyed": "reads what liked answers look like",

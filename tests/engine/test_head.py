@@ -34,7 +34,7 @@ def test_values_gradient_and_entropy(more, size, temperature):
     head, hidden, targets = make(size=size, **more)
     full = table(head, hidden, temperature)
     head = head.at(temperature)
-    values, entropy = heads.logprobs(head, hidden, targets, entropy=True)
+    values, entropy = heads.token_logprobs(head, hidden, targets, entropy=True)
     expected = full.gather(1, targets[:, None])[:, 0]
     torch.testing.assert_close(values.double(), expected, atol=1e-4, rtol=1e-5)
     torch.testing.assert_close(entropy.double(), -(full.exp() * full).sum(1).detach(), atol=1e-3, rtol=1e-3)
@@ -45,7 +45,7 @@ def test_values_gradient_and_entropy(more, size, temperature):
     atol = max(2e-5, 1e-7 * full.detach().abs().max().item())
     torch.testing.assert_close(mine, other, atol=atol, rtol=1e-4)
     with torch.no_grad():
-        again, _ = heads.logprobs(head, hidden, targets)
+        again, _ = heads.token_logprobs(head, hidden, targets)
     torch.testing.assert_close(again, values.detach())
 
 
@@ -54,13 +54,3 @@ def test_a_16_bit_head_does_not_round_the_token_itself():
     narrow, inputs = Head(head.weight.bfloat16()), hidden.detach().bfloat16()
     exact = (inputs.double() * narrow.weight[targets].double()).sum(1)
     torch.testing.assert_close(narrow.target_logits(inputs, targets).double(), exact, atol=1e-5, rtol=1e-5)
-
-
-def test_full_kl_against_a_table():
-    head, hidden, _ = make(softcap=5.0)
-    other = hidden.detach() + 0.3 * torch.randn_like(hidden)
-    p, q = table(head, hidden.detach()), table(head, other)
-    expected = (p.exp() * (p - q)).sum(1)
-    torch.testing.assert_close(
-        heads.full_kl(head, hidden.detach(), other).double(), expected, atol=1e-4, rtol=1e-3
-    )

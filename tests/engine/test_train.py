@@ -249,7 +249,7 @@ def test_training_goes_on_from_an_adapter(folders, tmp_path):
 def test_tensorboard_takes_what_the_run_tells(folders, tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    from clawback.learning import tracking
+    from clawback.jobs import tracking
 
     policy = engine.load(str(folders("llama")))
     with tracking.track(("tensorboard",), tmp_path, "tb", {}) as scalars:

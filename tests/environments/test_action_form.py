@@ -19,6 +19,7 @@ from clawback.environments.action_form import (
     unread_share,
 )
 from clawback.environments.find import find
+from clawback.environments.token_distance import CLEAR, TokenDistance
 from clawback.errors import UsageError
 from clawback.extensions.llamagym.agent import Agent
 from clawback.extensions.llamagym.agent_worlds import (
@@ -39,7 +40,6 @@ from clawback.learning.sources.imitation import imitate
 from clawback.learning.training import fresh
 from clawback.models.chat import Encoded
 from clawback.policy.policy import Policy
-from clawback.policy.token_distance import CLEAR, TokenDistance
 from clawback.records import Episode, EpisodeStep
 from clawback.scoring.choices import Choices, choice_logprobs
 from clawback.scoring.lm_head import Head

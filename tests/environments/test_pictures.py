@@ -13,13 +13,13 @@ pytest.importorskip("PIL")
 
 from clawback import engine, store
 from clawback.environments.core import Observation, Step, Task
+from clawback.environments.dialogue import Dialogue
 from clawback.environments.play import View
 from clawback.environments.policies import Local
 from clawback.environments.rollouts import Order, Play, Rollouts
 from clawback.jobs import playing
 from clawback.learning.sources.episodes import Episodes, EpisodeSettings, sequences
 from clawback.learning.sources.seen import look_again
-from clawback.models.dialogue import Dialogue
 from clawback.models.types import Sampling
 from clawback.records import Episode
 from clawback.release.registry import WEIGHTS

@@ -9,10 +9,10 @@ import torch
 
 from clawback import engine
 from clawback.config import Gate
+from clawback.embedded import corpus
 from clawback.gate import fresh
 from clawback.gate.evidence import comparable, measure
 from clawback.gate.rule import decide
-from clawback.models.embedded import corpus
 from clawback.models.types import Completion
 from clawback.records import Sample
 

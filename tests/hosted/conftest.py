@@ -62,7 +62,7 @@ Start = Callable[..., Running]
 
 @pytest.fixture(scope="session")
 def base() -> Path:
-    from clawback.models import embedded
+    from clawback import embedded
 
     return embedded.path()
 

@@ -14,21 +14,22 @@ import torch
 import uvicorn
 from safetensors.torch import load_file
 
+from clawback import embedded
 from clawback.errors import Stopped
 from clawback.extensions.hosted import fireworks, fireworks_machines, training
 from clawback.extensions.hosted.journal import Cap
-from clawback.extensions.hosted.remote_policy import RemotePolicy, light
+from clawback.extensions.hosted.remote_policy import RemotePolicy
 from clawback.extensions.hosted.stand_in.around import Faults
 from clawback.extensions.hosted.stand_in.fireworks_app import ACCOUNT, FireworksCloud, FireworksService, make
 from clawback.extensions.hosted.stand_in.learner import StandInLearner
 from clawback.extensions.hosted.types import CapReached, HostedError, Prices, Unanswered
 from clawback.extensions.hosted.wire import Wire
-from clawback.models import embedded
+from clawback.models.loading import load_tokenizer
 from clawback.policy.policy import Policy
 from tests.hosted.conftest import KEY
 from tests.hosted.test_training import WEIGHTS, here, recipe, same, samples
 
-MODEL = "accounts/fireworks/models/embedded"
+MODEL = "accounts/fireworks/embedded"
 SHAPE = "accounts/fireworks/trainingShapes/embedded"
 
 
@@ -63,7 +64,7 @@ def there(
     server: Running, out: Path, steps: int = 5, rate: float | None = None, tell: Any = None, **how: Any
 ) -> tuple[dict[str, torch.Tensor], Any]:
     where = training.Where(server.url, KEY, MODEL, pause=0.001, timeout=60.0, shape=SHAPE, **how)
-    remote = RemotePolicy(*light(str(embedded.path())))
+    remote = RemotePolicy(*load_tokenizer(str(embedded.path())))
     done = training.train(
         remote,
         samples(),

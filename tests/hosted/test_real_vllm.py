@@ -21,6 +21,7 @@ import torch
 
 from clawback import engine, feedback, store
 from clawback.config import Vllm
+from clawback.environments.conversations import Conversations, Turn
 from clawback.extensions.hosted.types import Forgotten
 from clawback.extensions.hosted.vllm import VllmConversations
 from clawback.extensions.hosted.vllm_process import serving_of
@@ -35,7 +36,6 @@ from clawback.records import Run
 from clawback.records import Turn as RatedTurn
 from clawback.release.publishers import Publication, Target, probe
 from clawback.release.publishers.vllm import Vllm as VllmPublisher
-from clawback.sampling.conversations import Conversations, Turn
 from clawback.sampling.generate import Sampled
 
 COMMAND = os.environ.get("CLAWBACK_VLLM", "")

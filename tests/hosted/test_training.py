@@ -10,16 +10,16 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from clawback import engine
+from clawback import embedded, engine
+from clawback.embedded import corpus
 from clawback.errors import Stopped, TrainingError, UsageError
 from clawback.extensions.hosted import training
 from clawback.extensions.hosted.journal import Cap
-from clawback.extensions.hosted.remote_policy import RemotePolicy, light
+from clawback.extensions.hosted.remote_policy import RemotePolicy
 from clawback.extensions.hosted.stand_in.around import Faults
 from clawback.extensions.hosted.types import CapReached, Prices
 from clawback.learning.recipe import Recipe
-from clawback.models import embedded
-from clawback.models.embedded import corpus
+from clawback.models.loading import load_tokenizer
 from clawback.policy.policy import Policy
 from clawback.records import Sample
 from tests.hosted.conftest import KEY, Running, Start
@@ -40,13 +40,13 @@ def samples(count: int = 12) -> list[Sample]:
 
 def recipe(algorithm: str = "reinforce", steps: int = 5, **other: Any) -> Recipe:
     changes = {"steps": steps, "batch": 6, "rank": 4, **other}
-    _, info = light(str(embedded.path()))
+    _, info = load_tokenizer(str(embedded.path()))
     return training.recipe_for(engine.recipe(info, algorithm=algorithm, overrides=changes))
 
 
 @pytest.fixture(scope="module")
 def remote() -> RemotePolicy:
-    return RemotePolicy(*light(str(embedded.path())))
+    return RemotePolicy(*load_tokenizer(str(embedded.path())))
 
 
 def here(policy: Policy, made: Recipe, out: Path) -> dict[str, torch.Tensor]:
@@ -119,7 +119,7 @@ def test_killed_three_times_it_goes_on_and_nothing_is_paid_twice(
     """At a request of each kind: once it was done over there, before anybody here heard of it."""
     made = recipe(steps=7)
     server = start(policy)
-    want, _ = there(server, RemotePolicy(*light(str(embedded.path()))), made, tmp_path / "whole")
+    want, _ = there(server, RemotePolicy(*load_tokenizer(str(embedded.path()))), made, tmp_path / "whole")
     before = server.service.bill
     whole = before
 
@@ -141,8 +141,8 @@ def test_killed_three_times_it_goes_on_and_nothing_is_paid_twice(
     monkeypatch.setattr(TinkerTrainer, "_future", future)
     for _ in range(3):
         with pytest.raises(Killed):
-            there(server, RemotePolicy(*light(str(embedded.path()))), made, tmp_path / "killed")
-    got, _ = there(server, RemotePolicy(*light(str(embedded.path()))), made, tmp_path / "killed")
+            there(server, RemotePolicy(*load_tokenizer(str(embedded.path()))), made, tmp_path / "killed")
+    got, _ = there(server, RemotePolicy(*load_tokenizer(str(embedded.path()))), made, tmp_path / "killed")
     assert not left
     assert same(got, want) == 0.0
     after = server.service.bill
@@ -195,6 +195,8 @@ def test_drift_beyond_its_limit_ends_it_with_what_was_saved(
     _, done = there(start(policy), remote, made, tmp_path / "run", save_every=1)
     assert "drifted" in done.stopped
     assert 0 < done.steps < 12
+    # A row is measured before its step: the weights that were kept are within the limit, those of the newest saved state are not.
+    assert done.history[done.steps]["drift"] <= 0.3 < done.history[-1]["drift"]
 
 
 def test_a_sampler_that_is_not_the_trainer_is_refused(

@@ -16,6 +16,7 @@ import uvicorn
 
 from clawback import engine
 from clawback.environments.collecting import Collector, Dealing
+from clawback.environments.conversations import Turn
 from clawback.environments.rollouts import Play, Rollouts
 from clawback.errors import TrainingError
 from clawback.extensions.hosted.types import HostedError
@@ -23,7 +24,6 @@ from clawback.extensions.hosted.vllm import VllmConversations
 from clawback.extensions.hosted.vllm_server import STARTS, RemoteVllm, VllmEnded
 from clawback.models.types import Sampling
 from clawback.policy.policy import Policy
-from clawback.sampling.conversations import Turn
 from tests.environments.worlds import Worlds
 from tests.hosted import vllm_imitation
 

@@ -13,10 +13,9 @@ from safetensors.torch import load_file, save_file
 from clawback import config
 from clawback.cli import main
 from clawback.errors import ModelError
-from clawback.jobs import health, model_choice, model_proof
+from clawback.jobs import health, model_choice, model_proof, proof
 from clawback.models import local_models
 from clawback.paths import Home
-from clawback.policy import proof
 from tests.engine import gguf_files
 from tests.engine.conftest import TEMPLATE, folders, tokenizer  # noqa: F401 — a fixture
 

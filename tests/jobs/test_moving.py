@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from clawback import config, feedback, release, store
+from clawback import config, embedded, feedback, release, store
 from clawback.cli import main
 from clawback.errors import Busy, ClawbackError, TrainingError, UsageError
 from clawback.feedback import bases
 from clawback.gate import adapters
 from clawback.jobs import health, move_worker, moving, training
-from clawback.models import embedded, local_models
+from clawback.models import local_models
 from clawback.paths import Home
 from clawback.records import Rule, Turn
 from clawback.release import registry

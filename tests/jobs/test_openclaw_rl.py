@@ -13,8 +13,7 @@ from click.testing import CliRunner
 from clawback import config, engine
 from clawback.cli.settings import config as command
 from clawback.errors import UsageError
-from clawback.jobs import inputs, openclaw_rl
-from clawback.learning import tracking
+from clawback.jobs import inputs, openclaw_rl, tracking
 from clawback.models.types import ModelInfo
 from clawback.paths import Home
 

@@ -11,9 +11,9 @@ import pytest
 from filelock import FileLock
 
 from clawback import feedback, jobs, release, store
+from clawback.embedded import corpus, tastes
 from clawback.errors import Busy, TrainingError
 from clawback.jobs import training
-from clawback.models.embedded import corpus, tastes
 from clawback.paths import Home
 from clawback.records import Feedback, Turn
 from clawback.release import Report, prompted

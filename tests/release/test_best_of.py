@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from clawback import config, engine, feedback, release, store
+from clawback.embedded import corpus, tastes
 from clawback.errors import UsageError
 from clawback.gate import headroom
 from clawback.jobs.answering import Answering
 from clawback.learning.authorship import is_foreign
-from clawback.models.embedded import corpus, tastes
 from clawback.models.types import Completion, Sampling
 from clawback.paths import Home
 from clawback.records import Turn, Version

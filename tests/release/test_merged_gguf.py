@@ -11,14 +11,15 @@ import torch
 
 from clawback import engine
 from clawback.errors import ModelError
-from clawback.models import gguf_file, gguf_writer
+from clawback.models import gguf_file
+from clawback.release import gguf_writer
 from tests.engine import gguf_files
 from tests.engine.conftest import TEMPLATE, tokenizer
 
 gguf = pytest.importorskip("gguf")
 from gguf import GGMLQuantizationType as Kind  # noqa: E402
 
-from clawback.models import gguf_merge  # noqa: E402
+from clawback.release import gguf_merge  # noqa: E402
 
 IDS = torch.tensor([[5, 40, 300, 41, 17, 200, 90, 3]])
 

@@ -13,7 +13,7 @@ import pytest
 
 from clawback import store
 from clawback.paths import Home
-from clawback.sampling import grammar
+from clawback.serve import grammar
 from clawback.serve.dialects import BY_PATH
 
 from .conftest import Running

@@ -28,7 +28,7 @@ from clawback.errors import ClawbackError, NotFound
 if TYPE_CHECKING:
     from clawback.environments.play import Played, Player
     from clawback.environments.validate import Check
-    from clawback.policy.policy import Policy
+    from clawback.policy import Policy
 
 _SPLIT = click.option(
     "--split", type=click.Choice(get_args(Split)), default="test", show_default=True, help="Which tasks."

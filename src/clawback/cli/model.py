@@ -11,7 +11,7 @@ from clawback.cli.common import Group, current_home, emit, fold, json_option
 
 if TYPE_CHECKING:
     from clawback.jobs.model_choice import Machine
-    from clawback.models.types import LocalModel
+    from clawback.models import LocalModel
 
 
 @click.group(cls=Group, renamed={"info": "show"})
@@ -109,7 +109,7 @@ def make(output: Path | None, seed: int, as_json: bool) -> None:
     clawback model make
     clawback model make --output ./mine --seed 1
     """
-    from clawback.models.embedded import build
+    from clawback.embedded import build
 
     folder = output or current_home().models / f"embedded-{seed}"
     build.make(folder, seed=seed, progress=not as_json)
@@ -124,7 +124,7 @@ def path(as_json: bool) -> None:
     \b
     clawback model path
     """
-    from clawback.models import embedded
+    from clawback import embedded
 
     emit({"path": str(embedded.path())}, str(embedded.path()), as_json)
 
@@ -139,9 +139,8 @@ def show(name: str | None, as_json: bool) -> None:
     clawback model show
     clawback model show ollama:llama3.2 --json
     """
-    from clawback import config
+    from clawback import config, embedded
     from clawback.jobs import model_choice
-    from clawback.models import embedded
 
     base = name or config.load(current_home().config).model.base
     data = embedded.info() if base == config.EMBEDDED else model_choice.describe(base)

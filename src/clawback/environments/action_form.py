@@ -20,9 +20,9 @@ from clawback.environments.worlds import mixed
 from clawback.records import Episode, EpisodeStep, Message, text_of
 
 if TYPE_CHECKING:
-    from clawback.policy.policy import Policy
-    from clawback.sampling.conversations import Turn
-    from clawback.sampling.generate import Sampled
+    from clawback.environments.conversations import Turn
+    from clawback.policy import Policy
+    from clawback.sampling import Sampled
 
 MOST_UNREAD = 0.2
 """Share of replies that name no action from which on the form is worth learning first."""
@@ -66,7 +66,7 @@ def clear_form(policy: Policy, forms: Sequence[Sequence[str]]) -> Sequence[str]:
     """The first form whose replies the model tells apart; the one with the largest distances where it tells those of none apart."""
     if len(forms) == 1:
         return forms[0]
-    from clawback.policy.token_distance import CLEAR, TokenDistance
+    from clawback.environments.token_distance import CLEAR, TokenDistance
 
     distance = TokenDistance(policy, written=True)
     apart = [distance.of_replies(form) for form in forms]
@@ -118,7 +118,7 @@ class RandomReplies:
         self.ids = [(*map(int, encode(text, add_special_tokens=False)), end) for text in replies]
 
     def draw(self, turns: Sequence[Turn]) -> list[Sampled]:
-        from clawback.sampling.generate import Sampled
+        from clawback.sampling import Sampled
 
         chosen = [random.Random(turn.seed).choice(self.ids) for turn in turns]
         return [Sampled(ids, (0.0,) * len(ids), True) for ids in chosen]
@@ -146,8 +146,8 @@ def answered_at_random(
     policy: Policy, turns: Sequence[Sequence[Message]], replies: Sequence[str], seed: int
 ) -> Episode:
     """An episode in which each of these turns (what the policy read there) is answered with one of the replies at random."""
-    from clawback.models.dialogue import Dialogue
-    from clawback.sampling.conversations import Turn
+    from clawback.environments.conversations import Turn
+    from clawback.environments.dialogue import Dialogue
 
     drawer = RandomReplies(policy, replies)
     dialogue = Dialogue(policy.chat, turns[0], max_prompt=policy.max_prompt)

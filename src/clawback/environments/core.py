@@ -14,7 +14,7 @@ from clawback.errors import ClawbackError
 from clawback.records import Message
 
 if TYPE_CHECKING:
-    from clawback.policy.policy import Policy
+    from clawback.policy import Policy
 
 Split = Literal["train", "test"]
 Tool = Mapping[str, Any]

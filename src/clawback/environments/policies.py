@@ -20,7 +20,7 @@ from clawback.models_api import ModelRequest, ModelServer, in_thread
 from clawback.records import Message
 
 if TYPE_CHECKING:
-    from clawback.policy.policy import Policy
+    from clawback.policy import Policy
 
 SECONDS = 300.0
 TRIES = 3
@@ -150,7 +150,7 @@ class Local:
     """Episodes that are being played: ``play`` keeps it."""
 
     def __init__(self, policy: Policy, max_tokens: int | None = None, seed: int = 0) -> None:
-        from clawback.sampling.conversations import Conversations
+        from clawback.environments.conversations import Conversations
 
         self.policy, self.max_tokens, self.seed = policy, max_tokens or policy.max_tokens, seed
         self.conversations = Conversations(policy, sampling=policy.sampling)
@@ -184,7 +184,7 @@ class Local:
             await asyncio.sleep(0)
 
     def _answers(self, views: Sequence[View]) -> list[str]:
-        from clawback.sampling.conversations import Turn
+        from clawback.environments.conversations import Turn
 
         chat, turns = self.policy.chat, []
         for view in views:

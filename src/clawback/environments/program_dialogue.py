@@ -10,11 +10,11 @@ from clawback.environments.core import EnvironmentFailure, Request
 from clawback.records import Branch, Message
 
 if TYPE_CHECKING:
-    from clawback.policy.policy import Policy
+    from clawback.policy import Policy
 
 
 class ProgramDialogue:
-    """As ``models.dialogue.Dialogue``, for ``rollouts.Rollouts``."""
+    """As ``environments.dialogue.Dialogue``, for ``rollouts.Rollouts``."""
 
     pixels = None
 

@@ -36,14 +36,14 @@ from clawback.environments.tools.calls import in_words
 from clawback.environments.world_loops import RESPONDS, Hanging, WorldLoops, answer_seconds, checked
 from clawback.environments.worlds import mixed
 from clawback.errors import ClawbackError, MissingExtra
-from clawback.models.types import Sampling
+from clawback.models import Sampling
 from clawback.records import Episode, EpisodeStatus, EpisodeStep
 
 if TYPE_CHECKING:
-    from clawback.models.dialogue import Dialogue
-    from clawback.policy.policy import Policy
-    from clawback.sampling.conversations import Turn
-    from clawback.sampling.generate import Sampled
+    from clawback.environments.conversations import Turn
+    from clawback.environments.dialogue import Dialogue
+    from clawback.policy import Policy
+    from clawback.sampling import Sampled
 
 T = TypeVar("T")
 LATE = 1.0
@@ -157,7 +157,7 @@ class Rollouts:
     ) -> None:
         """``on_episodes``: told of the episodes that a wave finished, once each, before anything else is done with them. ``drawer``: who draws the
         replies in place of this process; it is closed with the rollouts."""
-        from clawback.sampling.conversations import Conversations
+        from clawback.environments.conversations import Conversations
 
         self.policy, self.worlds, self.how = policy, worlds, play or Play()
         self.max_tokens = min(self.how.max_tokens, max(1, policy.info.context // 2))
@@ -286,7 +286,7 @@ class Rollouts:
 
     def _take(self, live: _Live) -> Episode | None:
         """What the world said, entered. The episode, where that ended it."""
-        from clawback.models.dialogue import Dialogue
+        from clawback.environments.dialogue import Dialogue
 
         try:
             said = checked(live.answer.result(), Step if live.dialogue else Observation)
@@ -369,7 +369,7 @@ class Rollouts:
 
     def _reply(self, ready: Sequence[_Live]) -> None:
         """One batch of replies; each is handed to its world."""
-        from clawback.sampling.conversations import Turn
+        from clawback.environments.conversations import Turn
 
         turns = []
         for live in ready:

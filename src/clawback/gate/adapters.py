@@ -20,7 +20,7 @@ from clawback.release.loading import revision_of
 from clawback.release.registry import check
 
 if TYPE_CHECKING:
-    from clawback.policy.policy import Policy
+    from clawback.policy import Policy
     from clawback.records import Run, Sample, Version
     from clawback.store import Store
 
@@ -65,8 +65,8 @@ def gate(
         raise UsageError(
             "There are no captured prompts to answer. Use your agent through `clawback serve` first."
         )
-    from clawback.learning.budget import gate_answers
-    from clawback.learning.recipe import recipe_from
+    from clawback.engine import recipe_from
+    from clawback.learning import gate_answers
 
     opinions: list[Opinion] = []
     look, draws = asking.witness(home, opinions), []

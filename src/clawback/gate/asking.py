@@ -40,7 +40,7 @@ def prompts(store: Store, share: float) -> tuple[list[tuple[Message, ...]], int]
 def witness(home: Home, opinions: list[Opinion]) -> Callable[..., None] | None:
     """Puts the reward model's opinion into the list; None where there is no reward model, or none that can be used."""
     from clawback.errors import ClawbackError
-    from clawback.learning.reading import Reader
+    from clawback.learning import Reader
     from clawback.rewards import files
 
     try:

@@ -18,8 +18,8 @@ from clawback.records import BETTER, Sample
 if TYPE_CHECKING:
     # Rolling back and asking what is wrong must work without what training needs: nothing heavy is imported here.
     from clawback.gate.fresh import Answers
-    from clawback.models.types import Completion
-    from clawback.policy.policy import Policy
+    from clawback.models import Completion
+    from clawback.policy import Policy
     from clawback.rewards import views
     from clawback.rewards.reward_ensemble import Contrast, RewardEnsemble
 
@@ -301,7 +301,7 @@ def sampled(
 
 def enjoyed(policy: Policy, samples: Sequence[Sample]) -> Sampled | None:
     """The newest answers that were rated good, whoever gave them; None where there are too few."""
-    from clawback.models.types import Completion
+    from clawback.models import Completion
 
     good = [s for s in samples if s.reward > 0 and s.response.strip()][-MOST_LIKED:]
     if len(good) < FEWEST_LIKED:

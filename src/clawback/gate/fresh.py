@@ -12,8 +12,8 @@ from clawback.records import Message, Sample, Turn
 
 if TYPE_CHECKING:
     # Rolling back and asking what is wrong must work without what training needs: nothing heavy is imported here.
-    from clawback.models.types import Completion
-    from clawback.policy.policy import Policy
+    from clawback.models import Completion
+    from clawback.policy import Policy
     from clawback.rewards.features import Floats
 
 OnProgress = Callable[[Mapping[str, Any]], None]

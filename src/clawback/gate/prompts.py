@@ -31,7 +31,7 @@ from clawback.release.text_reading import answers as viewed
 from clawback.system_prompt import SYSTEM, under
 
 if TYPE_CHECKING:
-    from clawback.models.types import Completion
+    from clawback.models import Completion
     from clawback.store import Store
 
 Backend = Callable[[Sequence[Message]], str]
@@ -222,14 +222,14 @@ def measure(
 
 
 def completions(words: Vocabulary, texts: Sequence[str]) -> list[Completion]:
-    from clawback.models.types import Completion
+    from clawback.models import Completion
 
     return [Completion(text, words(text), (), bool(text.strip())) for text in texts]
 
 
 def said(texts: Sequence[str]) -> list[Completion]:
     """Without tokens: the model is elsewhere."""
-    from clawback.models.types import Completion
+    from clawback.models import Completion
 
     return [Completion(text, (), (), True) for text in texts]
 

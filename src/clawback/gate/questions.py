@@ -22,7 +22,7 @@ from clawback.feedback.hold_out import text_key
 from clawback.records import GATE, Feedback, Message, Turn, Version
 
 if TYPE_CHECKING:
-    from clawback.models.types import Completion
+    from clawback.models import Completion
     from clawback.store import Store
 
 MOST = 16

@@ -11,9 +11,9 @@ from clawback.records import Message, Turn
 from clawback.release import best_of
 
 if TYPE_CHECKING:
-    from clawback.models.types import Completion
+    from clawback.models import Completion
     from clawback.paths import Home
-    from clawback.policy.policy import Policy
+    from clawback.policy import Policy
     from clawback.records import Version
     from clawback.store import Store
 

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from clawback.config import Config
-    from clawback.learning.recipe import Recipe
+    from clawback.learning import Recipe
     from clawback.paths import Home
-    from clawback.policy.policy import Policy
+    from clawback.policy import Policy
     from clawback.progress import OnProgress
     from clawback.records import Feedback, Sample, Version
     from clawback.runs.run_options import RunOptions

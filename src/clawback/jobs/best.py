@@ -11,7 +11,7 @@ from clawback.paths import Home
 from clawback.release import best_of
 
 if TYPE_CHECKING:
-    from clawback.models.types import Completion
+    from clawback.models import Completion
 
 Pick = Callable[[str, "Sequence[Completion]"], "list[Completion]"]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from clawback.feedback import bases
-from clawback.learning.authorship import is_named
+from clawback.learning import is_named
 from clawback.records import GATE, Message, Sample, Turn
 
 if TYPE_CHECKING:

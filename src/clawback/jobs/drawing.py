@@ -26,8 +26,8 @@ from clawback.records import Episode
 
 if TYPE_CHECKING:
     from clawback.environments.rollouts import Drawer, EpisodeSource
-    from clawback.learning.recipe import Recipe
-    from clawback.policy.policy import Policy
+    from clawback.learning import Recipe
+    from clawback.policy import Policy
     from clawback.progress import OnProgress
 
 

@@ -9,9 +9,9 @@ from clawback.jobs import seams
 if TYPE_CHECKING:
     from clawback.config import Config
     from clawback.jobs.seams import ServedSampler
-    from clawback.learning.recipe import Recipe
+    from clawback.learning import Recipe
     from clawback.paths import Home
-    from clawback.policy.policy import Policy
+    from clawback.policy import Policy
     from clawback.progress import OnProgress
 
 HERE, OWN_VLLM = "here", "vllm"

@@ -12,7 +12,7 @@ from typing import TypedDict
 from clawback import config, installed, plugins, store
 from clawback.errors import ClawbackError, ModelError, NotFound
 from clawback.jobs import model_choice, model_proof
-from clawback.models import conversions, model_folder
+from clawback.models import check_folder, check_trainable, conversion_of
 from clawback.paths import Home, tidy
 from clawback.store import copies
 
@@ -235,16 +235,12 @@ def _problem_with(home: Home, base: str) -> str:
     folder = Path(base).expanduser()
     try:
         if folder.is_dir():
-            model_folder.check_folder(folder)
-            model_folder.check_trainable(folder)
+            check_folder(folder)
+            check_trainable(folder)
             return ""
         model = model_choice.local_model(base)
     except NotFound as error:  # what was once converted outlives its file
-        return (
-            ""
-            if conversions.conversion_of(home.models, base)
-            else f"the model {base} cannot be used: {error}"
-        )
+        return "" if conversion_of(home.models, base) else f"the model {base} cannot be used: {error}"
     except ClawbackError as error:
         return f"the model {base} cannot be used: {error}"
     if model is None and base.startswith((".", "/", "~")):

@@ -13,7 +13,7 @@ from clawback.feedback import hold_out
 from clawback.records import GATE, Feedback, Message, Run, Sample
 
 if TYPE_CHECKING:
-    from clawback.policy.policy import Policy
+    from clawback.policy import Policy
     from clawback.store import Store
 
 MOST_PROMPTS = 256

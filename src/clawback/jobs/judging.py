@@ -23,9 +23,9 @@ from clawback.jobs import seams
 from clawback.paths import Home
 
 if TYPE_CHECKING:
-    from clawback.policy.policy import Policy
+    from clawback.policy import Policy
     from clawback.rewards.generative import Generative
-    from clawback.sampling.generate import Sampled
+    from clawback.sampling import Sampled
 
 OnProgress = Callable[[Mapping[str, Any]], None]
 LOCAL = "local"
@@ -191,7 +191,7 @@ class Local:
         self._asked: Counter[bytes] = Counter()
 
     def __call__(self, system: str, user: str) -> Answer:
-        from clawback.sampling.generate import completion
+        from clawback.sampling import completion
 
         held = guess(system + user) + self.answer_tokens
         self.budget.take(held)

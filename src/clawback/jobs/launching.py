@@ -14,8 +14,8 @@ from clawback.jobs import seams
 
 if TYPE_CHECKING:
     from clawback.jobs.seams import ServedSampler
-    from clawback.learning.recipe import Recipe
-    from clawback.policy.sampler import Sampler
+    from clawback.learning import Recipe
+    from clawback.policy import Sampler
 
 INSTEAD = "Start it without `accelerate launch`: `clawback train --processes {}` starts its processes itself."
 
@@ -202,9 +202,9 @@ def sampler(
 
 def help_out(count: int) -> int:
     """On a machine that is not the first: ``count`` workers of the run that is begun there. The highest of their exit codes."""
-    from clawback.learning.loop import parallel
+    from clawback.learning import workers_of_a_node
 
-    return parallel.workers_of_a_node(count)
+    return workers_of_a_node(count)
 
 
 def _process_count(command: list[str], environment: Mapping[str, str]) -> int:

@@ -12,8 +12,16 @@ from typing import Any
 
 from clawback import config, installed, paths
 from clawback.errors import ClawbackError, ModelError, UsageError
-from clawback.models import conversions, gguf_file, hub_cache, local_models, model_folder
-from clawback.models.types import LocalModel, ModelInfo
+from clawback.models import (
+    LocalModel,
+    ModelInfo,
+    check_folder,
+    check_trainable,
+    converted_before,
+    gguf_file,
+    hub_cache,
+    local_models,
+)
 from clawback.policy import memory
 
 RANK = 16
@@ -158,7 +166,7 @@ def describe(base: str) -> dict[str, Any]:
     """What a base is, as far as its files say, without loading it. Raises ``ClawbackError`` for what is not on this machine."""
     source = local_models.source(base)
     if source is not None:
-        header, made = gguf_file.read(source.path), conversions.converted_before(paths.home().models, source)
+        header, made = gguf_file.read(source.path), converted_before(paths.home().models, source)
         return {
             "name": source.name,
             "title": header.title,
@@ -210,8 +218,8 @@ def _note(model: LocalModel, models: Sequence[LocalModel]) -> str:
 def _of_folder(path: Path, models: Sequence[LocalModel]) -> str:
     """The same of a folder. Raises ``ModelError``."""
     try:
-        model_folder.check_folder(path)
-        model_folder.check_trainable(path)
+        check_folder(path)
+        check_trainable(path)
     except ModelError as error:
         raise ModelError(f"{error} {alternative(str(path), models)}") from error
     model = hub_cache.folder(str(path.resolve()), path)

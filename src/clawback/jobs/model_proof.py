@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from clawback import config, files
 from clawback.errors import ClawbackError, NotFound
-from clawback.models import conversions, hub_cache, identity, local_models
+from clawback.models import conversion_of, converted_before, hub_cache, identity, local_models
 from clawback.paths import Home
 
 if TYPE_CHECKING:
-    from clawback.policy.proof import Proof
+    from clawback.jobs.proof import Proof
 
 MOST_KEPT = 64
 LIBRARIES = ("clawback", "torch", "transformers")
@@ -39,10 +39,10 @@ def folder_of(home: Home, base: str, revision: str | None) -> Path | None:
     try:
         source = local_models.source(base)
     except NotFound:
-        converted = conversions.conversion_of(home.models, base)
+        converted = conversion_of(home.models, base)
         return converted[0] if converted else None
     if source is not None:
-        converted = conversions.converted_before(home.models, source)
+        converted = converted_before(home.models, source)
         return converted[0] if converted else None
     folder = Path(base).expanduser()
     if folder.is_dir():
@@ -64,14 +64,14 @@ def prove(home: Home, base: str, model: config.Model) -> Proof | None:
     revision = model.revision if base == model.base else None
     if (folder := folder_of(home, base, revision)) is None:
         return None
-    from clawback.policy import proof
+    from clawback.jobs.proof import Proof, prove
 
     key = _key(base, folder, model)
     tried = _read(record(home))
     if key in tried:
         with suppress(TypeError):  # written by another release
-            return proof.Proof(**tried[key])
-    result = proof.prove(
+            return Proof(**tried[key])
+    result = prove(
         base,
         revision,
         model.chat_template_args,

@@ -144,9 +144,9 @@ def compare(home: Home, move: Move) -> dict[str, Any]:
 
 
 def _count(recipe: Any) -> int:
+    from clawback.engine import recipe_from
     from clawback.gate.evidence import ANSWERS
-    from clawback.learning.budget import gate_answers
-    from clawback.learning.recipe import recipe_from
+    from clawback.learning import gate_answers
 
     return gate_answers(recipe_from(recipe)) if recipe else ANSWERS
 

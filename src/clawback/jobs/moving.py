@@ -19,7 +19,7 @@ from clawback import config, files, store
 from clawback.errors import Busy, ModelError, NotFound, UsageError
 from clawback.feedback import bases
 from clawback.jobs import checks, model_choice
-from clawback.models import conversions, gguf_file, local_models
+from clawback.models import converted_before, gguf_file, local_models
 from clawback.paths import Home
 from clawback.processes import identity, is_alive
 from clawback.records import Run, Version
@@ -178,7 +178,7 @@ def _quietly(base: str) -> Any:
 
 def _conversion_bytes(home: Home, base: str) -> int:
     source = local_models.source(base)
-    if source is None or conversions.converted_before(home.models, source):
+    if source is None or converted_before(home.models, source):
         return 0
     return gguf_file.read(source.path).converted_bytes
 

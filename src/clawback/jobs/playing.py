@@ -35,7 +35,7 @@ from clawback.release.registry import LOCK_SECONDS
 if TYPE_CHECKING:
     from clawback.environments.group_judge import GroupJudge
     from clawback.environments.rollouts import EpisodeSource
-    from clawback.policy.policy import Policy
+    from clawback.policy import Policy
 
 BEFORE, HELD, AFTER = 1_000_000_000, 1_500_000_000, 2_000_000_000
 """Where the numbers of a run's held-out episodes begin. ``HELD``: before training, with replies held to actions."""
@@ -370,7 +370,7 @@ class _Job(RunJob):
     def playing(told: Progress, run: Run) -> Progress:
         """How far a round's episodes are, as a place in the training that they are part of: one bar, not two by turns."""
         from clawback.engine import recipe_from
-        from clawback.learning.sources.episodes import EpisodeSettings
+        from clawback.learning import EpisodeSettings
 
         settings = EpisodeSettings.of(recipe_from(run.recipe))
         each = settings.steps_a_round
@@ -427,7 +427,7 @@ def newest(home: Home) -> Run:
 
 def _episode_settings() -> set[str]:
     """Of ``EpisodeSettings``; and of how ratings beside them are graded."""
-    from clawback.learning.sources.episodes import EpisodeSettings
+    from clawback.learning import EpisodeSettings
 
     own = {one.name for one in fields(EpisodeSettings)} - {"rounds"}
     return own | {"grounding", "prompts", "samples", "exact_kl", "replay"}

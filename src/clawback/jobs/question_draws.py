@@ -14,7 +14,7 @@ from clawback.progress import OnProgress
 from clawback.records import GATE, PICTURE, Turn
 
 if TYPE_CHECKING:
-    from clawback.models.types import Completion
+    from clawback.models import Completion
     from clawback.store import Store
 
 LOOKED_AT = 400

@@ -21,8 +21,8 @@ from clawback.jobs.drawing import Wish
 from clawback.records import Episode, text_of
 
 if TYPE_CHECKING:
-    from clawback.learning.episodes import Form
-    from clawback.policy.policy import Policy
+    from clawback.learning import Form
+    from clawback.policy import Policy
 
 NUMBERS = 3_000_000_000
 """Where the numbers of the episodes begin that show the form of actions; they are not stored."""
@@ -73,7 +73,7 @@ def plan_replies(
 
 def form_notice(policy: Policy, replies: Sequence[str]) -> str:
     """A sentence where the model hardly tells two replies apart; "" elsewhere."""
-    from clawback.policy.token_distance import CLEAR, TokenDistance
+    from clawback.environments.token_distance import CLEAR, TokenDistance
 
     if TokenDistance(policy, written=True).of_replies(replies) >= CLEAR:
         return ""
@@ -85,7 +85,7 @@ def form_notice(policy: Policy, replies: Sequence[str]) -> str:
 
 def observation_notice(policy: Policy, episodes: Sequence[Episode]) -> str:
     """A sentence where the model reads many of the observations of these episodes nearly alike; "" elsewhere."""
-    from clawback.policy.token_distance import CLEAR, TokenDistance
+    from clawback.environments.token_distance import CLEAR, TokenDistance
 
     users = (m for e in episodes for m in e.messages if m.get("role") == "user")
     texts = list(islice(dict.fromkeys(text_of(m.get("content")) for m in users), MOST_TEXTS))

@@ -18,7 +18,7 @@ from clawback.capture.importers import scored_lines
 from clawback.errors import Busy, TrainingError, UsageError
 from clawback.jobs import judging
 from clawback.jobs.report_figures import HELD_OUT
-from clawback.learning.reading import Reader
+from clawback.learning import Reader
 from clawback.paths import Home
 from clawback.records import Turn
 from clawback.rewards import encoder as encoders

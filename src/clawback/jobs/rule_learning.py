@@ -51,7 +51,7 @@ def plan(home: Home, *, code_only: bool = False) -> LearnPlan:
 def base_judge(settings: config.Config) -> RuleJudge:
     """The base model as a judge, loaded for that. Raises ``ModelError``, ``MissingExtra``, ``JudgeError``."""
     from clawback.jobs import inputs
-    from clawback.policy.base_judge import BaseJudge
+    from clawback.jobs.base_judge import BaseJudge
 
     return BaseJudge(inputs.policy(settings, settings.model.base))
 

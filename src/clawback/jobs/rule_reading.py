@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from clawback.learning.recipe import Recipe
+    from clawback.learning import Recipe
     from clawback.paths import Home
-    from clawback.policy.policy import Policy
+    from clawback.policy import Policy
     from clawback.rules.learning import LearnOutcome
     from clawback.store import Store
 
@@ -64,7 +64,7 @@ def judge_of(home: Home, settings: config.Judge, db: Store, policy: Policy | Non
 
 def _proven_base(db: Store, policy: Policy) -> RuleJudge | None:
     """A run holds no exam: it takes time, and the person starts it."""
-    from clawback.policy.base_judge import BaseJudge, judge_name
+    from clawback.jobs.base_judge import BaseJudge, judge_name
     from clawback.rules import exam
 
     result = exam.stored_result(db, judge_name(policy))

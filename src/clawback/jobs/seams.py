@@ -15,14 +15,13 @@ if TYPE_CHECKING:
     from clawback.config import Config
     from clawback.environments.core import EnvironmentSet
     from clawback.environments.rollouts import Drawer, EpisodeSource
-    from clawback.learning.recipe import Recipe
-    from clawback.models.types import TrainResult
+    from clawback.learning import Recipe
+    from clawback.models import TrainResult
     from clawback.paths import Home
-    from clawback.policy.policy import Policy
-    from clawback.policy.sampler import Sampler
+    from clawback.policy import Policy, Sampler
     from clawback.progress import OnProgress
     from clawback.records import Episode, Run, Sample
-    from clawback.sampling.generate import Chance, Sampled
+    from clawback.sampling import Chance, Sampled
 
 HOSTED = "hosted"
 """Name in a recipe's ``extra`` of the address that it is trained at."""

@@ -13,8 +13,7 @@ from clawback.errors import ClawbackError, ModelError, TrainingError, UsageError
 from clawback.http_client import answers
 from clawback.jobs import model_choice, model_proof, service
 from clawback.jobs.model_choice import Machine
-from clawback.models import conversions, gguf_file, local_models
-from clawback.models.types import LocalModel
+from clawback.models import LocalModel, converted_before, gguf_file, local_models
 from clawback.paths import Home, tidy
 
 SERVERS = {
@@ -192,7 +191,7 @@ def plan(home: Home, proposed: Proposal, settings: Path | None = None) -> list[s
 
 def _conversion(home: Home, source: local_models.Source) -> str:
     """How large a conversion gets, and that it is made once."""
-    if conversions.converted_before(home.models, source):
+    if converted_before(home.models, source):
         return "there already"
     try:
         size = gguf_file.read(source.path).converted_bytes
@@ -305,7 +304,7 @@ def _make_ready(base: str) -> list[str]:
         return [
             f"{base} is made ready for training at its first use; that needs {', '.join(missing)}: {installed.add('gguf')}"
         ]
-    from clawback.models.loading import resolve
+    from clawback.models import resolve
 
     resolve(base)
     return []

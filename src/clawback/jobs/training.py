@@ -42,8 +42,8 @@ from clawback.runs.run_options import DEFAULTS, RunOptions
 
 if TYPE_CHECKING:
     from clawback.jobs.seams import ServedSampler
-    from clawback.learning.recipe import Recipe
-    from clawback.policy.policy import Policy
+    from clawback.learning import Recipe
+    from clawback.policy import Policy
     from clawback.rewards.terms import Terms
     from clawback.store import Store
 
@@ -296,7 +296,7 @@ class _Job(RunJob):
         if run.version is not None:
             return self.db.version(run.version)
         from clawback import engine
-        from clawback.learning import tracking
+        from clawback.jobs import tracking
 
         recipe: Recipe = engine.recipe_from(run.recipe)
         away = seams.is_hosted(recipe)

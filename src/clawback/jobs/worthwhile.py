@@ -20,7 +20,7 @@ from clawback.progress import OnProgress
 from clawback.records import Run, Sample
 
 if TYPE_CHECKING:
-    from clawback.policy.policy import Policy
+    from clawback.policy import Policy
     from clawback.store import Store
 
 

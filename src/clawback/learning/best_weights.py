@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from clawback.policy.policy import Policy
+    from clawback.policy import Policy
 
 WINDOW = 256
 """Episodes that a mean is taken over."""

@@ -15,14 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from clawback.errors import DoesNotFit
 from clawback.learning.estimate import estimate
-from clawback.policy import throughput
-from clawback.policy.throughput import Speed
+from clawback.policy import Speed, throughput
 
 if TYPE_CHECKING:
     from clawback.learning.recipe import Recipe
-    from clawback.models.chat import Encoded
-    from clawback.policy.policy import Policy
-    from clawback.policy.throughput import MeasuredSampler
+    from clawback.models import Encoded
+    from clawback.policy import MeasuredSampler, Policy
     from clawback.records import Message, Sample
 
 SIZES = (1.0, 0.7, 0.5, 0.35, 0.25)

@@ -14,14 +14,14 @@ from clawback import files
 from clawback.errors import UsageError
 from clawback.learning.best_weights import BestWeights
 from clawback.learning.recipe import Recipe, changed, recipe
-from clawback.learning.result import CHECKPOINT, finished, result_of, write
+from clawback.learning.result import CHECKPOINT, finished, result_of, write_adapter, write_result
 from clawback.learning.run import OnProgress, TrainingRun, fingerprint, ignore, policy_state
 from clawback.learning.training import fresh
-from clawback.models.types import ModelInfo, TrainResult
+from clawback.models import ModelInfo, TrainResult
 
 if TYPE_CHECKING:
     from clawback.learning.examples import Source
-    from clawback.policy.policy import Policy
+    from clawback.policy import Policy
     from clawback.records import Episode, Message, Sample
 
 Form = Callable[[], "tuple[Sequence[Episode], int]"]
@@ -90,6 +90,7 @@ def train_episodes(
     Raises:
         TrainingError: nothing was played, what answers is not what learns (``sources/episodes.py``), or the ratings are all the same.
     """
+    from clawback.learning.loop.torch_learner import TorchLearner
     from clawback.learning.loop.trainer import Settings, fit
     from clawback.learning.sources.episodes import Episodes, EpisodeSettings
     from clawback.rl import algorithms
@@ -145,10 +146,8 @@ def train_episodes(
         fingerprint=identity,
     )
     algorithm = algorithms.make(recipe.algorithm, recipe.settings())
-    fitted = fit(policy, source, algorithm, settings, [tell])
-    if fitted.stopped:
-        tell({"phase": "alert", "text": fitted.stopped, "step": fitted.steps})
-    elif episodes.best is not None and (notice := episodes.best.restore_best()):
+    fitted = fit(TorchLearner(policy, settings, source.critic), source, algorithm, settings, [tell])
+    if not fitted.stopped and episodes.best is not None and (notice := episodes.best.restore_best()):
         tell({"phase": "alert", "text": notice, "step": fitted.steps})
     result = result_of(
         policy.info,
@@ -164,7 +163,8 @@ def train_episodes(
         episodes={**about, **({FORM: learned} if learned else {})},
     )
     tell({"phase": "save"})
-    write(policy, out, result, identity)
+    write_adapter(policy.save, out)
+    write_result(out, result, identity)
     return result
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clawback import devices
-from clawback.models.types import ModelInfo
+from clawback.models import ModelInfo
 from clawback.policy.memory import CPU_MICRO_TOKENS, Choice, decide, need, size_text, stored, weight_bytes
 from clawback.records import Sample
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import torch
 
     from clawback.learning.recipe import Recipe
-    from clawback.policy.policy import Policy
+    from clawback.policy import Policy
 
 _EFFICIENCY = 0.6
 """Share of the speed of a bare matrix product that a training step reaches."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from clawback.models.chat import Encoded
+from clawback.models import Encoded
 from clawback.rl import curriculum
 
 if TYPE_CHECKING:

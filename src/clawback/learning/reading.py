@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from clawback.policy.policy import Policy
+    from clawback.policy import Policy
     from clawback.rewards.state_features import Looks
 
 AT_ONCE = 32
@@ -29,7 +29,7 @@ class Reader:
     @cached_property
     def identities(self) -> list[str]:
         """What its weights are called, the best name first. Raises ``ModelError`` where there are none."""
-        from clawback.models.loading import names_of
+        from clawback.models import names_of
 
         return names_of(self.base, self.revision)
 

@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 from clawback.config import Preset
 from clawback.errors import UsageError
 from clawback.learning import options
-from clawback.models.types import Bucket, Kind, ModelInfo
+from clawback.models import Bucket, Kind, ModelInfo
 
 MICRO_RATE = 1e-3
 """Learning rate of the balanced preset up to 50 million parameters; 1e-4 moves nothing there, 1e-2 collapses."""

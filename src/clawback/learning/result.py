@@ -7,16 +7,15 @@ import json
 import shutil
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clawback.files import replace, sync
-from clawback.models.types import ModelInfo, TrainResult
+from clawback.models import ModelInfo, TrainResult
 
 if TYPE_CHECKING:
     from clawback.learning.loop.trainer import Fitted
-    from clawback.policy.policy import Policy
 
 ADAPTER = "adapter"
 CHECKPOINT = "checkpoint.pt"
@@ -46,15 +45,19 @@ def result_of(
     )
 
 
-def write(policy: Policy, out: Path, result: TrainResult, identity: str) -> None:
-    """The adapter, then the result that says it is whole, then no more need of the checkpoint."""
+def write_adapter(save: Callable[[Path], None], out: Path) -> None:
+    """The adapter, which ``save`` puts into an empty folder, under its name once it is whole."""
     beside, final = out / (ADAPTER + ".new"), out / ADAPTER
     for folder in (beside, final):
         if folder.exists():
             shutil.rmtree(folder)
-    beside.mkdir()
-    policy.save(beside)
+    beside.mkdir(mode=0o700)
+    save(beside)
     beside.rename(final)
+
+
+def write_result(out: Path, result: TrainResult, identity: str) -> None:
+    """The result, which says that the adapter is there, then no more need of the checkpoint."""
     text = json.dumps({"fingerprint": identity, **dataclasses.asdict(result)}, indent=2)
     replace(out / RESULT, text.encode(), mode=0o600)
     sync(out)

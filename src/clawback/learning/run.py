@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from clawback.learning.recipe import Recipe
-    from clawback.models.types import Grader
-    from clawback.policy.policy import Policy
-    from clawback.policy.sampler import Sampler
+    from clawback.models import Grader
+    from clawback.policy import Policy, Sampler
     from clawback.records import Message, Sample
     from clawback.rewards.judged import Judge
     from clawback.rewards.terms import Terms

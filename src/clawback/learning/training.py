@@ -5,24 +5,24 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clawback.errors import TrainingError, UsageError
 from clawback.learning.recipe import Recipe
-from clawback.learning.result import CHECKPOINT, finished, result_of, write
+from clawback.learning.result import CHECKPOINT, finished, result_of, write_adapter, write_result
 from clawback.learning.run import OnProgress, TrainingRun, ignore
-from clawback.models.types import Grader, TrainResult
+from clawback.models import Grader, TrainResult
 from clawback.records import Message, Sample
 
 if TYPE_CHECKING:
     from clawback.learning.examples import Plan
+    from clawback.learning.loop.learner import Learner
     from clawback.learning.loop.parallel import Group
-    from clawback.learning.loop.trainer import Settings
-    from clawback.policy.policy import Policy
-    from clawback.policy.sampler import Sampler
+    from clawback.learning.loop.trainer import Fitted, Settings
+    from clawback.policy import Policy, Sampler
     from clawback.rewards.judged import Judge
     from clawback.rewards.terms import Terms
 
@@ -109,6 +109,7 @@ def _run(run: TrainingRun, out: Path, identity: str) -> TrainResult:
     from clawback.learning.estimate import estimate, prepare
     from clawback.learning.examples import Settling
     from clawback.learning.loop import parallel
+    from clawback.learning.loop.torch_learner import TorchLearner
     from clawback.learning.loop.trainer import fit
 
     started = time.perf_counter()
@@ -132,28 +133,68 @@ def _run(run: TrainingRun, out: Path, identity: str) -> TrainResult:
         settings = settings_of(plan, recipe, run.seed, out, identity)
         if group is None:
             group = stack.enter_context(parallel.processes(policy, recipe, count))
-        fitted = fit(policy, plan.source, plan.algorithm, settings, [tell], group)
-    if fitted.stopped:
-        tell({"phase": "alert", "text": fitted.stopped, "step": fitted.steps})
+        learner = TorchLearner(policy, settings, plan.source.critic, group)
+        fitted = fit(learner, plan.source, plan.algorithm, settings, [tell])
     settled = plan.source.settle() if isinstance(plan.source, Settling) else ""
-    trained = sum(row["seconds"] for row in fitted.history)
-    result = result_of(
-        policy.info,
+    made = conclusion(run, plan, fitted, started, notes=(settled,))
+    tell({"phase": "save"})
+    write_adapter(policy.save, out)
+    write_result(out, made, identity)
+    return made
+
+
+def conclusion(
+    run: TrainingRun,
+    plan: Plan,
+    fitted: Fitted,
+    started: float,
+    *,
+    notes: Sequence[str] = (),
+    metrics: Mapping[str, float] | None = None,
+) -> TrainResult:
+    """The result of a run on feedback.
+
+    Args:
+        started: by ``time.perf_counter``.
+        notes: beside the plan's.
+        metrics: figures of whoever trained, beside those that each run has.
+    """
+    assert run.out is not None
+    seconds = sum(row["seconds"] for row in fitted.history)
+    tokens = sum(row["tokens"] for row in fitted.history)
+    return result_of(
+        run.policy.info,
         fitted,
-        out,
+        run.out,
         started,
         algorithm=plan.name,
-        note="; ".join(filter(None, (plan.note, settled))),
+        note="; ".join(filter(None, (plan.note, *notes))),
         seed=run.seed,
         turn_ids=tuple(sample.turn_id for sample in (*run.samples, *run.captured)),
         baseline=plan.baseline,
         instruction=plan.instruction,
-        metrics={"tokens_per_second": fitted.tokens / max(1e-9, trained)},
+        metrics={"tokens_per_second": tokens / max(1e-9, seconds), **(metrics or {})},
         rewards=tuple(_made_up(sample) for sample in run.samples if sample.terms),
     )
-    tell({"phase": "save"})
-    write(policy, out, result, identity)
-    return result
+
+
+def fit_elsewhere(
+    run: TrainingRun, identity: str, learner_of: Callable[[Plan, Settings], Learner]
+) -> tuple[Plan, Fitted]:
+    """Plan a run on feedback and take its steps with weights that are elsewhere, with a checkpoint after each.
+
+    Args:
+        identity: the run's fingerprint.
+        learner_of: makes the learner once the plan is known: what it scores for the plan, it has scored by then.
+    """
+    from clawback.learning.loop.trainer import fit
+
+    assert run.out is not None
+    plan = plan_for(run)
+    run.tell({"phase": "plan", "algorithm": plan.name, "note": plan.note, "steps": plan.source.steps})
+    settings = settings_of(plan, run.recipe, run.seed, run.out, identity)
+    settings = dataclasses.replace(settings, checkpoint_seconds=0.0)
+    return plan, fit(learner_of(plan, settings), plan.source, plan.algorithm, settings, [run.tell])
 
 
 def _check_plan(plan: Plan, recipe: Recipe, count: int) -> None:

@@ -1,1 +1,71 @@
-"""Base models, their adapters and their chat templates: loading and saving."""
+"""Base models, their adapters and their chat templates: loading and saving.
+
+The face of the room: what others may import. Importing it is cheap.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from clawback import faces
+
+if TYPE_CHECKING:
+    from clawback.models.base import check_base
+    from clawback.models.chat import OPENINGS, PROMPT_TOKENS, RESPONSE_TOKENS, Chat, Encoded
+    from clawback.models.conversions import conversion_of, converted_before
+    from clawback.models.generation import own_max_tokens, own_sampling
+    from clawback.models.linear import onednn, product, wide
+    from clawback.models.loading import (
+        Found,
+        describe,
+        load_base,
+        load_tokenizer,
+        look,
+        names_of,
+        resolve,
+        sampling_of,
+    )
+    from clawback.models.lora_config import module_of
+    from clawback.models.model_folder import check_folder, check_trainable
+    from clawback.models.speakers import NextSpeaker
+    from clawback.models.templates import EndlessTemplate
+    from clawback.models.types import (
+        GREEDY,
+        Bits,
+        Bucket,
+        Completion,
+        Grader,
+        Kind,
+        LocalModel,
+        ModelInfo,
+        Sampling,
+        TrainResult,
+    )
+    from clawback.models.vision import Pixels, Vision, marks, read_as
+else:
+    __all__, __getattr__ = faces.face(
+        __name__,
+        {
+            "base": "check_base",
+            "chat": "Chat Encoded OPENINGS PROMPT_TOKENS RESPONSE_TOKENS",
+            "conversions": "conversion_of converted_before",
+            "generation": "own_max_tokens own_sampling",
+            "lora_config": "module_of",
+            "linear": "onednn product wide",
+            "loading": "Found describe load_base load_tokenizer look names_of resolve sampling_of",
+            "model_folder": "check_folder check_trainable",
+            "speakers": "NextSpeaker",
+            "templates": "EndlessTemplate",
+            "types": "Bits Bucket Completion GREEDY Grader Kind LocalModel ModelInfo Sampling TrainResult",
+            "vision": "Pixels Vision marks read_as",
+            "adapter": "adapter",
+            "delta": "delta",
+            "gguf_codes": "gguf_codes",
+            "gguf_file": "gguf_file",
+            "hub_cache": "hub_cache",
+            "identity": "identity",
+            "local_models": "local_models",
+            "mlx_adapter": "mlx_adapter",
+            "traits": "traits",
+        },
+    )

@@ -253,6 +253,14 @@ def write(model: nn.Module, info: ModelInfo, folder: Path) -> None:
         sync(path)
 
 
+def receive(folder: Path, info: ModelInfo) -> None:
+    """Check an adapter that came from elsewhere, mark it as one of this base, and fsync it. Raises ``ModelError``."""
+    read(folder)
+    (folder / STAMP).write_text(stamp(info), "utf-8")
+    for path in (*folder.iterdir(), folder):
+        sync(path)
+
+
 @contextmanager
 def merged(model: nn.Module) -> Iterator[None]:
     """The adapter added into the weights, within; afterwards the very tensors of the base are back, not a rounding of them.

@@ -29,6 +29,12 @@ def onednn() -> bool:
     )
 
 
+def wide(tokens: int) -> int:
+    """Round a width up to four values per octave: each new width costs oneDNN a compilation and some megabytes that it keeps."""
+    step = max(8, 1 << max(0, tokens.bit_length() - 3))
+    return tokens + -tokens % step
+
+
 def product(x: Tensor, weight: Tensor) -> Tensor:
     """[…, K], [N, K] → […, N]: ``x · weightᵀ``. The weight may be a transposed view. No gradient."""
     if (

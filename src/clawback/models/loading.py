@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,10 +17,11 @@ from clawback.config import EMBEDDED
 from clawback.errors import ModelError, NotFound
 from clawback.files import sample
 from clawback.models import conversions, gguf, hub_cache, identity, local_models
+from clawback.models.generation import own_sampling
 from clawback.models.linear import quicken
 from clawback.models.model_folder import check_folder
 from clawback.models.traits import number
-from clawback.models.types import ModelInfo
+from clawback.models.types import ModelInfo, Sampling
 
 if TYPE_CHECKING:
     from clawback.models.types import Bits
@@ -33,7 +35,7 @@ def resolve(base: str, revision: str | None = None) -> tuple[str, str]:
     Raises ``ModelError`` for what is missing, incomplete, or holds pickled or quantised weights only.
     """
     if base == EMBEDDED:
-        from clawback.models import embedded
+        from clawback import embedded
 
         base = str(embedded.path())
     if (made := _from_gguf(base)) is not None:
@@ -134,6 +136,30 @@ def look(base: str, revision: str | None = None) -> Found:
     quantised = getattr(config, "quantization_config", None) is not None
     sees = type(config) in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
     return Found(source, options, describe(model, base, found_as), quantised, sees)
+
+
+def load_tokenizer(base: str, revision: str | None = None) -> tuple[Any, ModelInfo]:
+    """The tokenizer of a base model and what it is made of; its weights are not read. Raises ``ModelError``."""
+    from transformers import AutoTokenizer
+
+    found = look(base, revision)
+    try:
+        return AutoTokenizer.from_pretrained(found.source, **found.options), found.info
+    except Exception as error:  # transformers raises many kinds
+        reason = str(error).strip().split("\n")[0]
+        raise ModelError(f"The tokenizer of {base} cannot be loaded: {reason}") from error
+
+
+def sampling_of(base: str, revision: str | None = None) -> Sampling:
+    """How a base model's own settings draw; its weights are not read. Raises ``ModelError``."""
+    from transformers import GenerationConfig
+
+    found = look(base, revision)
+    try:
+        named = GenerationConfig.from_pretrained(found.source, **found.options)
+    except (OSError, ValueError):  # it has none
+        named = None
+    return own_sampling(SimpleNamespace(generation_config=named))
 
 
 def _kind(config: Any) -> Any:

@@ -8,10 +8,27 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clawback import installed, plugins
+from clawback import faces, installed, plugins
 
 if TYPE_CHECKING:
+    from clawback.policy.interpolation import within
     from clawback.policy.policy import Policy
+    from clawback.policy.sampler import Sampler, gap
+    from clawback.policy.throughput import MeasuredSampler, Speed
+    from clawback.policy.torch_policy import DTYPES
+else:
+    __all__, __getattr__ = faces.face(
+        __name__,
+        {
+            "interpolation": "within",
+            "policy": "Policy",
+            "sampler": "Sampler gap",
+            "throughput": "MeasuredSampler Speed throughput",
+            "torch_policy": "DTYPES",
+            "memory": "memory",
+        },
+    )
+    __all__ += ["MLX", "load"]
 
 MLX = "mlx"
 """The device of the engine on MLX."""

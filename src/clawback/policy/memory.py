@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from clawback import devices, installed
 from clawback.errors import DoesNotFit, MissingExtra, TrainingError, UsageError
-from clawback.models.types import Bits, ModelInfo
+from clawback.models import Bits, ModelInfo
 
 if TYPE_CHECKING:
     import torch

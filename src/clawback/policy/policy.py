@@ -15,19 +15,26 @@ from torch import Tensor, nn
 
 from clawback.config import Generation
 from clawback.errors import ModelError, UsageError
+from clawback.models import (
+    PROMPT_TOKENS,
+    RESPONSE_TOKENS,
+    Chat,
+    Completion,
+    Encoded,
+    ModelInfo,
+    Sampling,
+    delta,
+    own_max_tokens,
+    own_sampling,
+)
 from clawback.models import adapter as adapters
-from clawback.models import delta
-from clawback.models.chat import PROMPT_TOKENS, RESPONSE_TOKENS, Chat, Encoded
-from clawback.models.generation import own_max_tokens, own_sampling
-from clawback.models.types import Completion, ModelInfo, Sampling
 from clawback.records import Message, Sample
 from clawback.rewards.lexical_fields import Floats, Ints
-from clawback.scoring.choices import Choices
-from clawback.scoring.logprobs import Scorer
+from clawback.scoring import Choices, Scorer
 
 if TYPE_CHECKING:
-    from clawback.models.vision import Pixels, Vision
-    from clawback.sampling.generate import Chance, Sampled
+    from clawback.models import Pixels, Vision
+    from clawback.sampling import Chance, Sampled
 
 Conversation = Sequence[Message]
 
@@ -151,7 +158,7 @@ class Policy:
     def hold_to(self, replies: Sequence[str]) -> bool:
         """Replies in conversations are one of these texts from now on. False where this model cannot be held to them: its own forward
         draws, or its head is more than a product."""
-        from clawback.sampling.decoder_choice import fits
+        from clawback.sampling import fits
 
         if not fits(self.model, 1) or not self.scorer.fused_head:
             return False
@@ -258,7 +265,7 @@ class Policy:
     ) -> list[list[Completion]]:
         """``samples`` answers to each conversation, as text and token by token. None: as the policy itself says. Pictures are looked at where
         the model sees."""
-        from clawback.sampling.generate import completion
+        from clawback.sampling import completion
 
         looked = [self.chat.looked(messages, self.max_prompt) for messages in conversations]
         prompts = [ids for ids, _ in looked]
@@ -289,7 +296,7 @@ class Policy:
         merge: bool = False,
     ) -> list[list[Sampled]]:
         """``samples`` answers to each prompt of token ids; see ``generate.sample``. ``stop``: None: what ends an answer of this model; empty: nothing does. ``merge``: add the adapter into the weights meanwhile."""
-        from clawback.sampling.generate import sample, stop_ids
+        from clawback.sampling import sample, stop_ids
 
         with adapters.merged(self.model) if merge else nullcontext():
             return sample(
@@ -309,7 +316,7 @@ class Policy:
         self, conversations: Sequence[Conversation], responses: Sequence[str | Sequence[int]]
     ) -> Tensor:
         """The base model's features of each response, ``[n, features]`` (``pooling.features``); ``[n, 0]`` where hidden states do not count (``reads_states``)."""
-        from clawback.scoring.pooling import features
+        from clawback.scoring import features
 
         if not self.info.reads_states:
             return torch.zeros(len(responses), 0)
@@ -336,7 +343,7 @@ class Policy:
     @torch.no_grad()
     def embedding(self, ids: Sequence[int]) -> list[float]:
         """The mean of the base model's last hidden states over a text, as a vector ``[hidden]`` of length one."""
-        from clawback.sampling.rows import wide
+        from clawback.models import wide
 
         inner: Any = self.model
         causal = inner.get_base_model() if hasattr(inner, "get_base_model") else inner

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 
 from clawback.errors import TrainingError
-from clawback.models.chat import Encoded
+from clawback.models import Encoded
 
 if TYPE_CHECKING:
     from clawback.policy.policy import Policy
-    from clawback.sampling.generate import Chance, Sampled
+    from clawback.sampling import Chance, Sampled
 
 MAX_GAP = 0.3
 """Nats a token, as for episodes (``sources/episodes.py``)."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import torch
 
     from clawback.policy.policy import Policy
-    from clawback.sampling.generate import Chance, Sampled
+    from clawback.sampling import Chance, Sampled
 
 Tell = Callable[[Mapping[str, Any]], None]
 
@@ -138,7 +138,7 @@ def measure(
 
 def _reading(policy: Policy, meter: _Meter, count: int) -> float:
     """Tokens a second of so many texts. They differ: what texts begin with alike is read once."""
-    from clawback.models.chat import Encoded
+    from clawback.models import Encoded
 
     half = max(1, min(_LENGTH, policy.info.context // 2) // 2)
     texts = [Encoded(tuple([i % 7 + 1] * half), tuple([1] * half)) for i in range(count)]
@@ -257,7 +257,7 @@ def sampler_speed(
     sampler: MeasuredSampler, policy: Policy, prompts: Sequence[Sequence[int]], file: Path | None = None
 ) -> float:
     """Tokens a second by the clock that a sampler elsewhere draws, prompts included: as it was measured before, else measured now and kept."""
-    from clawback.sampling.generate import Chance
+    from clawback.sampling import Chance
 
     key = f"{name(policy)}, drawn by {sampler.name}"
     with suppress(TypeError, ValueError):

@@ -8,8 +8,7 @@ import torch
 
 from clawback import devices, paths
 from clawback.errors import UsageError
-from clawback.models.loading import load_base, look
-from clawback.models.vision import Vision
+from clawback.models import Vision, load_base, look
 from clawback.policy import memory, placement
 from clawback.policy.policy import Policy
 

@@ -22,7 +22,7 @@ from clawback.prompts.prompt import Prompt
 from clawback.records import Message, text_of
 
 if TYPE_CHECKING:
-    from clawback.policy.policy import Policy
+    from clawback.policy import Policy
 
 OPENAI = "https://api.openai.com/v1"
 LM_STUDIO = "http://localhost:1234/v1"

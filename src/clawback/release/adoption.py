@@ -18,15 +18,14 @@ from typing import TYPE_CHECKING, Any
 from clawback import config
 from clawback.errors import ModelError, NotFound, UsageError
 from clawback.files import sha256
-from clawback.models import gguf_file, identity, local_models
-from clawback.models.types import TrainResult
+from clawback.models import TrainResult, gguf_file, identity, local_models
 from clawback.paths import Home
 from clawback.records import Run, Version
 from clawback.release import registry
 from clawback.release.registry import ADOPTED, FOREIGN
 
 if TYPE_CHECKING:
-    from clawback.policy.policy import Policy
+    from clawback.policy import Policy
     from clawback.store import Store
 
 CONFIG = "adapter_config.json"

@@ -12,7 +12,7 @@ from clawback.records import Version
 from clawback.release.registry import check
 
 if TYPE_CHECKING:
-    from clawback.policy.policy import Policy
+    from clawback.policy import Policy
 
 
 def revision_of(settings: config.Config, base: str, recorded: str) -> str | None:

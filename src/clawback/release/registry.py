@@ -27,7 +27,7 @@ from clawback.records import Run, Version
 from clawback.release import data_card, following, prompted, screening
 
 if TYPE_CHECKING:
-    from clawback.models.types import TrainResult
+    from clawback.models import TrainResult
     from clawback.store import Store
 
 WEIGHTS = "adapter_model.safetensors"

@@ -1,1 +1,42 @@
-"""Sampling: many answers at once for training and the gate, continuous batching for the server."""
+"""Sampling: many answers at once for training and the gate, continuous batching for the server.
+
+The face of the room: what others may import. Importing it is cheap.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from clawback import faces
+
+if TYPE_CHECKING:
+    from clawback.sampling.decoder import Cache
+    from clawback.sampling.decoder_choice import drawing_dtype, fits, lean
+    from clawback.sampling.generate import (
+        Chance,
+        Sampled,
+        answer,
+        completion,
+        draw_answers,
+        evaluating,
+        sample,
+        stop_ids,
+        until_speaker,
+    )
+    from clawback.sampling.request import ChatModel, Request
+    from clawback.sampling.rows import READ_TOKENS, Lean, Rows
+    from clawback.sampling.scheduler import Scheduler
+    from clawback.sampling.ways import most_rows, rows_of
+else:
+    __all__, __getattr__ = faces.face(
+        __name__,
+        {
+            "decoder": "Cache",
+            "decoder_choice": "drawing_dtype fits lean",
+            "generate": "Chance Sampled answer completion draw_answers evaluating sample stop_ids until_speaker",
+            "request": "ChatModel Request",
+            "rows": "Lean READ_TOKENS Rows",
+            "scheduler": "Scheduler",
+            "ways": "most_rows rows_of",
+        },
+    )

@@ -16,7 +16,7 @@ from torch import Tensor
 from clawback.sampling.reading import Reading
 
 if TYPE_CHECKING:
-    from clawback.models.vision import Pixels
+    from clawback.models import Pixels
     from clawback.sampling.request import Request
     from clawback.sampling.rows import Rows
 

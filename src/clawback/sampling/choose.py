@@ -15,7 +15,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from clawback.models.types import Sampling
+from clawback.models import Sampling
 from clawback.sampling.threads import alone
 
 _BLOCK = 256

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from clawback.models.linear import onednn
+from clawback.models import onednn
 from clawback.sampling.products import (
     Block,
     Linear,

@@ -21,18 +21,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from clawback.models.types import Completion, Sampling
+from clawback.models import Completion, Sampling
 from clawback.sampling.decoder_choice import fits
 from clawback.sampling.prefix_tree import by_family
 from clawback.sampling.request import PLAIN, Request
-from clawback.sampling.rows import Rows
+from clawback.sampling.rows import MOST_ROWS, Rows
 from clawback.sampling.scheduler import Scheduler
 from clawback.sampling.ways import most_rows, rows_of
 
 if TYPE_CHECKING:
-    from clawback.models.chat import Chat
-    from clawback.models.speakers import NextSpeaker
-    from clawback.models.vision import Pixels
+    from clawback.models import Chat, NextSpeaker, Pixels
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,19 +53,17 @@ def completion(chat: Chat, prompt: Sequence[int], sampled: Sampled) -> Completio
 
 def answer(request: Request) -> Sampled:
     """What was drawn, up to where the next speaker begins: the rest belongs to no answer, and nothing is learned from it."""
-    count = request.speaker.cut(request.ids) if request.speaker is not None else None
-    finished = count is not None or request.end == "stop"
-    return Sampled(tuple(request.ids[:count]), tuple(request.logprobs[:count]), finished)
+    sampled = Sampled(tuple(request.ids), tuple(request.logprobs), request.end == "stop")
+    return until_speaker(request.speaker, [sampled])[0]
 
 
 def until_speaker(speaker: NextSpeaker | None, answers: Sequence[Sampled]) -> list[Sampled]:
-    """Answers that were drawn elsewhere, up to where the next speaker begins."""
-    return [one if speaker is None else _until(speaker, one) for one in answers]
-
-
-def _until(speaker: NextSpeaker, sampled: Sampled) -> Sampled:
-    count = speaker.cut(sampled.ids)
-    return sampled if count is None else Sampled(sampled.ids[:count], sampled.logprobs[:count], True)
+    """Answers up to where the next speaker begins."""
+    cuts = [None if speaker is None else speaker.cut(sampled.ids) for sampled in answers]
+    return [
+        sampled if count is None else Sampled(sampled.ids[:count], sampled.logprobs[:count], True)
+        for sampled, count in zip(answers, cuts, strict=True)
+    ]
 
 
 def stop_ids(model: Any, end_id: int) -> tuple[int, ...]:
@@ -161,13 +157,14 @@ def draw_answers(
     prompts: Sequence[Sequence[int]],
     chance: Chance,
     *,
-    most: int,
+    most: int | None = None,
     sampling: Sampling,
     stop: Sequence[int],
     speaker: NextSpeaker | None = None,
     pixels: Sequence[Pixels | None] | None = None,
 ) -> list[list[Sampled]]:
-    """An answer by ``rows`` for each of the random numbers ``[prompts, samples, max_tokens]``, at most so many at once."""
+    """An answer by ``rows`` for each of the random numbers ``[prompts, samples, max_tokens]``, at most ``most`` at once."""
+    most = most or MOST_ROWS
     _, samples, max_tokens = chance.first.shape
     requests = [
         [

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from clawback.models import delta
-from clawback.models.linear import product
+from clawback.models import delta, product
 
 
 @dataclass(frozen=True, slots=True)

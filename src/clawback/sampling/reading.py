@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from clawback.models import marks, read_as
 from clawback.models.traits import forward
-from clawback.models.vision import marks, read_as
 
 _CACHES = ("past_key_values", "cache_params", "state", "mems")
 """Names under which forward gives its cache, and takes it back."""

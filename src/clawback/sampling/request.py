@@ -9,18 +9,32 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from clawback.models.types import ModelInfo, Sampling
+from clawback.models import ModelInfo, Sampling
 
 if TYPE_CHECKING:
-    from clawback.models.chat import Chat
-    from clawback.models.speakers import NextSpeaker
-    from clawback.models.vision import Pixels
-    from clawback.sampling.grammar import Constraint
-    from clawback.scoring.choices import Choices
+    from clawback.models import Chat, NextSpeaker, Pixels
+    from clawback.scoring import Choices
 
 PLAIN = Sampling()
+
+
+class Constraint(Protocol):
+    """What an answer keeps to (``serve/grammar.py``)."""
+
+    def allowed(self, logits: Tensor) -> Tensor:
+        """``logits [vocabulary]`` with minus infinity where a token would lead nowhere."""
+        ...
+
+    def take(self, token: int) -> None:
+        """The next token of the answer."""
+        ...
+
+    @property
+    def trouble(self) -> str:
+        """Why it cannot go on; "" where it can."""
+        ...
 
 
 class ChatModel(Protocol):

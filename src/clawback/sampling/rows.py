@@ -80,8 +80,8 @@ class Lean:
         self.cache.widen(_even(first + len(prompts)))
         logits: list[Tensor] = []
         try:
-            for some in self._batches(requests):
-                logits.append(self._read(self.cache, some))
+            for some in self.batches(requests):
+                logits.append(self.read_batch(self.cache, some))
                 self.ids += [list(request.prompt) for request in some]
         except BaseException:
             del self.ids[first:]
@@ -89,7 +89,7 @@ class Lean:
         self.conversations += [request.conversation for request in requests]
         return torch.cat(logits)
 
-    def _batches(self, requests: Sequence[Request]) -> Iterator[list[Request]]:
+    def batches(self, requests: Sequence[Request]) -> Iterator[list[Request]]:
         """In order, as many together as have ``READ_TOKENS`` that are not common to two neighbours."""
         some: list[Request] = []
         fresh = 0
@@ -101,7 +101,7 @@ class Lean:
             some.append(request)
         yield some
 
-    def _read(self, cache: Cache, requests: Sequence[Request]) -> Tensor:
+    def read_batch(self, cache: Cache, requests: Sequence[Request]) -> Tensor:
         """New rows behind those that there are."""
         first = len(self.ids)
         starts = [self._begin(cache, first + i, request) for i, request in enumerate(requests)]
@@ -143,7 +143,7 @@ class Lean:
         # Slots that nobody reads are overwritten.
         spare = [0] * (_even(len(last)) - len(last))
         device, columns = self.decoder.device, max(position) + 1
-        self._adapt(len(spare))
+        self.adapt(len(spare))
         logits = self.decoder.step(
             torch.tensor([*last, *spare], device=device),
             torch.tensor([*position, *spare], device=device),
@@ -152,7 +152,7 @@ class Lean:
         )
         return logits[: len(last)]
 
-    def _adapt(self, spare: int) -> None:
+    def adapt(self, spare: int) -> None:
         """All rows go through the model next, and some that nobody reads."""
 
     def keep(self, places: Sequence[int]) -> None:
@@ -176,9 +176,3 @@ class Lean:
 def _even(rows: int) -> int:
     """1, 2, 4, then multiples of 8."""
     return rows if rows <= 2 else 4 if rows <= 4 else rows + -rows % 8
-
-
-def wide(tokens: int) -> int:
-    """Round a width up to four values per octave: each new width costs oneDNN a compilation and some megabytes that it keeps."""
-    step = max(8, 1 << max(0, tokens.bit_length() - 3))
-    return tokens + -tokens % step

@@ -1,7 +1,7 @@
 """The one scheduler of the sampler: requests join the rows of a version when there is room, and leave them when they end.
 
-Whoever draws is a caller of it: many answers at once (``generate.sample``), turns of conversations (``conversations.py``)
-and a server's requests that come at any time (``batcher.py``). The rows (``rows.py``) only read and step.
+Whoever draws is a caller of it: many answers at once (``generate.sample``), turns of conversations (``environments/conversations.py``)
+and a server's requests that come at any time (``serve/batcher.py``). The rows (``rows.py``) only read and step.
 
 * A row that ends is overwritten by the last live one, so that nothing is computed for rows that have ended.
 * The random numbers of a request are its own, so that its answer does not depend on its neighbours or on when it

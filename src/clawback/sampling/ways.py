@@ -20,15 +20,7 @@ import torch
 from torch import Tensor
 
 from clawback.devices import total_bytes
-from clawback.models.traits import (
-    agree,
-    attends_only,
-    causal_of,
-    check_causal,
-    full_logits,
-    probe_ids,
-    takes,
-)
+from clawback.models.traits import agree, attends_only, causal_of, check_causal, full_logits, probe_ids, takes
 from clawback.sampling.apart import Apart, Way
 from clawback.sampling.decoder_choice import drawing_dtype
 from clawback.sampling.padded import Padded

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from clawback.models.chat import Encoded
+    from clawback.models import Encoded
     from clawback.scoring.lm_head import Head
 
 

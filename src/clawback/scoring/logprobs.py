@@ -26,13 +26,12 @@ import torch
 from torch import Tensor, nn
 
 from clawback.errors import ModelError
-from clawback.models.chat import Encoded
+from clawback.models import Encoded, marks, read_as
 from clawback.models.traits import attends_only, check_causal, forward, takes_padding, window
-from clawback.models.vision import marks, read_as
 from clawback.scoring.attention import Layout, Unsupported, common, configs_of, engaged, grain_of
 from clawback.scoring.choices import Choices, choice_logprobs
 from clawback.scoring.exact_kl import divergence
-from clawback.scoring.lm_head import Head, logprobs
+from clawback.scoring.lm_head import Head, token_logprobs
 
 MICRO_TOKENS = 2048
 """Tokens that go through the model at once. Matrix products gain nothing from more, and activations grow with it."""
@@ -133,7 +132,7 @@ class Scorer:
         lengths = tuple(len(one.response) for one in encoded)
         targets = torch.tensor([t for one in encoded for t in one.response], device=self.device)
         states = self.states(encoded)
-        values, _ = logprobs(self.head, states, targets)
+        values, _ = token_logprobs(self.head, states, targets)
         if at is None:
             return Scored(values, lengths, kl=divergence(self.head, states, reference, cover))
         there = divergence(self.head, states[at], reference, cover)
@@ -220,7 +219,7 @@ class Scorer:
         """Log-probs from the states [N, H] that ``hidden`` gave, without another pass. Needs ``fused_head``."""
         lengths = tuple(len(one.response) for one in encoded)
         targets = torch.tensor([t for one in encoded for t in one.response], device=self.device)
-        return Scored(logprobs(self.head, states, targets)[0], lengths)
+        return Scored(token_logprobs(self.head, states, targets)[0], lengths)
 
     @property
     def head(self) -> Head:
@@ -239,7 +238,7 @@ class Scorer:
             values, free, kl = choice_logprobs(self.head, self.states(encoded), targets, table, uniform)
             return Scored(values, lengths, free if entropy else None, kl)
         if self.fused_head:
-            values, entropies = logprobs(self.head, self.states(encoded), targets, entropy=entropy)
+            values, entropies = token_logprobs(self.head, self.states(encoded), targets, entropy=entropy)
             return Scored(values, lengths, entropies)
         logits = self._rows(encoded, self.model).float()
         logits = (logits / self.temperature).log_softmax(-1)  # [N, V]
@@ -380,7 +379,7 @@ class Scorer:
         targets = torch.tensor(ids[36:], device=self.device)
         if not self.fused_head:
             return torch.allclose(once.float(), twice.float(), rtol=0.05, atol=1e-3)
-        values = [logprobs(self.head, states, targets)[0] for states in (once, twice)]
+        values = [token_logprobs(self.head, states, targets)[0] for states in (once, twice)]
         return _agree(values[0], values[1], self._dtype)
 
     def _stock(self, encoded: Encoded) -> Tensor:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from clawback.models.chat import Encoded
+from clawback.models import Encoded
 from clawback.rewards.features import Floats
 
 if TYPE_CHECKING:

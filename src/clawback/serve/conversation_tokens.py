@@ -13,8 +13,8 @@ from clawback.serve.dialects import Asked
 from clawback.system_prompt import under
 
 if TYPE_CHECKING:
-    from clawback.models.chat import Chat
-    from clawback.policy.policy import Policy
+    from clawback.models import Chat
+    from clawback.policy import Policy
 
 WITHOUT_LIMIT = 2**31
 """Tokens that a prompt may have where its length is looked at afterwards."""
@@ -68,7 +68,7 @@ def _by_template(
     chat: Chat, messages: list[dict[str, Any]], tools: list[Mapping[str, Any]] | None
 ) -> list[int]:
     """[] where the template does not take the conversation: it may raise anything."""
-    from clawback.models.templates import EndlessTemplate
+    from clawback.models import EndlessTemplate
 
     try:
         encoding = chat.tokenizer.apply_chat_template(

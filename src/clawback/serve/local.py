@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,13 +24,11 @@ from clawback.serve.dialects.shapes import Reply, dicts
 from clawback.system_prompt import under
 
 if TYPE_CHECKING:
-    from clawback.models.types import Sampling
-    from clawback.models.vision import Pixels
-    from clawback.policy.policy import Policy
-    from clawback.sampling.batcher import Batcher
-    from clawback.sampling.grammar import Constraint, Grammars
-    from clawback.sampling.request import Request
-    from clawback.sampling.shelf import Shelf
+    from clawback.models import Pixels, Sampling
+    from clawback.policy import Policy
+    from clawback.sampling import Request
+    from clawback.serve.batcher import AdapterShelf, Batcher
+    from clawback.serve.grammar import Grammars, JsonConstraint
 
 LONG = 20_000
 """Characters from which on reading a prompt takes milliseconds."""
@@ -113,9 +111,9 @@ class Answer:
 class Local:
     """One copy of the base model, all versions on it."""
 
-    def __init__(self, home: Home, *, many: bool = False) -> None:
-        """``many``: answers by many adapters are drawn in one batch."""
-        self.home, self.many = home, many
+    def __init__(self, home: Home, shelf_of: Callable[[Policy], AdapterShelf | None] | None = None) -> None:
+        """``shelf_of``: makes a shelf on which answers by many adapters are drawn in one batch."""
+        self.home, self.shelf_of = home, shelf_of
         self.settings = config.load(home.config)
         self.policy: Policy | None = None
         self.batcher: Batcher | None = None
@@ -125,9 +123,9 @@ class Local:
     def start(self) -> None:
         """Load the base model; seconds for a large one. Raises ``ModelError`` or ``MissingExtra``."""
         from clawback import engine
-        from clawback.sampling.batcher import Batcher
-        from clawback.sampling.generate import stop_ids
-        from clawback.sampling.grammar import Grammars
+        from clawback.sampling import stop_ids
+        from clawback.serve.batcher import Batcher
+        from clawback.serve.grammar import Grammars
 
         model = self.settings.model
         self.policy = engine.load(
@@ -142,20 +140,8 @@ class Local:
         )
         stop = stop_ids(self.policy.model, self.policy.chat.end_id)
         self.grammars = Grammars(self.policy.tokenizer, self.policy.info.vocabulary, stop)
-        self.batcher = Batcher(self.policy, stop, self._shelf() if self.many else None)
+        self.batcher = Batcher(self.policy, stop, self.shelf_of(self.policy) if self.shelf_of else None)
         self.batcher.start()
-
-    def _shelf(self) -> Shelf | None:
-        """None where the model's own forward has to answer: then a step is made for each adapter, and four are kept."""
-        from clawback.sampling.decoder_choice import drawing_dtype, lean
-        from clawback.sampling.shelf import Shelf
-
-        assert self.policy
-        if not lean(self.policy):
-            return None
-        limits, dtype = self.settings.people, drawing_dtype(self.policy.model)
-        memory = limits.adapters_memory * 2**20
-        return Shelf(self.policy.model, self.policy.info, dtype, slots=limits.adapters, memory=memory)
 
     def close(self) -> None:
         if self.batcher:
@@ -166,7 +152,7 @@ class Local:
 
         Raises ``UsageError`` for what does not fit into the model, ``ClawbackError`` where answering fails.
         """
-        from clawback.sampling.request import Request
+        from clawback.sampling import Request
 
         assert self.policy
         assert self.batcher
@@ -271,7 +257,7 @@ class Local:
         assert self.policy
         return self.policy.chat.text(answer.prompt, answer.ids, answer.request.raw is None)
 
-    async def constraint(self, request: Asked) -> Constraint | None:
+    async def constraint(self, request: Asked) -> JsonConstraint | None:
         """What the answer is held to, where it must keep to a schema. Raises ``UsageError`` for a schema that cannot be kept to."""
         assert self.grammars
         schema = None if request.field is not None else tool_choice.schema_of(request)

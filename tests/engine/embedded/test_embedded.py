@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawback.models import embedded
-from clawback.models.embedded import axes, build, corpus, tastes
+from clawback import embedded
+from clawback.embedded import axes, build, corpus, tastes
 
 
 def answers(n: int, seed: int = 0) -> list[tuple[corpus.Prompt, corpus.Style, str]]:

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from clawback import engine
+from clawback.embedded import corpus
 from clawback.errors import MissingExtra, ModelError
 from clawback.learning.examples import Example
 from clawback.learning.loop.packing import Shared, measure
-from clawback.models.embedded import corpus
 from clawback.records import Part, Sample
 from clawback.rl.algorithms.grpo import Grpo
 

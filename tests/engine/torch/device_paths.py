@@ -18,11 +18,11 @@ from clawback import engine
 from clawback.models.types import Sampling
 from clawback.records import Part, Sample
 from clawback.sampling import prefix_cache, rows
-from clawback.sampling.batcher import Batcher
 from clawback.sampling.generate import stop_ids
 from clawback.sampling.request import Request
 from clawback.sampling.scheduler import Scheduler
 from clawback.sampling.ways import rows_of
+from clawback.serve.batcher import Batcher
 from tests.engine.test_train import make_samples, recipe
 
 
@@ -305,9 +305,9 @@ def by_other_families(stage):
 @scenario
 def pictures(stage):
     """Learned from, drawn after, compared by the gate and served."""
+    from clawback.environments.conversations import Conversations, Turn
     from clawback.gate.fresh import draw
     from clawback.models import vision
-    from clawback.sampling.conversations import Conversations, Turn
     from tests.engine.torch.test_vision import BLUE, RED, asked
 
     policy = stage.policy("llava")
@@ -395,10 +395,10 @@ def held_to_actions(stage):
     """The form of replies is learned from examples, and replies are held to the actions that there are."""
     from clawback.environments.action_form import answered_at_random
     from clawback.environments.collecting import Collector, Dealing
+    from clawback.environments.conversations import Conversations, Turn
     from clawback.environments.rollouts import Play, Rollouts
     from clawback.learning.sources import imitation
     from clawback.learning.sources.episodes import sequences
-    from clawback.sampling.conversations import Conversations, Turn
     from tests.environments.worlds import Worlds
 
     stage.monkeypatch.setattr(imitation, "MOST_STEPS", 2)
@@ -471,9 +471,8 @@ def serve(policy, folders, prompts, pixels=None, shelf=None, late=False, **more)
 @scenario
 def served(stage):
     """With and without adapters, under a grammar, with likeliest tokens, and with a shelf of adapters."""
-    from clawback.sampling.decoder_choice import drawing_dtype
-    from clawback.sampling.grammar import Grammars
-    from clawback.sampling.shelf import Shelf
+    from clawback.extensions.people.shared_rows import shelf_of
+    from clawback.serve.grammar import Grammars
 
     stage.monkeypatch.setattr(prefix_cache, "LEAST", 4)
     stage.monkeypatch.setattr(rows, "LEAST", 4)
@@ -492,14 +491,14 @@ def served(stage):
     stop = stop_ids(policy.model, policy.chat.end_id)
     grammars = Grammars(policy.tokenizer, policy.info.vocabulary, stop)
     serve(policy, [None], prompts[:1], constraint=grammars.constraint({"enum": ["yes", "no"]}))
-    shelf = Shelf(policy.model, policy.info, drawing_dtype(policy.model), slots=2)
+    shelf = shelf_of(policy, slots=2, memory=2**20)
     serve(policy, [None, *folders], prompts, shelf=shelf)
 
 
 @scenario
 def conversed(stage):
     """Turns of conversations, with what was read kept."""
-    from clawback.sampling.conversations import Conversations, Turn
+    from clawback.environments.conversations import Conversations, Turn
 
     policy = stirred(stage.policy())
     for keep in (True, False):
@@ -521,7 +520,6 @@ def drawn_and_read(stage):
     from clawback.models.speakers import NextSpeaker
     from clawback.policy.sampler import gap
     from clawback.scoring import pooling
-    from clawback.scoring.lm_head import full_kl
 
     policy = stirred(stage.policy())
     asked = [s.messages for s in make_samples(6)]
@@ -542,8 +540,6 @@ def drawn_and_read(stage):
     policy.configure(Generation(max_tokens=5))
     assert policy.max_tokens == 5
     assert policy.config["vocab_size"] == 384
-    states = torch.randn(5, 32).to(stage.device, next(policy.model.parameters()).dtype)
-    assert full_kl(policy.scorer.head, states, states).abs().max() < 1e-4
     policy.model = remove(policy.model, "default")
     assert not policy.has_adapter
 
@@ -595,8 +591,8 @@ def placed(stage):
 @scenario
 def proven(stage):
     """A model is tried before it is taken, and judges whether answers keep rules."""
-    from clawback.policy import proof
-    from clawback.policy.base_judge import BaseJudge
+    from clawback.jobs import proof
+    from clawback.jobs.base_judge import BaseJudge
 
     proved = proof.prove(str(stage.folder("llama")), None, {}, device=stage.device.type)
     assert "chat template" in proved.sentence()
@@ -667,7 +663,7 @@ def beside_others(stage):
 @scenario
 def replies_told_apart(stage):
     """How far apart the model holds texts, by its embeddings."""
-    from clawback.policy.token_distance import TokenDistance
+    from clawback.environments.token_distance import TokenDistance
 
     policy = stage.policy()
     for written in (True, False):

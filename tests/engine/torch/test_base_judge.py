@@ -15,7 +15,7 @@ pytest.importorskip("peft")
 from clawback import config, engine, store
 from clawback.errors import JudgeError
 from clawback.jobs import rule_learning, rule_reading
-from clawback.policy.base_judge import BaseJudge, judge_name
+from clawback.jobs.base_judge import BaseJudge, judge_name
 from clawback.records import Rule, Turn
 from clawback.rules.exam import ASKED, ExamResult, exam_items, examine, least_right
 from clawback.rules.judge import Pair

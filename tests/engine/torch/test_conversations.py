@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clawback import engine
+from clawback.environments.conversations import Conversations, Turn
 from clawback.models.chat import Encoded
 from clawback.models.types import GREEDY, Sampling
-from clawback.sampling.conversations import Conversations, Turn
 
 
 @pytest.fixture(scope="module")

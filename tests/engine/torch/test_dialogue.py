@@ -6,8 +6,8 @@ import copy
 
 import pytest
 
+from clawback.environments.dialogue import Dialogue
 from clawback.models.chat import Chat
-from clawback.models.dialogue import Dialogue
 from tests.engine.test_templates import FAMILIES
 
 SYSTEM = {"role": "system", "content": "Play."}

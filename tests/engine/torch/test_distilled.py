@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clawback import engine
+from clawback.embedded import corpus
 from clawback.errors import TrainingError
 from clawback.learning.loop.packing import Shared, measure
 from clawback.learning.run import TrainingRun
@@ -18,7 +19,6 @@ from clawback.learning.sources.graded import Graded, Grading, GradingSettings
 from clawback.learning.sources.instructed import Arm
 from clawback.learning.sources.teacher import appended
 from clawback.models.chat import Encoded
-from clawback.models.embedded import corpus
 from clawback.rewards.instructions import Instruction
 from clawback.rl.algorithms.rpo import Rpo
 from clawback.rl.batch import Batch

@@ -9,16 +9,16 @@ from transformers.cache_utils import LinearAttentionCacheLayerMixin
 
 from benchmarks import _family_models, families
 from clawback import engine
+from clawback.environments.conversations import Conversations, Turn
 from clawback.errors import ModelError
 from clawback.models import traits
 from clawback.models.chat import Encoded
 from clawback.models.types import GREEDY, Sampling
 from clawback.sampling import ways
-from clawback.sampling.batcher import Batcher
-from clawback.sampling.conversations import Conversations, Turn
 from clawback.sampling.generate import sample
 from clawback.sampling.request import Request
 from clawback.scoring.logprobs import Scorer
+from clawback.serve.batcher import Batcher
 
 ROOT = Path(__file__).parents[3]
 KINDS = {

@@ -17,13 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
-from clawback import engine
+from clawback import embedded, engine
+from clawback.embedded import corpus
 from clawback.errors import TrainingError, UsageError
 from clawback.learning.examples import Example
 from clawback.learning.loop import parallel
-from clawback.models import embedded
 from clawback.models.chat import Encoded
-from clawback.models.embedded import corpus
 from clawback.policy import load
 from clawback.records import Sample
 

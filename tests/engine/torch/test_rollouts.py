@@ -9,13 +9,13 @@ import torch
 pytest.importorskip("peft")
 
 from clawback import engine
+from clawback.embedded import corpus, tastes
 from clawback.errors import TrainingError
 from clawback.learning.loop import trainer
 from clawback.learning.run import TrainingRun
 from clawback.learning.sources import plan
 from clawback.models.adapter import merged
 from clawback.models.chat import Encoded
-from clawback.models.embedded import corpus, tastes
 from clawback.records import BETTER, Sample
 
 SMALL = {"rounds": 2, "prompts": 3, "samples": 4, "round_steps": 2, "grounding": 48, "sentences": 0}

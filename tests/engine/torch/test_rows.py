@@ -6,14 +6,15 @@ import pytest
 import torch
 
 from clawback import engine
+from clawback.extensions.people.shared_rows import SharedRows
+from clawback.extensions.people.shelf import Shelf
+from clawback.models.linear import wide
 from clawback.sampling import decoder_choice, rows, ways
-from clawback.sampling.grouped import SharedRows
 from clawback.sampling.padded import Padded
 from clawback.sampling.prefix_cache import PrefixCache
 from clawback.sampling.request import Request
-from clawback.sampling.rows import Lean, wide
+from clawback.sampling.rows import Lean
 from clawback.sampling.scheduler import closed_ranks
-from clawback.sampling.shelf import Shelf
 
 
 def requests(prompts):

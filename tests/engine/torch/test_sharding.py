@@ -11,11 +11,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from clawback import engine
+from clawback import embedded, engine
+from clawback.embedded import corpus
 from clawback.errors import UsageError
 from clawback.learning.loop import sharding
-from clawback.models import embedded
-from clawback.models.embedded import corpus
 from clawback.policy import load
 from clawback.policy.policy import Policy
 from clawback.records import Sample

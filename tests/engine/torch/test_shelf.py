@@ -13,14 +13,14 @@ import torch
 from benchmarks._people_adapters import write_adapters
 from clawback import engine
 from clawback.errors import ModelError
+from clawback.extensions.people.shared_rows import SharedRows, SharedShelf
+from clawback.extensions.people.shelf import pack, places_of
 from clawback.models import adapter as adapters
 from clawback.models.types import Sampling
-from clawback.sampling import batcher as batcher_module
-from clawback.sampling.batcher import Batcher
-from clawback.sampling.grouped import SharedRows
 from clawback.sampling.request import Request
 from clawback.sampling.rows import Lean
-from clawback.sampling.shelf import Shelf, pack, places_of
+from clawback.serve import batcher as batcher_module
+from clawback.serve.batcher import Batcher
 
 PEOPLE = 12
 GREEDY = Sampling(temperature=0.0)
@@ -38,8 +38,8 @@ def folders(policy: Any, tmp_path_factory: pytest.TempPathFactory) -> list[Path]
     return small + write_adapters(policy, root / "large", PEOPLE // 2, rank=8)
 
 
-def shelf_of(policy: Any, **limits: int) -> Shelf:
-    return Shelf(policy.model, policy.info, torch.float32, **limits)
+def shelf_of(policy: Any, **limits: int) -> SharedShelf:
+    return SharedShelf(policy.model, policy.info, torch.float32, **limits)
 
 
 def prompts(count: int) -> list[list[int]]:

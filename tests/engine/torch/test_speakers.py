@@ -13,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clawback import engine, store
+from clawback.environments import conversations
 from clawback.models.speakers import NextSpeaker
 from clawback.paths import Home
 from clawback.records import Sample
-from clawback.sampling import conversations, generate
+from clawback.sampling import generate
 from clawback.sampling.generate import Sampled, until_speaker
 from clawback.sampling.request import Request
 from clawback.serve.dialects import Asked

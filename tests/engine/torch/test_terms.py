@@ -116,10 +116,12 @@ def test_a_policy_learns_what_a_verifier_wants(policy, samples):
         answers = policy.generate(asked, samples=4, seed=5)
         return np.mean([LISTS.verifiers[0]("", one.text) for group in answers for one in group])
 
+    from clawback.learning.loop.torch_learner import TorchLearner
     from clawback.learning.loop.trainer import Settings, fit
 
     before = lists()
     recipe = recipe_for(policy, "rollouts", rounds=6, prompts=6, samples=6)
     made = plan.plan(TrainingRun(policy, made_up(policy, samples, terms), recipe, seed=3, terms=terms))
-    fit(policy, made.source, made.algorithm, Settings(learning_rate=made.rate, cover=made.cover, decay=True))
+    settings = Settings(learning_rate=made.rate, cover=made.cover, decay=True)
+    fit(TorchLearner(policy, settings), made.source, made.algorithm, settings)
     assert lists() > before + 0.2

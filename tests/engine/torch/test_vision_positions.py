@@ -12,9 +12,9 @@ pytest.importorskip("PIL")
 from clawback import engine
 from clawback.models.types import Sampling
 from clawback.models.vision import Vision
-from clawback.sampling.batcher import Batcher
 from clawback.sampling.generate import stop_ids
 from clawback.sampling.request import Request
+from clawback.serve.batcher import Batcher
 from tests.engine.conftest import tokenizer
 from tests.engine.torch.test_vision import BLUE, RED, asked
 

@@ -11,7 +11,7 @@ import torch
 from clawback.extensions.cluster import dispatch
 
 if TYPE_CHECKING:
-    from clawback.policy.policy import Policy
+    from clawback.policy import Policy
 
 
 class Crew(dispatch.Crew, Protocol):

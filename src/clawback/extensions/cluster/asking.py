@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from clawback.extensions.cluster.adapters import Crew, lost, published
 from clawback.extensions.cluster.dispatch import Dispatcher, Unit
 from clawback.extensions.cluster.sampling import cut
-from clawback.policy.sampler import gap
-from clawback.sampling.generate import Chance, Sampled
+from clawback.policy import gap
+from clawback.sampling import Chance, Sampled
 
 if TYPE_CHECKING:
-    from clawback.policy.policy import Policy
+    from clawback.policy import Policy
 
 
 class SharedDraw:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from clawback.extensions.cluster.worker import Weights, Worker
-from clawback.models.types import Sampling
-from clawback.sampling.generate import Chance
+from clawback.models import Sampling
+from clawback.sampling import Chance
 
 
 class Drawer(Worker):

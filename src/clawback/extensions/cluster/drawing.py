@@ -16,9 +16,8 @@ if TYPE_CHECKING:
     from clawback.environments.rollouts import EpisodeSource
     from clawback.jobs.drawing import Wish
     from clawback.jobs.judging import Local
-    from clawback.learning.recipe import Recipe
-    from clawback.policy.policy import Policy
-    from clawback.policy.sampler import Sampler
+    from clawback.learning import Recipe
+    from clawback.policy import Policy, Sampler
     from clawback.progress import OnProgress
     from clawback.records import Episode
 
@@ -48,7 +47,7 @@ def players(
     from clawback.extensions.cluster.episodes import ClusterRollouts
     from clawback.extensions.cluster.player import Player, Scene
     from clawback.extensions.cluster.ray_crew import RayCrew
-    from clawback.learning.loop.parallel import described
+    from clawback.learning import description_of
 
     chat = policy.chat
     scene = Scene(
@@ -63,7 +62,7 @@ def players(
         policy.max_prompt,
         str(Path.cwd()),
     )
-    about = [described(policy, recipe), scene]
+    about = [description_of(policy, recipe), scene]
     return ClusterRollouts(
         lambda: RayCrew(cluster.ray, Player, about, cluster.workers),
         policy,
@@ -89,7 +88,7 @@ def judging(judge: Local, ray: tuple[str, int], on_progress: OnProgress | None) 
     from clawback.extensions.cluster.dispatch import AHEAD
     from clawback.extensions.cluster.drawer import Drawer
     from clawback.extensions.cluster.ray_crew import RayCrew
-    from clawback.learning.loop.parallel import described
+    from clawback.learning import description_of
 
     policy = judge.policy
     if policy.full:
@@ -98,7 +97,7 @@ def judging(judge: Local, ray: tuple[str, int], on_progress: OnProgress | None) 
         )
     cluster = connect(ray[0])
     try:
-        crew = RayCrew(cluster, Drawer, [described(policy, engine.recipe(policy.info))], ray[1])
+        crew = RayCrew(cluster, Drawer, [description_of(policy, engine.recipe(policy.info))], ray[1])
         with SharedDraw(crew, policy, on_progress or (lambda _: None)) as draw:
             judge.draw = draw
             yield AHEAD * crew.count

@@ -21,7 +21,7 @@ from clawback.records import Episode
 if TYPE_CHECKING:
     from clawback.environments.core import EnvironmentSet
     from clawback.extensions.cluster.player import Scene
-    from clawback.policy.policy import Policy
+    from clawback.policy import Policy
 
 
 class ClusterRollouts:

@@ -12,8 +12,7 @@ from clawback.environments.core import EnvironmentSet
 from clawback.environments.find import find
 from clawback.environments.rollouts import Play, Rollouts
 from clawback.extensions.cluster.worker import Weights, Worker
-from clawback.models.chat import Chat
-from clawback.models.types import Sampling
+from clawback.models import Chat, Sampling
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 from clawback.errors import TrainingError
 from clawback.extensions.cluster.adapters import lost, published
 from clawback.extensions.cluster.dispatch import Unit, dispatch
-from clawback.learning.loop.parallel import described
-from clawback.policy.sampler import gap
-from clawback.sampling.generate import Chance, Sampled, stop_ids
+from clawback.learning import description_of
+from clawback.policy import gap
+from clawback.sampling import Chance, Sampled, stop_ids
 
 if TYPE_CHECKING:
     from clawback.extensions.cluster.ray_crew import RayCrew
-    from clawback.learning.recipe import Recipe
-    from clawback.policy.policy import Policy
+    from clawback.learning import Recipe
+    from clawback.policy import Policy
 
 UNITS = 3
 """For each worker, so that a slow one does not hold up the round for long."""
@@ -57,7 +57,7 @@ class RaySampler:
         from clawback.extensions.cluster.ray_crew import RayCrew
 
         if self.crew is None:
-            self.crew = RayCrew(self.ray, Drawer, [described(policy, self.recipe)], self.count)
+            self.crew = RayCrew(self.ray, Drawer, [description_of(policy, self.recipe)], self.count)
         before = self.crew.lost
         name = published(policy, self.crew)
         units, places = cut(policy, prompts, chance, merge, name, max(1, UNITS * self.crew.count))

@@ -17,11 +17,11 @@ class Worker:
     """Holds a base and one adapter at a time. Subclasses have ``work``: the same request gets the same answer."""
 
     def __init__(self, about: dict[str, Any], threads: int) -> None:
-        """``about``: from ``parallel.described``. Raises ``ModelError`` where this machine has another model under that name."""
-        from clawback.learning.loop.worker import loaded
+        """``about``: from ``parallel.description_of``. Raises ``ModelError`` where this machine has another model under that name."""
+        from clawback.learning import load_described
 
         torch.set_num_threads(max(1, threads))
-        self.policy = loaded(about)
+        self.policy = load_described(about)
         self.adapter = ""
 
     def ready(self) -> str:

@@ -21,9 +21,9 @@ from clawback.paths import Home
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from clawback.embedded.corpus import Prompt
     from clawback.extensions.demo import Demo, Look
     from clawback.extensions.demo.loop import Choose, Rate
-    from clawback.models.embedded.corpus import Prompt
 
 
 @click.command()

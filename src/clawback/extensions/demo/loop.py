@@ -23,9 +23,9 @@ from clawback.progress import OnProgress
 from clawback.records import Turn
 
 if TYPE_CHECKING:
+    from clawback.embedded.corpus import Prompt
     from clawback.jobs import Outcome
-    from clawback.models.embedded.corpus import Prompt
-    from clawback.policy.policy import Policy
+    from clawback.policy import Policy
     from clawback.records import Version
 
 RATINGS = 32

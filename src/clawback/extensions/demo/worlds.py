@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from clawback import config
-from clawback.models.embedded import corpus, tastes
-from clawback.models.embedded.axes import AXES, axes
-from clawback.models.embedded.corpus import Prompt
+from clawback.embedded import corpus, tastes
+from clawback.embedded.axes import AXES, axes
+from clawback.embedded.corpus import Prompt
 
 
 class Person(Protocol):

@@ -26,7 +26,7 @@ from clawback.records import Run, Version
 from clawback.release.registry import LOCK_SECONDS
 
 if TYPE_CHECKING:
-    from clawback.policy.policy import Policy
+    from clawback.policy import Policy
     from clawback.records import Feedback, Sample
     from clawback.store import Store
 
@@ -127,7 +127,7 @@ def combine(home: Home, folder: Path, *, least: int = 2) -> Combined:
 def adopt(home: Home, folder: Path) -> Version:
     """Enter what the federation has learned as a candidate of this home; `clawback versions check` judges it by one's own ratings. Raises ``UsageError``."""
     from clawback import engine
-    from clawback.models.types import TrainResult
+    from clawback.models import TrainResult
 
     federation, settings = load(home, folder), config.load(home.config)
     terms, state = federation.terms, rounds.latest(federation)

@@ -23,7 +23,7 @@ from clawback.serve.dialects import BY_PATH, Asked, Dialect
 from clawback.serve.dialects.shapes import Reply
 
 if TYPE_CHECKING:
-    from clawback.policy.policy import Policy
+    from clawback.policy import Policy
 
 MODEL = "clawback"
 MOST_BYTES = 64 * 2**20

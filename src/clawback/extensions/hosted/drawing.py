@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from clawback.extensions.hosted.vllm_sampler import VllmSampler
     from clawback.extensions.hosted.vllm_server import VllmServer
     from clawback.jobs.drawing import Wish
-    from clawback.learning.recipe import Recipe
+    from clawback.learning import Recipe
     from clawback.paths import Home
-    from clawback.policy.policy import Policy
+    from clawback.policy import Policy
     from clawback.progress import OnProgress
 
 

@@ -16,9 +16,8 @@ import torch
 
 from clawback.errors import TrainingError
 from clawback.extensions.hosted.types import Datum, SampledSequence, Trainer
-from clawback.models.chat import PROMPT_TOKENS, RESPONSE_TOKENS, Chat, Encoded
-from clawback.models.types import ModelInfo
-from clawback.scoring.logprobs import Scored
+from clawback.models import PROMPT_TOKENS, RESPONSE_TOKENS, Chat, Encoded, ModelInfo
+from clawback.scoring import Scored
 
 if TYPE_CHECKING:
     from clawback.records import Sample
@@ -50,7 +49,7 @@ class RemotePolicy:
 
     def connect(self, trainer: Trainer, known: dict[str, list[torch.Tensor]]) -> None:
         """``known``: what was scored before, by name; it is added to, and asked for no second time."""
-        self._scorer = RemoteScorer(trainer, known)
+        self._scorer, self.moved = RemoteScorer(trainer, known), False
 
     @property
     def scorer(self) -> RemoteScorer:
@@ -91,8 +90,7 @@ class RemoteScorer:
 
     def at(self, stage: str) -> None:
         """Calls from now on belong to this place of the run."""
-        if stage != self.stage:
-            self.stage, self.calls = stage, 0
+        self.stage, self.calls = stage, 0
 
     def __call__(self, encoded: Sequence[Encoded]) -> Scored:
         key, self.calls = f"{self.stage}/{self.calls}", self.calls + 1
@@ -122,35 +120,3 @@ def gap(trainer: Trainer, key: str, prompt: Sequence[int], sequence: SampledSequ
     """Nats a token, on average, between the log-probs that a sampler gave with its answer and its trainer's."""
     [values] = forward(trainer, key, [Encoded(tuple(prompt), sequence.tokens)])
     return float((values - torch.tensor(sequence.logprobs)).abs().mean())
-
-
-def own_scale(base: str, revision: str | None = None) -> float:
-    """What the base model's logits are divided by where the settings name no temperature."""
-    from types import SimpleNamespace
-
-    from transformers import GenerationConfig
-
-    from clawback.models.generation import own_sampling
-    from clawback.models.loading import look
-
-    found = look(base, revision)
-    try:
-        said = GenerationConfig.from_pretrained(found.source, **found.options)
-    except (OSError, ValueError):  # it has none
-        said = None
-    return own_sampling(SimpleNamespace(generation_config=said)).scale
-
-
-def light(base: str, revision: str | None = None) -> tuple[Any, ModelInfo]:
-    """The tokenizer of a base model and what it is made of; its weights are not read. Raises ``ModelError``."""
-    from transformers import AutoTokenizer
-
-    from clawback.errors import ModelError
-    from clawback.models.loading import look
-
-    found = look(base, revision)
-    try:
-        return AutoTokenizer.from_pretrained(found.source, **found.options), found.info
-    except Exception as error:  # transformers raises many kinds
-        reason = str(error).strip().split("\n")[0]
-        raise ModelError(f"The tokenizer of {base} cannot be loaded: {reason}") from error

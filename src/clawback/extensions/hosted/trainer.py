@@ -19,9 +19,9 @@ from clawback.runs.process import hosted_key
 
 if TYPE_CHECKING:
     from clawback.extensions.hosted.training import Where
-    from clawback.learning.recipe import Recipe
-    from clawback.models.types import TrainResult
-    from clawback.policy.policy import Policy
+    from clawback.learning import Recipe
+    from clawback.models import TrainResult
+    from clawback.policy import Policy
 
 CAPABILITIES = "/api/v1/get_server_capabilities"
 """Of Tinker's API."""
@@ -34,18 +34,19 @@ def policy(settings: Config, base: str, system: str = "") -> Policy:
     """The tokenizer and the shape of the base model; its weights are elsewhere. What the gate will need of this machine is looked at first:
     a version that cannot be judged must not be paid for. Raises ``DoesNotFit``, and ``UsageError`` where answers are drawn at another temperature than is learned at."""
     from clawback import devices
-    from clawback.extensions.hosted.remote_policy import RemotePolicy, light, own_scale
+    from clawback.extensions.hosted.remote_policy import RemotePolicy
+    from clawback.models import load_tokenizer, sampling_of
     from clawback.policy import memory
 
     model = settings.model
     drawn = settings.generation.temperature
-    scale = own_scale(base, model.revision) if drawn is None else drawn or 1.0
+    scale = sampling_of(base, model.revision).scale if drawn is None else drawn or 1.0
     if scale != 1.0:
         raise UsageError(
             f"Answers are drawn at temperature {scale:g}, and a trainer elsewhere knows temperature 1 alone: what it trains would not be what "
             "answers. `clawback config set generation.temperature 1` makes them the same; or train on this machine."
         )
-    tokenizer, info = light(base, model.revision)
+    tokenizer, info = load_tokenizer(base, model.revision)
     memory.holds(info, devices.choose(None), model.dtype, model.load_in_4bit)
     made = RemotePolicy(tokenizer, info, model.chat_template_args, settings.training.thinking, system)
     # It has what runs on ratings ask of a Policy.

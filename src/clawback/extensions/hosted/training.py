@@ -14,42 +14,87 @@ last state that was saved there (``save_every``).
 from __future__ import annotations
 
 import dataclasses
-import json
-import shutil
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from clawback.errors import ClawbackError, TrainingError, UsageError
-from clawback.extensions.hosted.journal import Journal
-from clawback.extensions.hosted.loop import HostedLoop, Where
-from clawback.extensions.hosted.remote_policy import RemotePolicy
+from clawback.extensions.hosted.journal import Cap, Journal
+from clawback.extensions.hosted.learner import HostedLearner
+from clawback.extensions.hosted.remote_policy import MOST_GAP, RemotePolicy, gap
 from clawback.extensions.hosted.tinker import TinkerTrainer
-from clawback.extensions.hosted.types import HostedError, Trainer, Unanswered
+from clawback.extensions.hosted.types import (
+    CapReached,
+    Forgotten,
+    HostedError,
+    Prices,
+    SamplingParams,
+    Spent,
+    Trainer,
+    Unanswered,
+)
 from clawback.extensions.hosted.wire import Wire
-from clawback.files import replace, sync
-from clawback.learning.loop.trainer import Fitted
-from clawback.learning.recipe import Recipe
-from clawback.learning.result import ADAPTER, RESULT, finished, result_of
-from clawback.learning.run import OnProgress, TrainingRun, fingerprint, ignore
-from clawback.learning.training import DRAWING
-from clawback.models.adapter import read
-from clawback.models.base import STAMP, stamp
-from clawback.models.types import TrainResult
+from clawback.learning import (
+    DRAWING,
+    Fitted,
+    Recipe,
+    Settings,
+    TrainingRun,
+    checkpoint,
+    conclusion,
+    fingerprint,
+    finished,
+    fit_elsewhere,
+    ignore,
+    write_adapter,
+    write_result,
+)
+from clawback.models import TrainResult
+from clawback.models.adapter import receive
+from clawback.progress import OnProgress
 from clawback.records import Sample
 from clawback.rl import algorithms
 
 if TYPE_CHECKING:
-    from clawback.policy.policy import Policy
+    from clawback.learning import Plan
+    from clawback.policy import Policy
 
 ALPHA = 32
 """Of every LoRA that is trained by Tinker's API: its requests have no field for it."""
 JOURNAL = "hosted.json"
+KNOWN = "scored.pt"
+PROBE_TOKENS = 24
+CHECKPOINT_FORM = 2
+"""Of what a checkpoint holds: one of another form is not read, and its run begins anew."""
+MOST_MODELS = 4
+"""That a run begins over there, one after the other, before it is given up."""
 NOT_HERE = frozenset({"entropy", "values", "natural"})
 BEAT_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """The trainer, and its cost limits."""
+
+    url: str
+    key: str = ""
+    model: str = ""
+    """The base model's name over there; not set: its name here."""
+    save_every: int = 8
+    """Steps between states that are kept over there."""
+    timeout: float = 600.0
+    pause: float = 1.0
+    shape: str = ""
+    """Fireworks' training shape; empty: the server speaks Tinker's API."""
+    cap: Cap = field(default_factory=Cap)
+
+    @property
+    def prices(self) -> Prices:
+        return self.cap.prices
 
 
 def recipe_for(recipe: Recipe) -> Recipe:
@@ -85,7 +130,7 @@ def train(
     """Train an adapter over there, and bring it here.
 
     Args:
-        policy: tokenizer and shape of the base (``remote_policy.light``).
+        policy: tokenizer and shape of the base (``models.load_tokenizer``).
         samples: in the order in which they were rated.
         recipe: from ``recipe_for``.
         where: the trainer.
@@ -115,38 +160,103 @@ def train(
         out=out,
         tell=tell,
     )
-    loop = HostedLoop(run, policy, trainer, journal, where, identity)
+    tell({"phase": "prepare", "samples": len(samples)})
     with _given_back(trainer, tell):
         with _kept_awake(trainer):
-            loop.go()
+            plan, fitted = _fit(run, policy, trainer, where, identity)
         tell({"phase": "save"})
-        _bring(trainer, policy, out, f"v{identity[:12]}", loop.export_key)
-    result = _result(loop, wire, started)
-    text = json.dumps({"fingerprint": identity, **dataclasses.asdict(result)}, indent=2)
-    replace(out / RESULT, text.encode(), mode=0o600)
+        key = f"export:{fitted.steps}:{journal.models}"
+        write_adapter(lambda folder: _bring(trainer, policy, folder, f"v{identity[:12]}", key), out)
+    notes, metrics = (f"trained by {where.url}",), _metrics(trainer, where.prices)
+    result = conclusion(run, plan, fitted, started, notes=notes, metrics=metrics)
+    write_result(out, result, identity)
     _left(trainer.unload(), tell)
     return result
 
 
-def _result(loop: HostedLoop, wire: Wire, started: float) -> TrainResult:
-    plan, run, spent = loop.plan, loop.run, loop.journal.spent
-    return result_of(
-        loop.policy.info,
-        Fitted(loop.kept, loop.stopped, loop.history, spent.tokens),
-        loop.out,
-        started,
-        algorithm=plan.name,
-        note=f"{plan.note + '; ' if plan.note else ''}trained by {loop.where.url}",
-        seed=run.seed,
-        turn_ids=tuple(sample.turn_id for sample in run.samples),
-        baseline=plan.baseline,
-        metrics={
-            "hosted_requests": float(spent.requests),
-            "hosted_repeated": float(wire.repeated),
-            "hosted_money": spent.money(loop.where.prices),
-            **({"gap": loop.gap} if loop.gap is not None else {}),
-        },
-    )
+def _metrics(trainer: TinkerTrainer, prices: Prices) -> dict[str, float]:
+    spent = trainer.journal.spent
+    return {
+        "tokens": float(spent.tokens),
+        "hosted_requests": float(spent.requests),
+        "hosted_repeated": float(trainer.wire.repeated),
+        "hosted_money": spent.money(prices),
+        "gap": float(trainer.journal.facts["gap"]),
+    }
+
+
+def _fit(
+    run: TrainingRun, policy: RemotePolicy, trainer: TinkerTrainer, where: Where, identity: str
+) -> tuple[Plan, Fitted]:
+    """The loop's steps over there; on a new model, from the last saved state, where the trainer has forgotten the one it had.
+
+    Raises ``HostedError``, ``CapReached``, ``Stopped``.
+    """
+    for _ in range(MOST_MODELS):
+        try:
+            return _fit_model(run, policy, trainer, where, identity)
+        except Forgotten as error:
+            text = f"The trainer has forgotten this run ({error}); going on."
+            run.tell({"phase": "alert", "text": text})
+            trainer.journal.forget()
+    raise HostedError(f"{where.url} keeps losing its models, so nothing can be trained there.")
+
+
+def _fit_model(
+    run: TrainingRun, policy: RemotePolicy, trainer: TinkerTrainer, where: Where, identity: str
+) -> tuple[Plan, Fitted]:
+    assert run.out is not None
+    known_file = run.out / KNOWN
+    state = checkpoint.read(known_file, identity)
+    known = {} if state is None else dict(state["known"])
+    trainer.beat()
+    fresh = trainer.journal.facts.get("model") is None
+    trainer.model()
+    policy.connect(trainer, known)
+    _probe(run, policy, trainer)
+
+    def learner_of(plan: Plan, settings: Settings) -> HostedLearner:
+        # What was scored for the plan is paid for once, whatever happens over there.
+        checkpoint.write(known_file, {"fingerprint": identity, "known": known})
+        if fresh and not trainer.journal.models:
+            _afford(run, policy, plan, trainer.journal, where)
+        return HostedLearner(policy, trainer, settings, save_every=where.save_every, fresh=fresh)
+
+    return fit_elsewhere(run, identity, learner_of)
+
+
+def _probe(run: TrainingRun, policy: RemotePolicy, trainer: TinkerTrainer) -> None:
+    """Draw a few tokens and have the trainer score them: the sampler has to say what the trainer says. Raises ``HostedError``."""
+    journal, url = trainer.journal, trainer.wire.url
+    if journal.facts.get("gap") is not None:
+        return
+    prompt = policy.encode(run.samples[0]).prompt
+    [drawn] = trainer.sample("probe", prompt, 1, SamplingParams(PROBE_TOKENS, seed=run.seed))
+    if not drawn.tokens:
+        raise HostedError(f"{url} draws empty answers: its sampler does not work.")
+    apart = gap(trainer, "probe", prompt, drawn)
+    if not apart <= MOST_GAP:
+        raise HostedError(
+            f"The remote sampler and trainer do not hold the same model: log-probs of its sampler and its trainer differ by {apart:.2f} nats a token "
+            f"(limit {MOST_GAP}). Another model, template or precision is at work; nothing was learned."
+        )
+    journal.fact("gap", apart)
+
+
+def _afford(run: TrainingRun, policy: RemotePolicy, plan: Plan, journal: Journal, where: Where) -> None:
+    """Say what the run will cost. Raises ``CapReached`` before it begins where that is more than it may."""
+    policy.scorer.at("estimate")
+    each = [len(e.encoded.prompt) + len(e.encoded.response) - 1 for e in plan.source.examples(0)]
+    tokens, requests = sum(each) * plan.source.steps, 3 * plan.source.steps
+    total = journal.spent + Spent(requests, train=tokens, prefill=tokens)
+    money = total.money(where.prices)
+    cost = f", about {money:.4f}" if money else ""
+    text = f"about {total.tokens:,} tokens at {where.url}{cost}"
+    run.tell({"phase": "estimate", "text": text, "seconds": 0.0, "bytes": 0})
+    if why := where.cap.refuses(total):
+        raise CapReached(
+            f"This run would come to {why}. Nothing was trained; raise the limit, or take fewer steps."
+        )
 
 
 def connect(wire: Wire, journal: Journal, where: Where, base: str, rank: int, seed: int) -> TinkerTrainer:
@@ -201,19 +311,10 @@ def _kept_awake(trainer: TinkerTrainer) -> Iterator[None]:
         over.set()
 
 
-def _bring(trainer: Trainer, policy: RemotePolicy, out: Path, name: str, key: str) -> None:
-    """The adapter into ``out``, read with as much care as any that comes from elsewhere, then renamed."""
-    beside, final = out / (ADAPTER + ".new"), out / ADAPTER
-    for folder in (beside, final):
-        if folder.exists():
-            shutil.rmtree(folder)
-    beside.mkdir(mode=0o700)
-    trainer.export(key, name, beside)
-    read(beside)
-    (beside / STAMP).write_text(stamp(policy.info), "utf-8")
-    for path in (*beside.iterdir(), beside):
-        sync(path)
-    beside.rename(final)
+def _bring(trainer: Trainer, policy: RemotePolicy, folder: Path, name: str, key: str) -> None:
+    """The adapter into an empty folder, read with as much care as any that comes from elsewhere."""
+    trainer.export(key, name, folder)
+    receive(folder, policy.info)
 
 
 def _identity(
@@ -226,6 +327,7 @@ def _identity(
 ) -> str:
     inputs = {
         "hosted": where.url,
+        "checkpoint": CHECKPOINT_FORM,
         "model": where.model,
         **({"shape": where.shape} if where.shape else {}),
         "base": policy.info.revision,

@@ -23,16 +23,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from clawback.environments.conversations import Turn
 from clawback.extensions.hosted import wire
 from clawback.extensions.hosted.types import Forgotten, HostedError
 from clawback.extensions.hosted.vllm_server import STARTS, RemoteVllm, VllmEnded, VllmServer, address
 from clawback.extensions.hosted.wire import Wire
-from clawback.sampling.conversations import Turn
-from clawback.sampling.generate import Sampled, stop_ids, until_speaker
+from clawback.sampling import Sampled, stop_ids, until_speaker
 
 if TYPE_CHECKING:
-    from clawback.models.types import Sampling
-    from clawback.policy.policy import Policy
+    from clawback.models import Sampling
+    from clawback.policy import Policy
 
 TOGETHER = 64
 """Requests under way at once."""

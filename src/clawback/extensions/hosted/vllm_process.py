@@ -26,7 +26,7 @@ from clawback.runs.process import environment
 if TYPE_CHECKING:
     from clawback.config import Vllm
     from clawback.paths import Home
-    from clawback.policy.policy import Policy
+    from clawback.policy import Policy
 
 RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """What vLLM takes as ``--max-lora-rank``."""
@@ -70,7 +70,7 @@ def serving_of(policy: Policy, rank: int, reply_tokens: int = 0) -> Serving:
     """What draws as the policy does. ``rank``: of the adapter that a run puts on it; ``reply_tokens``: of the longest answer, where that is known."""
     import torch
 
-    from clawback.models.loading import look
+    from clawback.models import look
 
     revision = policy.info.revision
     weights = next(policy.model.parameters())

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from clawback.environments.conversations import Turn
 from clawback.extensions.hosted.vllm import VllmConversations
 from clawback.extensions.hosted.vllm_server import OwnVllm, RemoteVllm, VllmServer
-from clawback.models.chat import Encoded
-from clawback.policy.sampler import gap
-from clawback.sampling.conversations import Turn
-from clawback.sampling.generate import Chance, Sampled
+from clawback.models import Encoded
+from clawback.policy import gap
+from clawback.sampling import Chance, Sampled
 
 if TYPE_CHECKING:
-    from clawback.policy.policy import Policy
+    from clawback.policy import Policy
 
 
 class VllmSampler:

@@ -49,7 +49,7 @@ from clawback.extensions.llamagym.agent_worlds import (
     shown,
 )
 from clawback.jobs.reply_form import form_notice, observation_notice
-from clawback.learning.best_weights import summary
+from clawback.learning import summary
 from clawback.records import Episode, EpisodeStep, Message
 
 LOOKED_AT = 8
@@ -58,7 +58,7 @@ LOOKED_AT = 8
 if TYPE_CHECKING:
     import torch
 
-    from clawback.models.dialogue import Dialogue
+    from clawback.environments.dialogue import Dialogue
 
 
 class Agent(ABC):
@@ -111,7 +111,7 @@ class Agent(ABC):
         self.settings, named = settings_of(generate_config_dict, ppo_config_dict)
         self.seed = seed if seed is not None else named if named is not None else 0
         self.unparsable_penalty = abs(unparsable_penalty)
-        self.learner = agent_learner.Learner(model, tokenizer, device, self.settings, self.seed)
+        self.learner = agent_learner.AgentLearner(model, tokenizer, device, self.settings, self.seed)
         self.policy = self.learner.policy
         self.model, self.tokenizer, self.device = self.policy.model, self.policy.tokenizer, self.policy.device
         self.log = Path(log) if log is not None else None
@@ -410,14 +410,14 @@ class Agent(ABC):
         with self._rollouts(make_env, together, max_turns) as rollouts:
             left = episodes
             replies = action_replies(rollouts.worlds, self.policy)
-            self.learner.watch_best()
+            self.learner.trainer.watch_best()
             if self._grammar and not self.held_to:
                 self._hold_to(replies)
             while left > 0:
                 few = min(together, left) if self._form_checked else min(together, left, LOOKED_AT)
                 orders = self._orders(few, 0)
                 left -= len(orders)
-                rollouts.refreshed(self.learner.update)
+                rollouts.refreshed(self.learner.trainer.update)
                 played = rollouts.play(orders)
                 notice = "" if self._form_checked else unread_notice(played, "of the first batch")
                 if notice and replies:
@@ -433,12 +433,12 @@ class Agent(ABC):
                     self.finished(episode)
                     if episode.steps:
                         self.batch.append(episode)
-                self.learner.pace(left / max(1, episodes))
+                self.learner.trainer.pace(left / max(1, episodes))
                 turns = sum(len(e.steps) for e in self.batch)
                 if left == 0 or (turns >= self.settings.batch and len(self.batch) >= together):
                     told.append({"episodes": self.episodes, **self.train_batch()})
                     tell(told[-1])
-        self.learner.pace(None)
+        self.learner.trainer.pace(None)
         if notice := self.learner.restore_best():
             self._say(notice)
         return told
@@ -449,7 +449,7 @@ class Agent(ABC):
         """The mean return on held-out seeds, with its standard error, and beside it that of random actions and of ``fallback_action``.
         Nothing is learned."""
         with self._rollouts(make_env, together, max_turns) as rollouts:
-            rollouts.update = self.learner.update
+            rollouts.update = self.learner.trainer.update
             played = rollouts.play(self._orders(episodes, seed))
         figures = {
             **summary([e.total for e in played]),

@@ -9,25 +9,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clawback.errors import ModelError, UsageError
-from clawback.learning.best_weights import BestWeights
-from clawback.learning.episodes import HELD_KL_START, WARM_UP, episode_recipe
 from clawback.records import Episode, EpisodeStep, Message
 
 if TYPE_CHECKING:
+    from clawback.environments.dialogue import Dialogue
     from clawback.extensions.llamagym.agent_settings import AgentSettings
-    from clawback.learning.recipe import Recipe
-    from clawback.models.dialogue import Dialogue
-    from clawback.policy.policy import Policy
+    from clawback.learning import EpisodeSettings, Recipe
+    from clawback.policy import Policy
 
 STATE = "agent.pt"
-_ENDLESS = 10**9
 
 
-class Learner:
+class AgentLearner:
     """One policy that plays and learns."""
 
     def __init__(self, model: Any, tokenizer: Any, device: Any, settings: AgentSettings, seed: int) -> None:
-        from clawback.sampling.conversations import Conversations
+        from clawback.environments.conversations import Conversations
+        from clawback.learning import EpisodeTrainer
 
         self.policy = policy_of(model, tokenizer, device)
         self.settings, self.seed = settings, seed
@@ -36,11 +34,12 @@ class Learner:
         if not self.policy.has_adapter:
             self.policy.attach(rank=self.recipe.rank, alpha=self.recipe.alpha, seed=seed)
         self.conversations = Conversations(self.policy, sampling=settings.sampling)
-        self.batch: Sequence[Episode] = ()
-        self.loop = self._loop()
+        self.trainer = EpisodeTrainer(self.policy, self.recipe, self._episode_settings(), seed)
 
     def _recipe(self) -> Recipe:
         """The settings' own figures above the recipe's."""
+        from clawback.engine import episode_recipe
+
         given = self.settings
         made = episode_recipe(self.policy.info)
         chosen: dict[str, Any] = {
@@ -52,79 +51,48 @@ class Learner:
         }
         return dataclasses.replace(made, **{k: v for k, v in chosen.items() if v is not None})
 
-    def _loop(self) -> Any:
-        from clawback.learning.loop.trainer import Loop, Settings
-        from clawback.learning.sources.episodes import Episodes, EpisodeSettings
-        from clawback.rl import algorithms
+    def _episode_settings(self) -> EpisodeSettings:
+        from clawback.learning import EpisodeSettings
         from clawback.rl.turns import ESTIMATORS
 
-        given, recipe = self.settings, self.recipe
+        given = self.settings
         if given.estimator not in ESTIMATORS:
             raise UsageError(
                 f"There is no estimator {given.estimator!r}. Choose one of: {', '.join(ESTIMATORS)}."
             )
-        chosen = EpisodeSettings(
-            rounds=_ENDLESS,
+        return EpisodeSettings(
             round_steps=max(1, math.ceil(given.batch / given.mini_batch)),
             passes=given.passes,
             estimator=given.estimator,
             gamma=given.gamma,
             lam=given.lam,
-            kl_start=1.0,  # a loop of one's own has no end that it could fall towards
         )
-        source = Episodes(self.policy, lambda _: self.batch, chosen, self.seed)
-        settings = Settings(
-            learning_rate=recipe.learning_rate,
-            grad_clip=recipe.grad_clip,
-            max_drift=recipe.max_drift,
-            warm_up=WARM_UP,
-            seed=self.seed,
-            fingerprint="agent",
-        )
-        return Loop(self.policy, source, algorithms.make("grpo", recipe.settings("grpo")), settings)
-
-    @property
-    def update(self) -> int:
-        """Batches that were learned from."""
-        return int(self.loop.step // self.loop.source.settings.steps_a_round)
-
-    def pace(self, left: float | None) -> None:
-        """Set the weight of the KL to the base for the next update. ``left``: the share of a planned run that is to come, with which the
-        weight falls; None: the end is not known, and it has its own."""
-        weight = 1.0 if left is None else 1.0 + (HELD_KL_START - 1.0) * left
-        self.loop.source.settings = dataclasses.replace(self.loop.source.settings, kl_start=weight)
-
-    def watch_best(self) -> None:
-        """Keep the weights that play best from now on."""
-        self.loop.source.best = BestWeights(self.policy)
 
     def restore_best(self) -> str:
-        """The weights that played best since ``watch_best``, where the newest are worse: a sentence about it; "" where they are not."""
-        best, self.loop.source.best = self.loop.source.best, None
-        notice: str = best.restore_best()
+        """The weights that played best since ``trainer.watch_best``, where the newest are worse: a sentence about it; "" where they are not."""
+        notice = self.trainer.restore_best()
         if notice:
-            self.loop.remember()
             self.conversations.refresh()
         return notice
 
     # ------------------------------------------------------------------------------------------------- replies
 
     def dialogue(self, messages: Sequence[Message]) -> Dialogue:
-        from clawback.models.dialogue import Dialogue
+        from clawback.environments.dialogue import Dialogue
 
         room = self.policy.info.context - self.settings.max_tokens
         return Dialogue(self.policy.chat, messages, max_prompt=max(16, min(self.policy.max_prompt, room)))
 
     def reply(self, dialogue: Dialogue, seed: int) -> tuple[EpisodeStep, str]:
         """The next message of an episode, as a step of it and as text."""
-        from clawback.sampling.conversations import Turn
+        from clawback.environments.conversations import Turn
 
         ids = dialogue.prompt()
         turn = Turn("episode", ids, seed, self.settings.max_tokens, dialogue.pixels)
         [drawn] = self.conversations.draw([turn])
         branch = dialogue.branch
         start, end, text = dialogue.wrote(drawn.ids, drawn.logprobs, drawn.finished)
-        return EpisodeStep(branch, start, end, update=self.update, ended=drawn.finished), text
+        return EpisodeStep(branch, start, end, update=self.trainer.update, ended=drawn.finished), text
 
     def answer(self, messages: Sequence[Message], seed: int) -> str:
         """A reply that no episode is made of."""
@@ -139,24 +107,11 @@ class Learner:
 
     def learn(self, episodes: Sequence[Episode]) -> dict[str, Any]:
         """One update from whole episodes; figures of it. Where the policy drifted too far its last good weights are taken, and it goes on."""
-        self.batch = [e for e in episodes if e.steps and e.status in ("completed", "truncated")]
-        if not self.batch:
+        batch = [e for e in episodes if e.steps and e.status in ("completed", "truncated")]
+        if not batch:
             return {}
-        loop, steps = self.loop, self.loop.source.settings.steps_a_round
-        rows, began = [], loop.step
-        while loop.step < began + steps and not loop.fitted.stopped:
-            rows.append(loop.advance())
-        figures = {name: sum(row[name] for row in rows) / len(rows) for name in rows[-1]}
-        figures |= {
-            "episodes_trained": len(self.batch),
-            "turns_trained": sum(len(e.steps) for e in self.batch),
-        }
-        if loop.fitted.stopped:
-            figures["stopped"] = loop.fitted.stopped
-            loop.fitted.stopped = ""
-            loop.step = began + steps
-        loop.source.round, self.batch = [], ()
-        loop.fitted.history.clear()
+        figures = self.trainer.learn(batch)
+        figures |= {"episodes_trained": len(batch), "turns_trained": sum(len(e.steps) for e in batch)}
         self.conversations.refresh()
         # As the scripts of others know them.
         figures["objective/kl"] = figures.get("kl_loss", 0.0)
@@ -173,41 +128,27 @@ class Learner:
         return True
 
     def imitate(self, episodes: Sequence[Episode], replies: int) -> dict[str, float]:
-        """Learn the form of the replies of these episodes, one of ``replies`` each (``learning/sources/imitation.py``)."""
-        from clawback.learning.sources.imitation import imitate
-
-        figures = imitate(
-            self.policy, episodes, replies, learning_rate=self.recipe.learning_rate, seed=self.seed
-        )
-        self.loop.remember()  # the weights that a guard goes back to
-        self.loop.settings = dataclasses.replace(self.loop.settings, max_drift=math.inf)
+        """Learn the form of the replies of these episodes, one of ``replies`` each."""
+        figures = self.trainer.imitate(episodes, replies)
         self.conversations.refresh()
         return figures
 
     # --------------------------------------------------------------------------------------------- checkpoints
 
     def save(self, folder: Path, state: dict[str, Any]) -> None:
-        from clawback.learning.loop import checkpoint
-
         folder.mkdir(parents=True, exist_ok=True)
         self.policy.save(folder)
-        checkpoint.write(
-            folder / STATE, self.loop.state() | {"agent": _plain(state), "fingerprint": self._whose()}
-        )
+        self.trainer.save(folder / STATE, self._whose(), _plain(state))
 
     def load(self, folder: Path) -> dict[str, Any]:
         """What was handed to ``save``. Raises ``ModelError``."""
-        from clawback.learning.loop import checkpoint
-
-        state = checkpoint.read(folder / STATE, self._whose())
+        state = self.trainer.load(folder / STATE, self._whose())
         if state is None:
             raise ModelError(
                 f"{folder} holds no agent of {self.policy.info.base}: nothing there, damaged, or made with another base."
             )
-        self.loop.take(state)
         self.conversations.refresh()
-        found: dict[str, Any] = state["agent"]
-        return found
+        return state
 
     def _whose(self) -> str:
         info = self.policy.info
@@ -229,14 +170,14 @@ def policy_of(model: Any, tokenizer: Any, device: Any) -> Policy:
 
     if isinstance(model, (str, Path)):
         return engine.load(str(model), device=None if device is None else str(device))
-    from clawback.policy.policy import Policy
+    from clawback.policy import Policy
 
     if isinstance(model, Policy):
         return model
     if tokenizer is None:
         raise UsageError("An agent of a transformers model needs its tokenizer: Agent(model, tokenizer).")
     from clawback import devices
-    from clawback.models.loading import describe
+    from clawback.models import describe
 
     model = getattr(model, "pretrained_model", model)
     if device is not None:

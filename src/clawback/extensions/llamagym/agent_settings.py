@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from clawback.errors import UsageError
-from clawback.models.types import Sampling
+from clawback.models import Sampling
 
 _NO_MATTER = {"pad_token_id", "eos_token_id", "bos_token_id", "num_return_sequences", "use_cache"}
 _PPO_NO_MATTER = {

@@ -13,12 +13,10 @@ from torch import nn
 from clawback.errors import ModelError, UsageError
 from clawback.extensions.mlx import scorer as scoring
 from clawback.extensions.mlx.body import Body, take
-from clawback.models.types import ModelInfo, Sampling
-from clawback.models.vision import Pixels
-from clawback.policy.policy import Policy
-from clawback.policy.torch_policy import DTYPES
-from clawback.sampling.generate import Chance, Sampled, stop_ids, until_speaker
-from clawback.scoring.logprobs import Scorer
+from clawback.models import ModelInfo, Pixels, Sampling
+from clawback.policy import DTYPES, Policy
+from clawback.sampling import Chance, Sampled, stop_ids, until_speaker
+from clawback.scoring import Scorer
 
 
 class MlxPolicy(Policy):
@@ -95,7 +93,7 @@ def load(
     load_in_4bit: bool | None = None,
 ) -> Policy:
     """See ``clawback.engine.load``."""
-    from clawback.models.loading import load_base, look
+    from clawback.models import load_base, look
     from clawback.policy import memory
 
     if dtype not in DTYPES:

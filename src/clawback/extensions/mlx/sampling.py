@@ -15,10 +15,8 @@ import torch
 from torch import Tensor
 
 from clawback.extensions.mlx.body import Body
-from clawback.models.types import Sampling
-from clawback.sampling.generate import Chance, Sampled, draw_answers
-from clawback.sampling.request import Request
-from clawback.sampling.rows import MOST_ROWS
+from clawback.models import Sampling
+from clawback.sampling import Chance, Request, Sampled, draw_answers
 
 
 def sample(
@@ -37,7 +35,7 @@ def sample(
         raise ValueError("a prompt needs at least one token")
     if not isinstance(seed, Chance):
         seed = Chance.drawn(len(prompts), samples, max_tokens, sampling.truncates, seed)
-    return draw_answers(Batch(body), prompts, seed, most=rows or MOST_ROWS, sampling=sampling, stop=stop)
+    return draw_answers(Batch(body), prompts, seed, most=rows, sampling=sampling, stop=stop)
 
 
 class Batch:

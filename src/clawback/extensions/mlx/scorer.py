@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from clawback.extensions.mlx.body import Body, Values, array
-from clawback.models.chat import Encoded
-from clawback.scoring.logprobs import Scorer
+from clawback.models import Encoded
+from clawback.scoring import Scorer
 
 
 class _States(torch.autograd.Function):

@@ -3,7 +3,7 @@
 A request's token identifies its owner; nothing of anybody else can be reached with it, because each app knows
 one home alone. A person's invited raters have tokens that begin with that person's name, and reach what
 roles.py lists in that home. The model is one copy, and answers to different people are sampled in one batch,
-each with its own adapter (``sampling/grouped.py``). Homes are opened on demand, and closed again
+each with its own adapter (``shared_rows.py``). Homes are opened on demand, and closed again
 where more than ``[people] open`` are.
 """
 
@@ -18,7 +18,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clawback import config, jobs
 from clawback.errors import ClawbackError
@@ -31,6 +31,10 @@ from clawback.serve.dialects import is_model_path
 from clawback.serve.local import Local
 from clawback.serve.server import Server, keep_little, keep_what_is_loaded
 from clawback.store.raters import ADDRESSED
+
+if TYPE_CHECKING:
+    from clawback.extensions.people.shared_rows import SharedShelf
+    from clawback.policy import Policy
 
 log = logging.getLogger("clawback.serve")
 LOOK_SECONDS = 5.0
@@ -56,13 +60,18 @@ class Everyone:
         house = config.load(people.house.config)
         self.serve, self.limits = settings or house.serve, house.people
         self.model = house.model
-        self.local = Local(people.house, many=True)
+        self.local = Local(people.house, self._shelf_of)
         self.waiting = Waiting(people.root / "training")
         self.opened: OrderedDict[str, OpenHome] = OrderedDict()
         self.opening = asyncio.Lock()
         self.training: dict[str, float] = {}
         """Whose run is under way → since when."""
         self.public = self._public()
+
+    def _shelf_of(self, policy: Policy) -> SharedShelf | None:
+        from clawback.extensions.people.shared_rows import shelf_of
+
+        return shelf_of(policy, self.limits.adapters, self.limits.adapters_memory * 2**20)
 
     def _public(self) -> Any:
         from starlette.applications import Starlette

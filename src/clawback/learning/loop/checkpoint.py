@@ -11,8 +11,11 @@ import torch
 
 from clawback.files import sync
 
+State = dict[str, Any]
+"""What a checkpoint holds, by name."""
 
-def write(path: Path, state: dict[str, Any]) -> None:
+
+def write(path: Path, state: State) -> None:
     """``state`` holds tensors, numbers, strings, lists and dicts only, so that it can be read without running code."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(path.name + ".new")
@@ -24,7 +27,7 @@ def write(path: Path, state: dict[str, Any]) -> None:
     sync(path.parent)
 
 
-def read(path: Path | None, fingerprint: str) -> dict[str, Any] | None:
+def read(path: Path | None, fingerprint: str) -> State | None:
     """The state of a run of this fingerprint, or None: no file, another run's, or one that cannot be read.
 
     Raises nothing: a run that starts again from its beginning ends in the same bits.

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 from clawback.errors import TrainingError
 from clawback.learning.examples import Example
-from clawback.scoring.exact_kl import divergence
-from clawback.scoring.logprobs import Scorer
+from clawback.scoring import Scorer, divergence
 
 _PROBE = 0.1
 """Length in parameter space of the little step along which the gradient of the KL is differenced."""

@@ -9,11 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from clawback.learning.examples import Example
-from clawback.rl import Batch
-from clawback.scoring.distillation import teacher_divergence
-from clawback.scoring.exact_kl import entropy
-from clawback.scoring.lm_head import logprobs
-from clawback.scoring.logprobs import Scored, Scorer
+from clawback.rl import Batch, algorithms
+from clawback.rl.algorithms import Algorithm
+from clawback.scoring import Scored, Scorer, entropy, teacher_divergence, token_logprobs
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,7 @@ def measure(scorer: Scorer, examples: Sequence[Example], shared: Shared) -> Batc
         values = scorer(encoded).logprobs
     else:
         targets = torch.tensor([t for one in encoded for t in one.response], device=scorer.device)
-        values, _ = logprobs(scorer.head, states, targets)
+        values, _ = token_logprobs(scorer.head, states, targets)
         spread = entropy(scorer.head, states) if shared.entropy else None
         if all(top is not None for top in tops):
             ids, likely = (torch.cat([top[i] for top in tops if top is not None]) for i in (0, 1))
@@ -118,6 +116,70 @@ def pack(
         mismatch_kl=shared.mismatch_kl,
         kl_scale=shared.kl_scale,
     )
+
+
+def gradients(
+    scorer: Scorer,
+    algorithm: Algorithm,
+    examples: Sequence[Example],
+    shared: Shared,
+    *,
+    every_piece: bool = False,
+) -> dict[str, float]:
+    """Loss and gradient of a step, piece by piece, added to the weights' ``grad``; the figures of the pieces add up.
+
+    Args:
+        every_piece: go backward through a piece without a gradient, too: where the base is in parts, all processes make each pass.
+    """
+    figures: dict[str, float] = {}
+    for piece in scorer.pieces([example.encoded for example in examples], together(algorithm)):
+        some = [examples[index] for index in piece]
+        with scorer.engaged([example.encoded for example in some]):
+            batch = measure(scorer, some, shared)
+            loss, metrics = algorithm.loss(batch)
+            if loss.requires_grad:
+                loss.backward()
+            elif every_piece:
+                (batch.logprobs.sum() * 0.0).backward()
+        metrics["drift"] = float(batch.token_mean(drift(batch)))
+        for name, value in metrics.items():
+            figures[name] = figures.get(name, 0.0) + value
+    return figures
+
+
+def logprob_gradients(
+    algorithm: Algorithm,
+    examples: Sequence[Example],
+    values: Sequence[Tensor],
+    mismatched: Sequence[Tensor] = (),
+    kl_scale: float = 1.0,
+) -> tuple[list[Tensor], dict[str, float]]:
+    """Loss and gradient of a step by log-probs that were computed elsewhere.
+
+    Args:
+        values: [response tokens] float32 of each example.
+        mismatched: the same of the answers to other prompts, of the examples that have one.
+
+    Returns:
+        ∂loss/∂log-prob [response tokens] of each example, and the step's figures.
+    """
+    references = [example.mismatched_ref for example in examples if example.mismatched is not None]
+    apart = [float(v.sum()) - reference for v, reference in zip(mismatched, references, strict=True)]
+    mismatch_kl = max(0.0, sum(apart) / len(apart)) if apart else 0.0
+    lengths = tuple(map(len, values))
+    flat = torch.cat(list(values)).requires_grad_()
+    shared = Shared.of(examples, mismatch_kl=mismatch_kl, kl_scale=kl_scale)
+    batch = pack(examples, Scored(flat, lengths), shared)
+    loss, figures = algorithm.loss(batch)
+    if loss.requires_grad:
+        loss.backward()
+    gradient = torch.zeros_like(flat) if flat.grad is None else flat.grad
+    return list(gradient.split(list(lengths))), {**figures, "drift": float(batch.token_mean(drift(batch)))}
+
+
+def together(algorithm: Algorithm) -> int:
+    """Examples that follow each other and may not be in two pieces."""
+    return 2 if "pairs" in algorithms.needs(algorithm) else 1
 
 
 @torch.no_grad()

@@ -31,15 +31,13 @@ from torch import Tensor
 from clawback.errors import Interrupted, UsageError
 from clawback.learning.examples import Example
 from clawback.learning.loop import sharding
-from clawback.learning.loop.packing import Shared, drift, measure
+from clawback.learning.loop.packing import Shared, gradients, together
 from clawback.learning.machines import node, nodes, number
-from clawback.models.chat import Encoded
-from clawback.models.vision import Pixels
-from clawback.rl import algorithms
+from clawback.models import Encoded, Pixels
 
 if TYPE_CHECKING:
     from clawback.learning.recipe import Recipe
-    from clawback.policy.policy import Policy
+    from clawback.policy import Policy
     from clawback.rl.algorithms import Algorithm
 
 WAIT = timedelta(minutes=10)
@@ -73,8 +71,8 @@ class Group:
         shared: Shared,
     ) -> dict[str, float]:
         """Gradients of the whole step in ``adapter``'s ``grad``, and the step's figures. Raises ``Interrupted`` where a process has died."""
-        together = 2 if "pairs" in algorithms.needs(algorithm) else 1
-        parts = shares(examples, self.world, together)
+        unit = together(algorithm)
+        parts = shares(examples, self.world, unit)
         told: dict[str, Any] = {
             "do": "step",
             "weights": [weight.detach().cpu() for weight in adapter],
@@ -91,7 +89,7 @@ class Group:
         }
         passes = 0
         if self.sharded:
-            passes = sharding.rounds(policy, [[examples[i].encoded for i in p] for p in parts], together)
+            passes = sharding.rounds(policy, [[examples[i].encoded for i in p] for p in parts], unit)
             told |= {"passes": passes, "micro_tokens": policy.scorer.micro_tokens}
         self.sharing = True
         try:
@@ -144,7 +142,7 @@ def processes(policy: Policy, recipe: Recipe, count: int, shard: bool = False) -
     try:
         try:
             join_group(0, world, address, port)
-            send({"do": "begin", "policy": {**described(policy, recipe), "sharded": shard}})
+            send({"do": "begin", "policy": {**description_of(policy, recipe), "sharded": shard}})
             if shard:
                 sharding.in_turn(0, world, lambda: sharding.shard(policy))
                 sharding.announce(policy, group.announce)
@@ -183,7 +181,7 @@ def workers_of_a_node(count: int) -> int:
             one.kill()
 
 
-def described(policy: Policy, recipe: Recipe) -> dict[str, Any]:
+def description_of(policy: Policy, recipe: Recipe) -> dict[str, Any]:
     """What a worker needs to load the same policy."""
     dtype = str(next(policy.model.parameters()).dtype).removeprefix("torch.")
     config: Any = next(iter(policy.model.peft_config.values())) if policy.has_adapter else None  # type: ignore[operator]
@@ -225,21 +223,8 @@ def backward(
 ) -> dict[str, float]:
     """One process's share: gradients are added to the weights, figures come back. None of them: no figures. ``passes``: how many all make
     where the base is in parts."""
-    figures: dict[str, float] = {}
-    scorer, together = policy.scorer, 2 if "pairs" in algorithms.needs(algorithm) else 1
-    pieces = scorer.pieces([example.encoded for example in examples], together) if examples else []
-    for piece in pieces:
-        some = [examples[index] for index in piece]
-        with scorer.engaged([example.encoded for example in some]):
-            batch = measure(scorer, some, shared)
-            loss, metrics = algorithm.loss(batch)
-            if loss.requires_grad:
-                loss.backward()
-            elif passes:
-                (batch.logprobs.sum() * 0.0).backward()
-        metrics["drift"] = float(batch.token_mean(drift(batch)))
-        for name, value in metrics.items():
-            figures[name] = figures.get(name, 0.0) + value
+    figures = gradients(policy.scorer, algorithm, examples, shared, every_piece=passes > 0)
+    pieces = policy.scorer.pieces([example.encoded for example in examples], together(algorithm))
     for _ in range(passes - len(pieces)):
         sharding.idle(policy, backward=True)
     return figures

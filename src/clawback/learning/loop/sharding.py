@@ -23,8 +23,8 @@ from clawback.errors import UsageError
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
-    from clawback.models.chat import Encoded
-    from clawback.policy.policy import Policy
+    from clawback.models import Encoded
+    from clawback.policy import Policy
 
 
 def check(policy: Policy) -> None:

@@ -12,9 +12,8 @@ import torch.distributed as dist
 from clawback.errors import ClawbackError, ModelError
 from clawback.learning.loop import parallel, sharding
 from clawback.learning.loop.packing import Shared
-from clawback.models.types import Sampling
-from clawback.policy import load
-from clawback.policy.policy import Policy
+from clawback.models import Sampling
+from clawback.policy import Policy, load
 from clawback.rl import algorithms
 
 
@@ -43,18 +42,18 @@ def main() -> int:
 def begun(about: dict[str, Any], rank: int, world: int) -> Policy:
     """The policy of this process; its part of it where the base is shared out."""
     if not about["sharded"]:
-        return loaded(about)
+        return load_described(about)
     held: list[Policy] = []
 
     def load_and_shard() -> None:
-        held.append(loaded(about))
+        held.append(load_described(about))
         sharding.shard(held[0])
 
     sharding.in_turn(rank, world, load_and_shard)
     return held[0]
 
 
-def loaded(about: dict[str, Any]) -> Policy:
+def load_described(about: dict[str, Any]) -> Policy:
     """The first process's policy, as it described it. Raises ``ModelError`` where this machine has another under that name."""
     if about["device"] == "cuda":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))

@@ -24,7 +24,7 @@ from clawback.learning.recipe import FULL_RATE
 from clawback.learning.sources.graded import Graded, Grading, Prompt, Seen
 from clawback.learning.sources.instructed import Arm, Conversations, Tell, draw_under, picked, relevance
 from clawback.learning.sources.targets import Target, opening
-from clawback.models.chat import Encoded
+from clawback.models import Encoded
 
 if TYPE_CHECKING:
     from clawback.learning.recipe import Recipe

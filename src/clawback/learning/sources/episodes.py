@@ -22,15 +22,14 @@ from clawback.errors import TrainingError
 from clawback.learning.examples import Example
 from clawback.learning.sources.seen import look_again
 from clawback.learning.value_head import ValueHead
-from clawback.models.chat import Encoded
-from clawback.models.vision import Pixels
+from clawback.models import Encoded, Pixels
 from clawback.records import Episode
 from clawback.rl import credit, turns
 
 if TYPE_CHECKING:
     from clawback.learning.best_weights import BestWeights
     from clawback.learning.recipe import Recipe
-    from clawback.policy.policy import Policy
+    from clawback.policy import Policy
 
 CHECKED = 512
 """Tokens of a round, about, whose recorded log-probs are compared with the learner's: of whole sequences, drawn anew each round."""

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from clawback.learning.examples import Example, Ratings
 from clawback.learning.value_head import ValueHead
-from clawback.models.chat import Encoded
-from clawback.policy.policy import Policy
-from clawback.scoring.logprobs import Scored
+from clawback.models import Encoded
+from clawback.policy import Policy
+from clawback.scoring import Scored
 
 _MADE = ("old", "token_advantages", "returns", "old_values")
 """What a round makes of its examples: its state."""

@@ -17,7 +17,7 @@ import numpy as np
 from clawback.errors import NothingRead
 from clawback.learning.options import ANYWAY, RULES
 from clawback.learning.sources.targets import Evidence, evidence
-from clawback.models.chat import Encoded
+from clawback.models import Encoded
 from clawback.records import BETTER
 from clawback.rewards.features import Floats
 from clawback.rewards.scores import reader_values
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from clawback.learning.recipe import Recipe
     from clawback.learning.run import TrainingRun
     from clawback.learning.sources.graded import Grading
-    from clawback.policy.policy import Policy
+    from clawback.policy import Policy
     from clawback.records import Sample
     from clawback.rewards.reward_ensemble import RewardEnsemble
 

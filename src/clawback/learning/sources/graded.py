@@ -11,14 +11,13 @@ import torch
 from torch import Tensor
 
 from clawback.errors import TrainingError
-from clawback.models.chat import Encoded
+from clawback.models import Encoded
 from clawback.rewards.features import SHARES, Floats
 from clawback.rewards.guards import repeats
 from clawback.rewards.reward_ensemble import RIDGE, RULES, Answers, RewardEnsemble, learn
 from clawback.rewards.reward_head import TRUSTED_BELOW
-from clawback.sampling.generate import Chance
-from clawback.scoring.lm_head import logprobs
-from clawback.scoring.pooling import pooled
+from clawback.sampling import Chance
+from clawback.scoring import pooled, token_logprobs
 
 if TYPE_CHECKING:
     from clawback.learning.recipe import Recipe
@@ -259,7 +258,7 @@ class Grading:
             if scorer.fused_head:
                 targets = [torch.tensor(one.response, device=scorer.device) for one in answers]
                 states = torch.cat([part[:-1] for part in parts])
-                values, _ = logprobs(scorer.head, states, torch.cat(targets))
+                values, _ = token_logprobs(scorer.head, states, torch.cat(targets))
             else:
                 values = scorer(answers).logprobs
         hidden = np.zeros((len(answers), 0))

@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from clawback.learning.examples import Example
+from clawback.learning.loop.torch_learner import TorchLearner
 from clawback.learning.loop.trainer import Loop, Settings
 from clawback.learning.sources.episodes import sequences
 from clawback.records import Episode
 from clawback.rl import algorithms
 
 if TYPE_CHECKING:
-    from clawback.policy.policy import Policy
+    from clawback.policy import Policy
 
 PER_STEP = 16
 """Sequences of a step."""
@@ -85,7 +86,7 @@ def imitate(
     source = Imitation(episodes, seed, held=held)
     settings = Settings(learning_rate=learning_rate, warm_up=RAMP, seed=seed)
     name, recipe = ("grpo", {"kl": 1.0}) if held else ("reinforce", {"kl": 0.0, "importance_cap": 0.0})
-    loop = Loop(policy, source, algorithms.make(name, recipe), settings)
+    loop = Loop(TorchLearner(policy, settings), source, algorithms.make(name, recipe), settings)
     optimum, slack = math.log(max(1, replies)), HELD_SLACK if held else SLACK
     losses: list[float] = []
     while loop.step < source.steps and not loop.fitted.stopped:

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from clawback.learning.sources.graded import Graded, Grading, Prompt
 from clawback.learning.sources.teacher import appended
-from clawback.models.chat import Encoded
+from clawback.models import Encoded
 from clawback.records import Message
 from clawback.rewards.features import Floats
 from clawback.system_prompt import under

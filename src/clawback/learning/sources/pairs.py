@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from clawback.models.chat import Encoded
+from clawback.models import Encoded
 from clawback.records import Sample
 
 

@@ -63,7 +63,7 @@ from clawback.learning.sources.rollouts import Rollouts, RolloutSettings
 from clawback.learning.sources.rpo_rounds import RpoRounds
 from clawback.learning.sources.rule_grades import rule_grades
 from clawback.learning.sources.targets import Evidence, Target, room_for, with_worse
-from clawback.models.chat import Encoded
+from clawback.models import Encoded
 from clawback.pictures import pictures
 from clawback.records import Turn
 from clawback.rewards.features import Floats

@@ -20,13 +20,13 @@ from clawback.learning.examples import Example, Plan, Ratings
 from clawback.learning.sources.epochs import Rounds, Valued
 from clawback.learning.sources.pairs import find
 from clawback.learning.sources.teacher import taught
-from clawback.models.chat import Encoded
+from clawback.models import Encoded
 from clawback.records import BETTER
 from clawback.rl import algorithms, curriculum
 
 if TYPE_CHECKING:
     from clawback.learning.run import TrainingRun
-    from clawback.policy.policy import Policy
+    from clawback.policy import Policy
     from clawback.records import Sample
     from clawback.rl.algorithms import Algorithm
 

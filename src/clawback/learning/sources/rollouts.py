@@ -14,7 +14,7 @@ from torch import Tensor
 from clawback.learning.examples import Example
 from clawback.learning.sources.graded import Grading, Prompt, Seen
 from clawback.learning.sources.targets import Target, opening
-from clawback.models.chat import Encoded
+from clawback.models import Encoded
 from clawback.rl import advantages
 
 if TYPE_CHECKING:

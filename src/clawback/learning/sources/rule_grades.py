@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from clawback.learning.options import RULES
-from clawback.models.chat import Encoded
+from clawback.models import Encoded
 from clawback.rewards.features import Floats
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from clawback.models.chat import Chat
-from clawback.models.vision import Pixels
+from clawback.models import Chat, Pixels
 from clawback.records import Episode
 
 log = logging.getLogger("clawback.engine")

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 
 from clawback.learning.authorship import is_foreign, may_learn
 from clawback.learning.sources.pairs import find
-from clawback.models.chat import Encoded
+from clawback.models import Encoded
 from clawback.records import Sample
 
 if TYPE_CHECKING:
     from clawback.learning.sources.graded import Grading
-    from clawback.policy.policy import Policy
+    from clawback.policy import Policy
 
 
 @dataclass(frozen=True, slots=True)

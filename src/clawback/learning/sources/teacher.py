@@ -12,14 +12,12 @@ from torch import Tensor
 
 from clawback.errors import TrainingError
 from clawback.learning.examples import Example
-from clawback.models.chat import Encoded
+from clawback.models import Encoded
 from clawback.records import Message, Sample
-from clawback.scoring.distillation import overlap, top
-from clawback.scoring.lm_head import logprobs
-from clawback.scoring.logprobs import Scorer
+from clawback.scoring import Scorer, overlap, token_logprobs, top
 
 if TYPE_CHECKING:
-    from clawback.policy.policy import Policy
+    from clawback.policy import Policy
 
 HEADING = "Please note:"
 """In the user's own voice. A marker in brackets says the same to a large model, and puts a small one out: the embedded one
@@ -141,7 +139,7 @@ def _read(scorer: Scorer, encoded: Sequence[Encoded], k: int) -> list[_Reading]:
         some = [encoded[i] for i in piece]
         states = scorer.states(some)
         targets = torch.tensor([t for one in some for t in one.response], device=scorer.device)
-        values, _ = logprobs(scorer.head, states, targets)
+        values, _ = token_logprobs(scorer.head, states, targets)
         ids, likely = top(scorer.head, states, min(k, scorer.head.weight.shape[0]))
         lengths = [len(one.response) for one in some]
         parts = zip(values.split(lengths), ids.split(lengths), likely.split(lengths), strict=True)

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from clawback import http_client
 from clawback.errors import ClawbackError, ModelError, UsageError
 from clawback.http_client import RequestLimits, StatusError, TransportError
-from clawback.models.types import GREEDY
+from clawback.models import GREEDY
 
 if TYPE_CHECKING:
-    from clawback.policy.policy import Policy
+    from clawback.policy import Policy
     from clawback.records import Message
 
 PROBES = (

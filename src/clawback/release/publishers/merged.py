@@ -9,8 +9,7 @@ from typing import Any
 
 from clawback import engine
 from clawback.errors import UsageError
-from clawback.models import identity
-from clawback.models.types import GREEDY
+from clawback.models import GREEDY, identity
 from clawback.release.publishers.base import (
     PROBE_TOKENS,
     Publication,

@@ -129,7 +129,7 @@ def write(publication: Publication, named: str, out: Path) -> str:
     file = origin(publication, named)
     if file is None:
         return _convert(publication, out)
-    from clawback.models import gguf_merge
+    from clawback.release import gguf_merge
 
     commit = publication.base_revision if identity.is_commit(publication.base_revision) else None
     written = gguf_merge.merge(file, publication.base, commit, publication.adapter, out)

@@ -24,12 +24,11 @@ from torch import Tensor, nn
 from clawback.errors import UsageError
 from clawback.extensions.hosted.types import AdamParams, Datum, SampledSequence, SamplingParams, Scores
 from clawback.files import replace_folder
-from clawback.learning.loop import checkpoint
-from clawback.models.chat import Encoded
-from clawback.models.types import Sampling
-from clawback.policy.policy import Policy
-from clawback.sampling.generate import sample, stop_ids
-from clawback.scoring.lm_head import logprobs
+from clawback.learning import checkpoint
+from clawback.models import Encoded, Sampling
+from clawback.policy import Policy
+from clawback.sampling import sample, stop_ids
+from clawback.scoring import token_logprobs
 
 LOSSES: Mapping[str, frozenset[str]] = {
     "cross_entropy": frozenset({"weights"}),
@@ -150,10 +149,10 @@ class StandInLearner:
                     [int(t) for i in piece for t in data[i].inputs["target_tokens"]], device=states.device
                 )
                 values = states.new_zeros(len(targets), dtype=torch.float32)
-                chosen, _ = logprobs(scorer.head, states[counted], targets[counted])
+                chosen, _ = token_logprobs(scorer.head, states[counted], targets[counted])
                 if not bool(counted.all()):
                     with torch.no_grad():
-                        rest, _ = logprobs(scorer.head, states[~counted].detach(), targets[~counted])
+                        rest, _ = token_logprobs(scorer.head, states[~counted].detach(), targets[~counted])
                         values[~counted] = rest
                 values[counted] = chosen.detach()
                 inputs = {

@@ -5,8 +5,8 @@ step takes every lane that has rows through the model once, under its own adapte
 one version's. New prompts are read together and join the lane's rows (positions are counted from each row's
 own start, so a row's answer does not depend on its neighbours, up to rounding in the model).
 
-With a *shelf* (a server of many people, ``shelf.py``) there is one lane for all: each row takes its own
-adapter's part of every product (``grouped.py``), so a step reads the base weights once, whoever asks. A
+With a *shelf* (a server of many people, ``extensions/people``) there is one lane for all: each row takes its own
+adapter's part of every product, so a step reads the base weights once, whoever asks. A
 request for an adapter waits while all slots are in use.
 """
 
@@ -18,23 +18,17 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
 from clawback.errors import ModelError
 from clawback.models import adapter as adapters
 from clawback.models import delta
-from clawback.sampling.decoder_choice import lean
-from clawback.sampling.grouped import SharedRows
-from clawback.sampling.request import Request
-from clawback.sampling.rows import Rows
-from clawback.sampling.scheduler import Scheduler
-from clawback.sampling.shelf import Shelf
-from clawback.sampling.ways import rows_of
+from clawback.sampling import Request, Rows, Scheduler, lean, rows_of
 
 if TYPE_CHECKING:
-    from clawback.sampling.request import ChatModel
+    from clawback.sampling import ChatModel
 
 log = logging.getLogger("clawback.engine")
 MOST_ROWS = 64
@@ -47,10 +41,26 @@ MOST_LANES = 4
 """Adapters kept on the base model; the one that was idle longest goes first."""
 
 
+class AdapterShelf(Protocol):
+    """Adapters that answer in one batch, each in a slot."""
+
+    def warm(self, folder: Path) -> object:
+        """Read an adapter into memory. Raises ``ModelError``."""
+        ...
+
+    def hold(self, folder: Path | None) -> int | None:
+        """The slot of an adapter, held until its row ends; None where all are in use. Raises ``ModelError``."""
+        ...
+
+    def rows(self, model: Any, expected: int) -> Rows:
+        """Rows for everybody. ``expected``: how many weights are put in order for."""
+        ...
+
+
 class Batcher:
     """``start``, ``submit`` from any thread, ``close``."""
 
-    def __init__(self, policy: ChatModel, stop: Sequence[int], shelf: Shelf | None = None) -> None:
+    def __init__(self, policy: ChatModel, stop: Sequence[int], shelf: AdapterShelf | None = None) -> None:
         self.policy, self.stop, self.shelf = policy, frozenset(stop), shelf
         self.incoming: queue.SimpleQueue[Request | Callable[[], None] | None] = queue.SimpleQueue()
         self.waiting: list[Request] = []
@@ -171,7 +181,7 @@ class Batcher:
     def _rows(self) -> Rows:
         policy = self.policy
         if self.shelf:
-            return SharedRows(policy.model, self.shelf, _EXPECTED)
+            return self.shelf.rows(policy.model, _EXPECTED)
         return rows_of(
             lambda: policy.model,
             lean(policy),

@@ -10,9 +10,8 @@ from typing import Any
 import torch
 
 from clawback.errors import ClawbackError, ModelError
-from clawback.models.chat import OPENINGS
-from clawback.policy import load
-from clawback.policy.policy import Policy
+from clawback.models import OPENINGS
+from clawback.policy import Policy, load
 
 TOKENS = 8
 """Of the answer that is drawn."""

@@ -2,7 +2,7 @@
 
 An adapter's folder is read and checked against the base (``pack``); recently used adapters stay in memory up
 to a number of bytes; and the factors of the active ones lie side by side in tables, one slot each, from which
-each row of a step takes its own (``grouped.py``). A slot that a row uses is never given to another adapter.
+each row of a step takes its own (``shared_rows.py``). A slot that a row uses is never given to another adapter.
 Slot 0 is the base model: nothing is added.
 """
 
@@ -19,10 +19,8 @@ import torch
 from torch import Tensor
 
 from clawback.errors import ModelError
+from clawback.models import ModelInfo, check_base, delta
 from clawback.models import adapter as adapters
-from clawback.models import delta
-from clawback.models.base import check_base
-from clawback.models.types import ModelInfo
 
 MOST_RANK = 64
 SLOTS = 64

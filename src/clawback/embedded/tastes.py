@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
-from clawback.models.embedded.axes import axes, facts_said, well_formed
-from clawback.models.embedded.corpus import HINTS, Prompt, check_facts
-from clawback.models.embedded.facts import BY_NAME
+from clawback.embedded.axes import axes, facts_said, well_formed
+from clawback.embedded.corpus import HINTS, Prompt, check_facts
+from clawback.embedded.facts import BY_NAME
 
 Part = Callable[[Prompt, str], bool]
 

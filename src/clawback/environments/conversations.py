@@ -8,23 +8,30 @@ neighbours. Models that the lean decoder does not know read everything anew each
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from clawback.models.types import Sampling
-from clawback.sampling.decoder_choice import fits
-from clawback.sampling.generate import Sampled, answer, evaluating, stop_ids
-from clawback.sampling.request import Request
-from clawback.sampling.rows import Lean
-from clawback.sampling.scheduler import Scheduler
-from clawback.sampling.ways import most_rows, rows_of
+from clawback.models import Sampling
+from clawback.sampling import (
+    Chance,
+    Lean,
+    Request,
+    Sampled,
+    Scheduler,
+    answer,
+    evaluating,
+    fits,
+    most_rows,
+    rows_of,
+    stop_ids,
+)
 
 if TYPE_CHECKING:
-    from clawback.models.vision import Pixels
-    from clawback.sampling.request import ChatModel
+    from clawback.models import Pixels
+    from clawback.sampling import ChatModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +84,7 @@ class Conversations:
                 turn.ids,
                 turn.max_tokens,
                 sampling=sampling,
-                chance=_chance(turn, sampling),
+                chance=Chance.drawn(1, 1, turn.max_tokens, sampling.truncates, turn.seed).numbers(0, 0),
                 speaker=self.policy.chat.speaker,
                 choices=self.policy.choices,
                 pixels=turn.pixels,
@@ -109,11 +116,3 @@ class Conversations:
             self._scheduler = Scheduler(rows, self.stop)
         self._scheduler.most = most_rows(model, longest, lean)
         return self._scheduler
-
-
-def _chance(turn: Turn, sampling: Sampling) -> Iterator[tuple[float, float]]:
-    """What decides each token; the second number is for first ones that are cut off."""
-    generator = torch.Generator().manual_seed(turn.seed)
-    first = torch.rand(turn.max_tokens, generator=generator).tolist()
-    again = torch.rand(turn.max_tokens, generator=generator).tolist() if sampling.truncates else first
-    return iter(zip(first, again, strict=True))

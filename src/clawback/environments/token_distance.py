@@ -16,7 +16,7 @@ import torch
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from clawback.policy.policy import Policy
+    from clawback.policy import Policy
 
 CLEAR = 0.25
 """Distance from which on two texts count as told apart."""

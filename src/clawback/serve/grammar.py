@@ -32,7 +32,7 @@ def available() -> bool:
     return importlib.util.find_spec("llguidance") is not None
 
 
-class Constraint:
+class JsonConstraint:
     """One answer's way through its schema: ``allowed``, draw, ``take``, and so on to the end token."""
 
     def __init__(self, matcher: Any) -> None:
@@ -62,7 +62,7 @@ class Grammars:
         self.lock = threading.Lock()
         self.read: Any = None
 
-    def constraint(self, schema: Mapping[str, Any]) -> Constraint:
+    def constraint(self, schema: Mapping[str, Any]) -> JsonConstraint:
         """Raises ``UsageError`` for a schema that cannot be kept to, and without llguidance."""
         if not available():
             raise UsageError(f"A JSON schema {_MISSING.format(command=installed.add('json'))}")
@@ -82,7 +82,7 @@ class Grammars:
         if matcher.is_error():
             why = str(matcher.get_error()).partition("\n")[0][:300]
             raise UsageError(f"The JSON schema cannot be kept to: {why}")
-        return Constraint(matcher)
+        return JsonConstraint(matcher)
 
     def _tokenizer(self) -> Any:
         with self.lock:

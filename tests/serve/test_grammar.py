@@ -13,11 +13,11 @@ from clawback import engine
 from clawback.errors import UsageError
 from clawback.models.types import Sampling
 from clawback.policy.policy import Policy
-from clawback.sampling import grammar
-from clawback.sampling.batcher import Batcher
 from clawback.sampling.generate import stop_ids
-from clawback.sampling.grammar import Grammars
 from clawback.sampling.request import Request
+from clawback.serve import grammar
+from clawback.serve.batcher import Batcher
+from clawback.serve.grammar import Grammars
 
 pytest.importorskip("llguidance")
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from clawback.models.embedded import axes, corpus, facts, tastes
+from clawback.embedded import axes, corpus, facts, tastes
 
 __all__ = ["axes", "corpus", "facts", "info", "path", "tastes"]
 

@@ -20,12 +20,13 @@ from torch import Tensor, nn
 
 from clawback import installed
 from clawback.errors import MissingExtra, ModelError
-from clawback.models import adapter, delta, gguf_codes, gguf_file, gguf_writer, identity, loading, lora_config
+from clawback.models import Found, adapter, delta, gguf_codes, gguf_file, identity, look, module_of
 from clawback.models.gguf_file import GgufFile
+from clawback.release import gguf_writer
 
 if TYPE_CHECKING:
     from clawback.models.gguf_codes import Array
-    from clawback.models.gguf_writer import Written
+    from clawback.release.gguf_writer import Written
 
 ALIKE = 0.8
 """Cosine between a tensor of the file and the base's own weight, at least; two bits a weight leave 0.95, another order of rows about 0."""
@@ -38,7 +39,7 @@ def merge(file: Path, base: str, revision: str | None, folder: Path, out: Path) 
     """Write a copy of ``file`` with the version in ``folder`` added to its weights.
 
     Args:
-        base: what the version was made for, as ``loading.look`` takes it.
+        base: what the version was made for, as ``models.look`` takes it.
 
     Raises:
         ModelError: no whole model, a file of another model, or a weight that has no place in it.
@@ -51,7 +52,7 @@ def merge(file: Path, base: str, revision: str | None, folder: Path, out: Path) 
     header = gguf_file.read(file)
     if header.problem:
         raise ModelError(header.problem)
-    found = loading.look(base, revision)
+    found = look(base, revision)
     model = _skeleton(found)
     deltas = deltas_of(model, folder)
     atlas = _Atlas.of(header, model, deltas, found.folder)
@@ -59,7 +60,7 @@ def merge(file: Path, base: str, revision: str | None, folder: Path, out: Path) 
     return gguf_writer.write(header, changes, out)
 
 
-def _skeleton(source: loading.Found) -> nn.Module:
+def _skeleton(source: Found) -> nn.Module:
     """The model without values: names and shapes."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -94,7 +95,7 @@ def deltas_of(model: nn.Module, folder: Path) -> Deltas:
     scale = float(config["lora_alpha"]) / float(config["r"])
     pairs: dict[str, dict[str, Tensor]] = {}
     for key, tensor in tensors.items():
-        pairs.setdefault(lora_config.module_of(key), {})["B" if ".lora_B." in key else "A"] = tensor
+        pairs.setdefault(module_of(key), {})["B" if ".lora_B." in key else "A"] = tensor
     return {
         f"{module}.weight": partial(_product, pair["A"], pair["B"], scale, _transposed(model, module))
         for module, pair in pairs.items()

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from clawback.sampling.decoder import Cache
-from clawback.sampling.rows import READ_TOKENS, Lean, wide
-from clawback.sampling.shelf import Shelf
+from clawback.extensions.people.shelf import Shelf
+from clawback.models import wide
+from clawback.sampling import READ_TOKENS, Cache, Lean, drawing_dtype, lean
 
 if TYPE_CHECKING:
-    from clawback.sampling.request import Request
+    from clawback.sampling import ChatModel, Request
 
 
 class _Chosen:
@@ -107,7 +107,7 @@ class SharedRows(Lean):
         self.slots += [request.slot for request in requests]
         return logits
 
-    def _batches(self, requests: Sequence[Request]) -> Iterator[list[Request]]:
+    def batches(self, requests: Sequence[Request]) -> Iterator[list[Request]]:
         """Padded: tokens of different adapters are different tokens."""
         some: list[Request] = []
         for request in requests:
@@ -117,13 +117,13 @@ class SharedRows(Lean):
             some.append(request)
         yield some
 
-    def _read(self, cache: Cache, requests: Sequence[Request]) -> Tensor:
+    def read_batch(self, cache: Cache, requests: Sequence[Request]) -> Tensor:
         first, prompts = len(self.ids), [request.prompt for request in requests]
         self.chosen.choose([request.slot for request in requests])
         slots = torch.arange(first, first + len(requests), device=self.decoder.device)
         return self.decoder.read(prompts, cache, slots, wide(max(map(len, prompts))))
 
-    def _adapt(self, spare: int) -> None:
+    def adapt(self, spare: int) -> None:
         self.chosen.choose([*self.slots, *[0] * spare])
 
     def keep(self, places: Sequence[int]) -> None:
@@ -139,3 +139,24 @@ class SharedRows(Lean):
             self.shelf.release(slot)
         self.slots = []
         super().drop()
+
+
+class SharedShelf(Shelf):
+    """A shelf whose adapters answer in one batch: for ``serve.batcher.Batcher``."""
+
+    def rows(self, model: Any, expected: int) -> SharedRows:
+        """Rows for everybody. ``expected``: how many weights are put in order for."""
+        return SharedRows(model, self, expected)
+
+
+def shelf_of(policy: ChatModel, slots: int, memory: int) -> SharedShelf | None:
+    """None where the model's own forward has to answer: then a step is made for each adapter.
+
+    Args:
+        slots: adapters in one step.
+        memory: bytes for those that are kept.
+    """
+    if not lean(policy):
+        return None
+    dtype = drawing_dtype(policy.model)
+    return SharedShelf(policy.model, policy.info, dtype, slots=slots, memory=memory)

@@ -17,8 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from clawback.models.chat import Chat
-from clawback.models.vision import Pixels
+from clawback.models import Chat, Pixels
 from clawback.pictures import pictures
 from clawback.records import Branch, Message
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from clawback.errors import MissingExtra, UsageError
-from clawback.learning import tracking
+from clawback.jobs import tracking
 
 STEPS = [
     {"phase": "plan", "steps": 2},

@@ -1,0 +1,111 @@
+"""Updates of a policy from whole episodes, at the pace of a program that plays them itself (``clawback.Agent``)."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from clawback.learning.best_weights import BestWeights
+from clawback.learning.episodes import HELD_KL_START, WARM_UP
+from clawback.learning.loop import checkpoint
+from clawback.learning.loop.checkpoint import State
+from clawback.learning.loop.torch_learner import TorchLearner
+from clawback.learning.loop.trainer import Loop, Settings
+from clawback.learning.sources.episodes import Episodes, EpisodeSettings
+from clawback.learning.sources.imitation import imitate
+from clawback.records import Episode
+from clawback.rl import algorithms
+
+if TYPE_CHECKING:
+    from clawback.learning.recipe import Recipe
+    from clawback.policy import Policy
+
+_ENDLESS = 10**9
+
+
+class EpisodeTrainer:
+    """The training loop over episodes without an end: each ``learn`` is one round."""
+
+    def __init__(self, policy: Policy, recipe: Recipe, settings: EpisodeSettings, seed: int) -> None:
+        """``settings``: all but ``rounds`` and ``kl_start`` count."""
+        self.policy, self.recipe, self.seed = policy, recipe, seed
+        self.batch: Sequence[Episode] = ()
+        # A loop of one's own has no end that the weight of the KL could fall towards.
+        endless = dataclasses.replace(settings, rounds=_ENDLESS, kl_start=1.0)
+        self.source = Episodes(policy, lambda _: self.batch, endless, seed)
+        loop_settings = Settings(
+            learning_rate=recipe.learning_rate,
+            grad_clip=recipe.grad_clip,
+            max_drift=recipe.max_drift,
+            warm_up=WARM_UP,
+            seed=seed,
+        )
+        self.learner = TorchLearner(policy, loop_settings)
+        algorithm = algorithms.make("grpo", recipe.settings("grpo"))
+        self.loop = Loop(self.learner, self.source, algorithm, loop_settings)
+
+    @property
+    def update(self) -> int:
+        """Batches that were learned from."""
+        return int(self.loop.step // self.source.settings.steps_a_round)
+
+    def pace(self, left: float | None) -> None:
+        """Set the weight of the KL to the base for the next update. ``left``: the share of a planned run that is to come, with which the
+        weight falls; None: the end is not known, and it has its own."""
+        weight = 1.0 if left is None else 1.0 + (HELD_KL_START - 1.0) * left
+        self.source.settings = dataclasses.replace(self.source.settings, kl_start=weight)
+
+    def watch_best(self) -> None:
+        """Keep the weights that play best from now on."""
+        self.source.best = BestWeights(self.policy)
+
+    def restore_best(self) -> str:
+        """The weights that played best since ``watch_best``, where the newest are worse: a sentence about it; "" where they are not."""
+        best, self.source.best = self.source.best, None
+        assert best is not None
+        if notice := best.restore_best():
+            self.learner.remember(self.loop.step)
+        return notice
+
+    def learn(self, episodes: Sequence[Episode]) -> dict[str, Any]:
+        """One update; the means of its steps' figures. Where the policy drifted too far its last good weights are taken (``stopped`` says so),
+        and it goes on."""
+        self.batch = episodes
+        loop, steps = self.loop, self.source.settings.steps_a_round
+        rows, began = [], loop.step
+        while loop.step < began + steps and not loop.fitted.stopped:
+            rows.append(loop.advance())
+        figures: dict[str, Any] = {name: sum(row[name] for row in rows) / len(rows) for name in rows[-1]}
+        if loop.fitted.stopped:
+            figures["stopped"] = loop.fitted.stopped
+            loop.fitted.stopped = ""
+            loop.step = began + steps
+        self.source.round, self.batch = [], ()
+        loop.fitted.history.clear()
+        return figures
+
+    def imitate(self, episodes: Sequence[Episode], replies: int) -> dict[str, float]:
+        """Learn the form of the replies of these episodes, one of ``replies`` each (``sources/imitation.py``)."""
+        figures = imitate(
+            self.policy, episodes, replies, learning_rate=self.recipe.learning_rate, seed=self.seed
+        )
+        self.learner.remember(self.loop.step)  # the weights that a guard goes back to
+        # The form alone may be far from the base.
+        self.loop.settings = dataclasses.replace(self.loop.settings, max_drift=math.inf)
+        return figures
+
+    def save(self, path: Path, whose: str, state: State) -> None:
+        """Everything that ``load`` needs to go on, and a ``state`` of the caller's. ``whose``: a checkpoint of another is not loaded."""
+        checkpoint.write(path, self.loop.state() | {"agent": state, "fingerprint": whose})
+
+    def load(self, path: Path, whose: str) -> State | None:
+        """The caller's state; None where there is no checkpoint of that owner."""
+        state = checkpoint.read(path, whose)
+        if state is None:
+            return None
+        self.loop.take(state)
+        found: State = state["agent"]
+        return found
