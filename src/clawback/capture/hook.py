@@ -127,13 +127,24 @@ def act(
 def _note_survived(here: Home, folder: str) -> None:
     """What became of earlier edits in that folder, where the person wants to know. The event is stored: an error costs one line in the log."""
     try:
-        from clawback.capture import survived
+        if _notes_survived(here):
+            from clawback.capture import survived
 
-        if survived.is_on(here):
             with connect(here) as store:
                 survived.notice(store, folder)
     except Exception as error:
         log(here, why(error).replace("event left out", "survived left out"))
+
+
+def _notes_survived(here: Home) -> bool:
+    try:
+        if b"survived" not in here.config.read_bytes():
+            return False
+    except FileNotFoundError:
+        return False
+    from clawback.config import load
+
+    return load(here.config).capture.survived
 
 
 def _responded(here: Home, agent: Agent, event: Event, respond: Respond | None) -> dict[str, Any] | None:

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 from clawback.records import Feedback
 
 if TYPE_CHECKING:
-    from clawback.paths import Home
     from clawback.records import Turn
     from clawback.store import Store
 
@@ -44,17 +43,6 @@ _OLD = ("old_string", "oldString", "old_str")
 _NEW = ("new_string", "newString", "new_str", "content", "new_source", "file_text")
 _PATCHES = ("input", "patch", "patch_text", "patchText")
 _FILE = re.compile(r"\*\*\* (?:Add|Update) File: (.+)")
-
-
-def is_on(here: Home) -> bool:
-    try:
-        if b"survived" not in here.config.read_bytes():
-            return False
-    except FileNotFoundError:
-        return False
-    from clawback import config
-
-    return config.load(here.config).capture.survived
 
 
 def notice(store: Store, folder: str) -> list[Feedback]:

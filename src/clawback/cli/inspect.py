@@ -16,8 +16,8 @@ from clawback.progress import describe
 
 if TYPE_CHECKING:
     from clawback.feedback.due import Failure
+    from clawback.feedback.give import Balance
     from clawback.feedback.news import News
-    from clawback.feedback.rating_balance import Balance
     from clawback.paths import Home
     from clawback.records import Feedback, Run, Turn, Version
     from clawback.release.following import Standing

@@ -70,8 +70,7 @@ def run(
 
 
 def _run(store: Store, words: list[str], turn: int | None, post: str, source: str, event_id: str) -> Reply:
-    from clawback.feedback.give import undo
-    from clawback.feedback.rating_balance import balance
+    from clawback.feedback.give import balance, undo
 
     what, rest = words[0], words[1] if len(words) > 1 else ""
     if what == "status":

@@ -25,11 +25,11 @@ PREPARED = "A training run is being prepared in the background; `{status}` says 
 def training_due(store: Store, home: Home) -> bool:
     """Whether there are enough fresh ratings for an automatic run, or enough answers for judging again a version that waits for them. Cheap: a few
     reads of a row, and a count."""
-    from clawback import config  # msgspec takes 7 ms, which a prompt's hook has no use for
-
     if scheduled_is_due(store):
         return True
-    settings = config.load(home.config).training
+    from clawback.config import load  # msgspec takes 7 ms, which a prompt's hook has no use for
+
+    settings = load(home.config).training
     if not settings.background:
         return False
     waiting = store.waiting()
