@@ -12,7 +12,7 @@ from clawback.cli import main
 from clawback.jobs import inbox
 from clawback.paths import Home
 from clawback.records import Feedback, Turn
-from clawback.store import Store, base, clock
+from clawback.store import Store, base
 
 DAY = 86_400.0
 T = 1_800_000_000.0
@@ -24,8 +24,8 @@ class Machine:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.wall, self.counter, self.boot = T, 1000.0, "one"
         patch.setattr(base.time, "time", lambda: self.wall)
-        patch.setattr(clock, "_counter", lambda: self.counter)
-        patch.setattr(clock, "boot_identity", lambda: self.boot)
+        patch.setattr(base, "_counter", lambda: self.counter)
+        patch.setattr(base, "boot_identity", lambda: self.boot)
 
     def passes(self, seconds: float) -> None:
         self.wall, self.counter = self.wall + seconds, self.counter + seconds

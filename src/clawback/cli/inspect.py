@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from clawback.paths import Home
     from clawback.records import Feedback, Run, Turn, Version
     from clawback.release.following import Standing
-    from clawback.store.posts import Early
+    from clawback.store.prompts import Early
 
 
 def when(timestamp: float) -> str:

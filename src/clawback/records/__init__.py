@@ -1,4 +1,4 @@
-"""The records that all packages share: plain frozen dataclasses, no I/O, nothing of ours imported but how a person's words are found.
+"""The records that all packages share: plain frozen dataclasses, no I/O, nothing of ours imported.
 
 Here stands what capture stores. ``records.learning`` has the records of runs, episodes, rules and versions; ``clawback.records`` gives them by
 the same names, and imports them when one is first used.
@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
-
-from clawback.reminders import without_reminders
 
 if TYPE_CHECKING:
     from clawback.records.learning import Branch as Branch
@@ -107,6 +105,8 @@ class Turn:
     @property
     def prompt(self) -> str:
         """The last thing the user said, as text, without what their agent put in ("" when there is none)."""
+        from clawback.reminders import without_reminders  # a rating needs none of it
+
         for message in reversed(self.messages):
             if message.get("role") == "user" and (
                 text := without_reminders(shown_text(message.get("content")))

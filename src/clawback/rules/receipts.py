@@ -18,7 +18,7 @@ from clawback.store.rules import Checked
 if TYPE_CHECKING:
     from clawback.records import Sample
     from clawback.store import Store
-    from clawback.store.receipts import Answer, Obedience, Verdict
+    from clawback.store.rules import Answer, Obedience, Verdict
 
 Check = Callable[[str, str], float | None]
 
