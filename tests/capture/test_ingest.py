@@ -18,6 +18,7 @@ from clawback.capture.events import Answer, Event, Prompt, Reaction, SideAnswer
 from clawback.errors import UsageError
 from clawback.feedback import due
 from clawback.paths import Home
+from clawback.serve.dialects.shapes import Asked
 
 MUTATIONS = int(os.environ.get("CLAWBACK_MUTATIONS", "300"))
 AGENTS = ("claude-code", "codex", "openclaw", "gemini-cli")
@@ -293,7 +294,7 @@ def test_opencodes_sub_agents_and_compaction_are_errands() -> None:
     def kind(text: str, **headers: str) -> str:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         messages = [{"role": "system", "content": "be kind"}, {"role": "user", "content": text}]
-        return conversations.kind_of(messages, tools=True, schema=None, max_tokens=None, headers=named)
+        return conversations.kind_of(Asked(tuple(messages), tools=({},)), named)
 
     assert kind("look into it", x_parent_session_id="ses_1") == "side"
     assert kind("Here is the conversation so far: <conversation>…") == "side"

@@ -223,4 +223,5 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'clawback.records' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module("clawback.records.learning"), name)
+    value = globals()[name] = getattr(import_module("clawback.records.learning"), name)
+    return value

@@ -21,4 +21,5 @@ def __getattr__(name: str) -> Any:
 
     if name not in _WHERE:
         raise AttributeError(f"module 'clawback.store' has no attribute {name!r}")
-    return getattr(import_module(f"clawback.store.{_WHERE[name]}"), name)
+    value = globals()[name] = getattr(import_module(f"clawback.store.{_WHERE[name]}"), name)
+    return value
