@@ -66,12 +66,12 @@ def generate(
     """
     from clawback import release
     from clawback.cli.progress_bar import progress_bar
-    from clawback.jobs import best
+    from clawback.jobs import answering
 
     here = current_home()
     chosen = config.load(here.config)
     asked = read_prompts(prompts)
-    pick = best.picker(here, chosen, best_of) if best_of else None
+    pick = answering.picker(here, chosen, best_of) if best_of else None
     with open_store() as store:
         version = named_version(store, which)
     drawn = samples * (best_of or 1)

@@ -24,13 +24,14 @@ from clawback.cli.common import (
 )
 from clawback.cli.inspect import when
 from clawback.cli.prompt_draft import draft
+from clawback.cli.train import train_here
 from clawback.errors import UsageError
+from clawback.runs.run_options import RunOptions
 
 if TYPE_CHECKING:
     from clawback.jobs.prompt_search import SearchResult
     from clawback.paths import Home
     from clawback.records import Version
-
 
 STAGES = {
     "initialisation": "Rate some more answers: a first search needs a few dozen ratings (`clawback prompts optimize`)",
@@ -43,7 +44,7 @@ STAGES = {
 @click.group(
     cls=Group,
     invoke_without_command=True,
-    members={"distill": "distill:distill"},
+    members={"distill": "prompts:distill"},
     renamed={"list": "history"},
 )
 @click.pass_context
@@ -391,3 +392,25 @@ def rollback(version: str | None, as_json: bool) -> None:
 
 prompts.add_command(draft)
 prompts.add_command(corpus)
+
+
+@click.command()
+@click.option("--seed", type=int, help="The same feedback and seed give the same version.")
+@click.option(
+    "--preset",
+    type=click.Choice(["careful", "balanced", "aggressive"]),
+    help="How far the run may move the model.",
+)
+@json_option
+def distill(seed: int | None, preset: str | None, as_json: bool) -> int:
+    """Train your own model to answer without the live prompt as it does with it. The gate decides.
+
+    Answers are sampled under the prompt, and the best are learned without it. The new version needs no prompt: requests are shorter,
+    and it works wherever the adapter is loaded.
+
+    \b
+    clawback prompts distill
+    clawback prompts distill --preset careful
+    """
+    needs("torch")
+    return train_here(current_home(), as_json, RunOptions(preset=preset, seed=seed, fold=True))

@@ -11,6 +11,8 @@ from clawback.paths import Home
 from clawback.records import GATE, Message, Turn
 
 if TYPE_CHECKING:
+    from clawback.learning.reading import Reader
+    from clawback.rewards.encoder import Settings
     from clawback.store import Store
 
 MOST_PROMPTS = 512
@@ -40,13 +42,15 @@ def prompts(store: Store, share: float) -> tuple[list[tuple[Message, ...]], int]
 def witness(home: Home, opinions: list[Opinion]) -> Callable[..., None] | None:
     """Puts the reward model's opinion into the list; None where there is no reward model, or none that can be used."""
     from clawback.errors import ClawbackError
-    from clawback.learning.reading import Reader
     from clawback.rewards import files
 
+    def reader(settings: Settings) -> Reader:
+        from clawback.learning.reading import Reader
+
+        return Reader(settings.base, revision=settings.revision, max_length=settings.max_length)
+
     try:
-        model, card = files.load(
-            home.reward, lambda s: Reader(s.base, revision=s.revision, max_length=s.max_length)
-        )
+        model, card = files.load(home.reward, reader)
     except ClawbackError:  # information alone: `clawback lab reward eval` says what is wrong
         return None
 

@@ -145,7 +145,7 @@ class Search:
 
     def run(self, meter: Meter, tell: OnProgress) -> SearchResult:
         from clawback.prompts import Journal
-        from clawback.prompts.search.engines import engine
+        from clawback.prompts.search.optimize import engine
 
         self._keep()
         journal = Journal(self.home.prompts / JOURNAL)

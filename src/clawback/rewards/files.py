@@ -111,10 +111,10 @@ def load(root: Path, reader: Callable[[Settings], Reader]) -> tuple[Encoder, Car
 
     Raises ``NotFound``, ``MissingExtra``, and ``ModelError`` for damaged files or where the base is not what it was.
     """
-    from clawback.rewards.encoder import Encoder, Settings
+    card = read(root)
+    from clawback.rewards.encoder import Encoder, Settings  # most homes have no reward model
     from clawback.rewards.members import ENCODER, Member, StackedMember, cross, states
 
-    card = read(root)
     folder = _whole(root, card)
     settings = Settings(**card.settings)
     places = [folder / f"member-{n}" for n in range(card.members)]
