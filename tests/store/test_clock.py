@@ -116,7 +116,7 @@ def test_ratings_that_wait_for_their_answer_are_not_lost_by_a_clock(home: Home, 
         db.put_early("here", Feedback(0, "rating", 1.0, created_at=machine.wall))
         machine.wall += 40 * DAY
         db.put_early("there", Feedback(0, "rating", -1.0, created_at=machine.wall))
-        assert [(one.place, one.lost) for one in db.early()] == [("here", ""), ("there", "")]
+        assert [(one.post, one.lost) for one in db.early()] == [("here", ""), ("there", "")]
         assert db.untold("") == []
         turn = a_turn(db, 2)
         assert [given.value for given in db.put_post("here", turn)] == [1.0]

@@ -30,7 +30,7 @@ class Meant(NamedTuple):
     """The turn that a command refers to; or the place where its answer is expected; or why there is neither."""
 
     turn: int | None = None
-    place: str = ""
+    post: str = ""
     refusal: str = ""
     running: bool = False
     """The command was given while the agent was at work."""
@@ -55,12 +55,12 @@ def obey(here: Home, store: Journal, agent: str, event: Prompt, words: list[str]
         reply = Reply(meant.refusal)
     else:
         reply = run(
-            store, cleaned, meant.turn, post=meant.place, source=source, event_id=event_id
+            store, cleaned, meant.turn, post=meant.post, source=source, event_id=event_id
         )  # fmt: skip
     if event_id:
         store.put_obeyed(event_id + words[0], reply.text)
     if event.at:  # nobody reads a reply now
-        if meant.refusal or (meant.turn is None and not meant.place):
+        if meant.refusal or (meant.turn is None and not meant.post):
             _lose(store, agent, event, cleaned, meant.refusal or reply.text, source)
         return reply.text
     lost = store.untold(f"{agent}:prompt:{event.session}:")

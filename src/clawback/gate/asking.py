@@ -54,11 +54,11 @@ def witness(home: Home, opinions: list[Opinion]) -> Callable[..., None] | None:
     except ClawbackError:  # information alone: `clawback lab reward eval` says what is wrong
         return None
 
-    def look(asked: Any, ours: Any, theirs: Any) -> None:
-        questions = [Turn("", tuple(messages), "").prompt for messages in asked]
+    def look(prompts: Any, candidate: Any, live: Any) -> None:
+        questions = [Turn("", tuple(messages), "").prompt for messages in prompts]
         means = [
             float(model.score([(q, c.text) for q, c in zip(questions, made, strict=True)]).mean())
-            for made in (ours, theirs)
+            for made in (candidate, live)
         ]
         opinions.append(Opinion(card.name, *means))
 

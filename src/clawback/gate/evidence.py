@@ -77,11 +77,13 @@ def measure(
         folded: the candidate is to do without a prompt what the live version does with it. It is compared with the middle between the live version's
             answers and the base's: to be better than that is to have kept more than half of what the prompt gives.
     """
-    asked = [prompts[i % len(prompts)] for i in range(count)]
+    conversations = [prompts[i % len(prompts)] for i in range(count)]
     ids = [policy.encode(s).response for s in samples]
     limits = {"max_tokens": max_tokens or policy.room(ids), "seed": seed}
 
-    fresh = draw(policy, candidate, live, held, asked, limits, systems=systems, folded=folded, tell=tell)
+    fresh = draw(
+        policy, candidate, live, held, conversations, limits, systems=systems, folded=folded, tell=tell
+    )
     return weigh(
         fresh,
         samples,
@@ -112,7 +114,7 @@ def weigh(
         rated: the answers of the samples, as the reward model's input.
         liked: statistics of those that were liked.
     """
-    asked, ours, before, base = fresh.asked, fresh.ours, fresh.before, fresh.base
+    asked, ours, before, base = fresh.prompts, fresh.candidate, fresh.live, fresh.base
     longest = max(map(len, rated.ids), default=0)
     ground = comparable(longest, base.completions)
     if len(ground) < LEAST_KNOWN:
@@ -158,8 +160,8 @@ def weigh(
     )
 
 
-def texts(made: Sequence[Completion]) -> list[str]:
-    return [one.text for one in made]
+def texts(answers: Sequence[Completion]) -> list[str]:
+    return [one.text for one in answers]
 
 
 def graded(ensemble: RewardEnsemble, answers: views.Answers) -> list[float]:
@@ -171,20 +173,20 @@ def graded(ensemble: RewardEnsemble, answers: views.Answers) -> list[float]:
 
 def asking(
     prompts: Sequence[Conversation],
-    ours: Sequence[Completion],
-    theirs: Sequence[Completion],
+    candidate: Sequence[Completion],
+    live: Sequence[Completion],
     grades: Sequence[float],
     their_grades: Sequence[float],
 ) -> tuple[list[Question], list[Question]]:
     """All pairs of answers, and those to ask about, in their order."""
     asked = [question(messages) for messages in prompts]
     pairs = matched(asked, grades, their_grades)
-    return pairs, informative(pairs, asked, texts(ours), texts(theirs))[:MOST]
+    return pairs, informative(pairs, asked, texts(candidate), texts(live))[:MOST]
 
 
-def alike(pairs: Sequence[Question], ours: Sequence[Completion], theirs: Sequence[Completion]) -> float:
+def alike(pairs: Sequence[Question], candidate: Sequence[Completion], live: Sequence[Completion]) -> float:
     """The share of the pairs in which both answers read the same."""
-    return sum(same(pair, texts(ours), texts(theirs)) for pair in pairs) / max(len(pairs), 1)
+    return sum(same(pair, texts(candidate), texts(live)) for pair in pairs) / max(len(pairs), 1)
 
 
 def halfway(live: views.Answers, base: views.Answers) -> views.Answers:
@@ -215,16 +217,16 @@ def comparable(longest: int, *groups: Sequence[Completion]) -> list[int]:
     ]
 
 
-def seen(asked: Sequence[Conversation], made: Answers, places: Sequence[int]) -> views.Answers:
+def seen(prompts: Sequence[Conversation], answers: Answers, places: Sequence[int]) -> views.Answers:
     """The answers as the reward model's input."""
     from clawback.rewards.views import Answers
 
-    chosen = [made.completions[i] for i in places]
+    chosen = [answers.completions[i] for i in places]
     return Answers(
         [one.answer_ids for one in chosen],
         [one.text for one in chosen],
-        made.hidden[list(places)],
-        [question(asked[i]) for i in places],
+        answers.hidden[list(places)],
+        [question(prompts[i]) for i in places],
     )
 
 
@@ -264,36 +266,38 @@ def read(
 
 
 def compare(
-    ensemble: RewardEnsemble, ours: views.Answers, before: views.Answers, *, paired: bool = True
+    ensemble: RewardEnsemble, candidate: views.Answers, reference: views.Answers, *, paired: bool = True
 ) -> Contrast:
     """The reward model's comparison of two versions' answers; ``paired``: to the same prompts in the same order."""
     from clawback.rewards.reward_ensemble import RULES, Contrast
 
-    if len(ours.texts) < LEAST_KNOWN:
+    if len(candidate.texts) < LEAST_KNOWN:
         return Contrast(0.0, 1.0, 0.5)  # nothing can be told apart
-    return ensemble.contrast(ensemble.views.view(ours), ensemble.views.view(before), RULES, paired=paired)
+    return ensemble.contrast(
+        ensemble.views.view(candidate), ensemble.views.view(reference), RULES, paired=paired
+    )
 
 
 def sampled(
-    asked: Sequence[Conversation],
-    made: Sequence[Completion],
+    prompts: Sequence[Conversation],
+    answers: Sequence[Completion],
     base: Sequence[float],
     elsewhere: Sequence[float] | None,
 ) -> Sampled:
     """Statistics of answers. ``base``: log-prob of each under the base model, given its own prompt; ``elsewhere``: given another."""
     from clawback.rewards import guards
 
-    count = max(len(made), 1)
-    tokens = max(sum(len(c.ids) for c in made), 1)
-    questions = [question(messages) for messages in asked]
+    count = max(len(answers), 1)
+    tokens = max(sum(len(c.ids) for c in answers), 1)
+    questions = [question(messages) for messages in prompts]
     return Sampled(
-        finished=sum(c.finished for c in made) / count,
-        empty=sum(not c.text.strip() for c in made) / count,
-        repeating=sum(guards.repeats(c.text) for c in made) / count,
-        length=sum(len(c.answer_ids) for c in made) / count,
-        whole=sum(guards.ends_whole(c.text) for c in made) / count,
-        copied=sum(guards.copies(q, c.text) for q, c in zip(questions, made, strict=True)) / count,
-        canned=guards.canned(questions, [c.text for c in made]),
+        finished=sum(c.finished for c in answers) / count,
+        empty=sum(not c.text.strip() for c in answers) / count,
+        repeating=sum(guards.repeats(c.text) for c in answers) / count,
+        length=sum(len(c.answer_ids) for c in answers) / count,
+        whole=sum(guards.ends_whole(c.text) for c in answers) / count,
+        copied=sum(guards.copies(q, c.text) for q, c in zip(questions, answers, strict=True)) / count,
+        canned=guards.canned(questions, [c.text for c in answers]),
         logprob=sum(base) / tokens,
         relevance=None if elsewhere is None else (sum(base) - sum(elsewhere)) / tokens,
     )

@@ -135,7 +135,7 @@ def decide(evidence: Evidence, settings: Gate, *, may_ask: bool = True) -> Decis
         return Decision(False, 0.0, (why, *tripped))
     if evidence.folded:
         return _folded(evidence, settings, tripped)
-    found = _found(evidence)
+    found = _findings(evidence)
     if tripped:
         return Decision(False, 0.0, (*tripped, *found))
     if settings.confidence <= 0.5:
@@ -145,11 +145,11 @@ def decide(evidence: Evidence, settings: Gate, *, may_ask: bool = True) -> Decis
     for decision in (_held(evidence, error), _obeys(evidence, error)):
         if decision is not None:
             return _with(decision, found)
-    return _with(_asked(evidence, settings, error, may_ask), found)
+    return _with(_by_questions(evidence, settings, error, may_ask), found)
 
 
-def _with(decision: Decision, found: Sequence[str]) -> Decision:
-    return Decision(decision.accepted, decision.probability, (*decision.reasons, *found), decision.asks)
+def _with(decision: Decision, findings: Sequence[str]) -> Decision:
+    return Decision(decision.accepted, decision.probability, (*decision.reasons, *findings), decision.asks)
 
 
 # ------------------------------------------------------------------------------------------------- what decides
@@ -180,7 +180,7 @@ def _obeys(evidence: Evidence, error: float) -> Decision | None:
     return None
 
 
-def _asked(evidence: Evidence, settings: Gate, error: float, may_ask: bool) -> Decision:
+def _by_questions(evidence: Evidence, settings: Gate, error: float, may_ask: bool) -> Decision:
     """By the answers to questions, or by asking them."""
     most = most_questions(evidence, settings)
     alpha = error_left(evidence, error)
@@ -276,7 +276,7 @@ def posterior(answers: Sequence[bool]) -> float:
 # ------------------------------------------------------------------------------------------------- what is said
 
 
-def _found(evidence: Evidence) -> tuple[str, ...]:
+def _findings(evidence: Evidence) -> tuple[str, ...]:
     """What was found beside what decides, a sentence each."""
     on = f"{evidence.prompts} prompts, {evidence.kept} of them kept out of every run"
     if evidence.kept < evidence.prompts:

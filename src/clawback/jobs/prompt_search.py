@@ -313,8 +313,8 @@ class Search:
 
         quotable = screening.quotable([*self.train, *self.held])
 
-        def screen(new: Prompt, before: Prompt, examples: Sequence[Example]) -> list[str]:
-            return [*screening.alarms(new.system, quotable), *objections(new, before, examples)]
+        def screen(new: Prompt, previous: Prompt, examples: Sequence[Example]) -> list[str]:
+            return [*screening.alarms(new.system, quotable), *objections(new, previous, examples)]
 
         return screen
 

@@ -46,7 +46,7 @@ NEVER_CAME = "its answer did not come within a day"
 class Early(NamedTuple):
     """Feedback whose turn is not known yet. ``lost``: why the turn will not come; "" while it is expected."""
 
-    place: str
+    post: str
     kind: str
     value: float
     text: str
@@ -284,7 +284,7 @@ class PromptTable(FeedbackTable):
                 (now(), place_starts, place_starts),
             ).fetchall()
             keys = {(row[0], row[1]) for row in new}
-            return [e for e in found if (e.place, e.created_at) in keys]
+            return [e for e in found if (e.post, e.created_at) in keys]
 
     def _grow_old(self, db: sqlite3.Connection) -> None:
         late = self.deletion_time(WAITS) - WAITS

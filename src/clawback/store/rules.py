@@ -143,14 +143,14 @@ class RuleTable(Base):
         """The number of the newest main turn; 0 where there is none."""
         return int(self._read("SELECT coalesce(max(id), 0) FROM turns WHERE kind = 'main'")[0][0])
 
-    def answers(self, after: int, before: int, limit: int, *, newest_first: bool = False) -> list[Answer]:
+    def answers(self, start_id: int, end_id: int, limit: int, *, newest_first: bool = False) -> list[Answer]:
         """Main turns with ``after < id < before``."""
         order = "DESC" if newest_first else "ASC"
         rows = self._read(
             "SELECT a.turn_id, b.prompt, b.response FROM answered a CROSS JOIN bodies b ON b.turn_id = a.turn_id"
             f" WHERE a.turn_id > ? AND a.turn_id < ? ORDER BY a.turn_id {order} LIMIT ?",
-            after,
-            before,
+            start_id,
+            end_id,
             limit,
         )
         return [Answer(*row) for row in rows]
@@ -196,14 +196,14 @@ class RuleTable(Base):
         )
         return [Obedience(*row) for row in rows]
 
-    def breaches(self, rule: "Rule", limit: int, before: int | None = None) -> list[Verdict]:
-        """Answers that break a rule, newest first; ``before``: only turns under that number."""
+    def breaches(self, rule: "Rule", limit: int, end_id: int | None = None) -> list[Verdict]:
+        """Answers that break a rule, newest first; ``end_id``: only turns under that number."""
         rows = self._read(
             f"SELECT v.turn_id, a.created_at, a.agent, a.model, v.kept FROM ({_BY_CODE if rule.check else _BY_JUDGES}) v"
             " CROSS JOIN answered a ON a.turn_id = v.turn_id WHERE v.kept < 0.5 AND v.turn_id < ?2"
             " ORDER BY v.turn_id DESC LIMIT ?3",
             rule.id,
-            2**62 if before is None else before,
+            2**62 if end_id is None else end_id,
             limit,
         )
         return [Verdict(*row) for row in rows]

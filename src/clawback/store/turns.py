@@ -347,13 +347,13 @@ class Turns(PictureTable):
         lists = [json.dumps(list(numbers)) for numbers in (without, last)]
         return [_turn(row) for row in self._read(sql, source, *lists, limit)]
 
-    def drop_unrated(self, before: float) -> int:
+    def drop_unrated(self, until: float) -> int:
         """Delete turns made before then of which nobody ever said anything; how many."""
         with self._write() as db:
             return db.execute(
                 "DELETE FROM turns WHERE created_at < ? AND NOT EXISTS (SELECT 1 FROM feedback f WHERE f.turn_id = turns.id)"
                 " AND NOT EXISTS (SELECT 1 FROM feedback f WHERE f.other_turn_id = turns.id)",
-                (before,),
+                (until,),
             ).rowcount
 
     def count_tokens(self, since: float) -> int:

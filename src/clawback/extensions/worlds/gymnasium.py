@@ -113,11 +113,11 @@ def _set_of(known: str, settings: Mapping[str, Any], kind: Any = None) -> Gymnas
     )
 
 
-def _check_text(found: GymnasiumSet, inner: Any) -> None:
+def _check_text(world_set: GymnasiumSet, inner: Any) -> None:
     """Raises ``UsageError`` where the method that is to say what is seen does not exist."""
-    method = found.ours.get("text")
+    method = world_set.ours.get("text")
     if method and not callable(getattr(inner.unwrapped, str(method), None)):
-        raise UsageError(f"{found.world} has no method {method!r} that could say what is seen.")
+        raise UsageError(f"{world_set.world} has no method {method!r} that could say what is seen.")
 
 
 def _count(shape: Sequence[int]) -> int:

@@ -153,12 +153,12 @@ class OpenEnv:
             },
         )
 
-    async def _all(self, made: Sequence[reading.Call], late: bool) -> Step:
+    async def _all(self, calls: Sequence[reading.Call], late: bool) -> Step:
         """Several calls of one reply, in order, until the episode is over."""
         messages: list[Message] = []
         rewards: list[float] = []
         info: dict[str, Any] = {}
-        for call in made:
+        for call in calls:
             action = dict(call.arguments)
             if self.is_mcp:
                 action = {"type": "call_tool", "tool_name": call.name, "arguments": action}
@@ -209,10 +209,10 @@ class _WrongAction(EnvironmentFailure):
     """The server did not understand the action."""
 
 
-def _answer(said: str, call: reading.Call | None) -> Message:
+def _answer(text: str, call: reading.Call | None) -> Message:
     if call is None:
-        return {"role": "user", "content": said}
-    return {"role": "tool", "tool_call_id": call.id, "name": call.name, "content": said}
+        return {"role": "user", "content": text}
+    return {"role": "tool", "tool_call_id": call.id, "name": call.name, "content": text}
 
 
 def in_words(seen: Any) -> str:
