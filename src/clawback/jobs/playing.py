@@ -109,7 +109,7 @@ def wish_of(run: Run) -> Wish | None:
 
 
 class _Job(RunJob):
-    kept = "Its episodes are kept."
+    sentence_on_failure = "Its episodes are kept."
     again = "clawback env train --resume {id}"
     stopped_by = (Stopped, KeyboardInterrupt)
     stops_in = frozenset({"before", "train", "after"})

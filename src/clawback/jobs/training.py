@@ -106,7 +106,7 @@ def judge_waiting(home: Home, *, on_progress: OnProgress | None = None) -> Repor
 class _Job(RunJob):
     """One call of ``train_once``: what its steps share."""
 
-    kept = "Your ratings are safe."
+    sentence_on_failure = "Your ratings are safe."
     again = "clawback runs resume"
     vllm: ServedSampler | None = None
     preparing: int | None = None

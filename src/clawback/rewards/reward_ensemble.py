@@ -264,7 +264,7 @@ def _remark_likelihood(
     different = {(ids, tuple(wish.items())): (ids, text, wish) for ids, text, wish in wished}
     for ids, text, wish in different.values():
         wanted: dict[int, bool] = {}
-        signs = views.told(ids, text)
+        signs = views.response_signs(ids, text)
         for name, more in wish.items():
             columns = views.columns(name)
             wanted |= dict.fromkeys(columns, more)

@@ -69,7 +69,7 @@ class Layout:
     """What the columns of a table of signs are."""
 
     kinds: Ints  # [m]
-    own: Ints  # [m] which number a column is a cut of; -1: none
+    cut_of: Ints  # [m] which number a column is a cut of; -1: none
 
     @classmethod
     def manners_first(cls, manners: int, count: int) -> Layout:
@@ -103,7 +103,7 @@ class Space:
         tokens = tokens[np.argsort(np.abs(share[tokens] - 0.5), kind="stable")[:MOST_TOKENS]]
         columns = np.sort(np.concatenate([np.flatnonzero(varying & (layout.kinds != TOKEN_SIGN)), tokens]))
         k = len(columns)
-        kinds, own = layout.kinds[columns], layout.own[columns]
+        kinds, own = layout.kinds[columns], layout.cut_of[columns]
         literals, rules = _rules(kinds, own)
         there, holds = _literals(seen[:, columns]), np.zeros(len(literals))
         for start in range(0, len(literals), ROWS):

@@ -58,7 +58,7 @@ class Recognised:
     source: Source
     options: Options
     columns: Columns
-    whole: Format | None
+    file_format: Format | None
     records: int
 
     def entries(self, understanding: Understanding) -> Iterator[tuple[Format, Entry]]:
@@ -71,8 +71,8 @@ class Recognised:
             self.options.liked,
             understanding.unread,
         )
-        if self.whole is not None:
-            yield from self._of_whole(self.whole, reading, understanding)
+        if self.file_format is not None:
+            yield from self._of_whole(self.file_format, reading, understanding)
             return
         known = Recogniser()
         for row in self.source.read():
@@ -95,7 +95,7 @@ class Recognised:
             if self.options.format in formats.BY_NAME
             else known.format_of(record)
         )
-        if found is None or found.whole:
+        if found is None or found.of_file:
             if not isinstance(record, dict):
                 raise BadLine("not a JSON object")
             found = LINES  # its reader says what is missing
@@ -161,7 +161,7 @@ def recognise(source: Source, options: Options) -> Recognised:
     whole = whole_format_of([row for row in map(_parsed_or_none, sample) if row is not None])
     if options.format:
         chosen = formats.BY_NAME[options.format]
-        whole = chosen if chosen.whole else None
+        whole = chosen if chosen.of_file else None
     survey = ColumnSurvey(options.scale, options.rating_field)
     people: set[str] = set()
     own, number, known = 0, 0, Recogniser()

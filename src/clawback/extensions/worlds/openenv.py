@@ -95,7 +95,7 @@ class OpenEnv:
         late = self.turns >= int(self.of.settings.get("turns", TURNS))
         reply = reading.read(message, tools=self.tools)
         if self.field:
-            return await self._one({self.field: worlds.text(message)}, None, late)
+            return await self._step_once({self.field: worlds.text(message)}, None, late)
         if not reply.calls:
             if self.is_mcp and not reply.problems:
                 return Step((), None, True, {"answer": reply.text})
@@ -162,7 +162,7 @@ class OpenEnv:
             action = dict(call.arguments)
             if self.is_mcp:
                 action = {"type": "call_tool", "tool_name": call.name, "arguments": action}
-            step = await self._one(action, call, late)
+            step = await self._step_once(action, call, late)
             messages += step.messages
             rewards += [] if step.reward is None else [step.reward]
             info |= step.info
@@ -170,7 +170,7 @@ class OpenEnv:
                 break
         return Step(tuple(messages), sum(rewards) if rewards else None, step.done, info)
 
-    async def _one(self, action: Mapping[str, Any], call: reading.Call | None, late: bool) -> Step:
+    async def _step_once(self, action: Mapping[str, Any], call: reading.Call | None, late: bool) -> Step:
         with worlds.faults(self.of.name):
             try:
                 made = await self._ask({"type": "step", "data": action})

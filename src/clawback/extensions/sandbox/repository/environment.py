@@ -113,7 +113,7 @@ class RepositoryTasks:
                 self._made[name] = target
             return self._made[name]
 
-    def own(self, folder: Path) -> None:
+    def delete_at_end(self, folder: Path) -> None:
         """A folder that goes when the tasks do."""
         weakref.finalize(self, scratch.let_go, folder)
 
