@@ -145,7 +145,7 @@ def came_back(messages: Sequence[Message], after: int) -> list[Message]:
     return [m for m in spoken(messages[after + 1 :]) if m.get("role") not in (*_SILENT, "assistant")]
 
 
-class Request(Protocol):
+class ProxiedRequest(Protocol):
     """What ``kind_of`` reads of a request."""
 
     @property
@@ -158,7 +158,7 @@ class Request(Protocol):
     def max_tokens(self) -> int | None: ...
 
 
-def kind_of(request: Request, headers: Mapping[str, str]) -> TurnKind:
+def kind_of(request: ProxiedRequest, headers: Mapping[str, str]) -> TurnKind:
     """``side`` for titles, summaries, sub-agents and probes; ``main`` for the person's own conversation. ``headers``: names in lower case."""
     named = headers.get("x-turn-type", "").strip().lower()
     if named in ("main", "side"):

@@ -18,7 +18,7 @@ from clawback.paths import Home
 if TYPE_CHECKING:
     from clawback.capture.exchanges import Exchange
     from clawback.records import Message, Turn
-    from clawback.store import Journal, Store
+    from clawback.store import Store, TurnStore
     from clawback.store.prompts import Kept
 
 BUSY_SECONDS = 2.0
@@ -39,11 +39,11 @@ def take(here: Home, agent: str, event: Event) -> str | None:
     Raises ``Unusable`` for an answer without a prompt and a message without an answer, ``StoreBusy`` where another
     process holds the database (``spool.deliver`` keeps the event then), ``ClawbackError`` where it cannot be used.
     """
-    with open_journal(here) as store:
+    with open_turns(here) as store:
         return take_into(here, store, agent, event)
 
 
-def take_into(here: Home, store: Journal, agent: str, event: Event) -> str | None:
+def take_into(here: Home, store: TurnStore, agent: str, event: Event) -> str | None:
     """The same, with a store that is open."""
     if isinstance(event, Prompt):
         return _prompt(here, store, agent, event)
@@ -76,7 +76,7 @@ def command_of(event: Event) -> list[str] | None:
 # ------------------------------------------------------------------------------------------------------ prompts
 
 
-def _prompt(here: Home, store: Journal, agent: str, event: Prompt) -> str | None:
+def _prompt(here: Home, store: TurnStore, agent: str, event: Prompt) -> str | None:
     if (words := command_of(event)) is not None:
         from clawback.capture import taps
 
@@ -111,7 +111,7 @@ def _prompt(here: Home, store: Journal, agent: str, event: Prompt) -> str | None
 # ------------------------------------------------------------------------------------------------------ answers
 
 
-def _answer(here: Home, store: Journal, agent: str, event: Answer) -> None:
+def _answer(here: Home, store: TurnStore, agent: str, event: Answer) -> None:
     exchanges: list[Exchange] = []
     if event.transcript:
         from clawback.capture import late
@@ -126,7 +126,7 @@ def _answer(here: Home, store: Journal, agent: str, event: Answer) -> None:
         late.complete(here, store, agent, event.session, exchanges)
 
 
-def _exchange(store: Journal, agent: str, event: Answer, exchanges: list[Exchange]) -> Exchange | None:
+def _exchange(store: TurnStore, agent: str, event: Answer, exchanges: list[Exchange]) -> Exchange | None:
     """What the record tells of the answer that the event brings."""
     if not exchanges:
         return None
@@ -137,7 +137,7 @@ def _exchange(store: Journal, agent: str, event: Answer, exchanges: list[Exchang
     return late.exchange_for(exchanges, event.prompt_id, asked)
 
 
-def _textless(here: Home, store: Journal, agent: str, event: Answer, exchanges: list[Exchange]) -> None:
+def _textless(here: Home, store: TurnStore, agent: str, event: Answer, exchanges: list[Exchange]) -> None:
     """An answer without its text is read from the agent's record, from what our server heard, or at the session's next event."""
     if not event.transcript and event.prompt is not None:
         raise Unusable("an empty answer")
@@ -169,14 +169,14 @@ def _textless(here: Home, store: Journal, agent: str, event: Answer, exchanges: 
 
 def record(
     here: Home,
-    store: Journal,
+    store: TurnStore,
     agent: str,
     event: Answer,
     exchange: Exchange | None = None,
     *,
     alone: bool = False,
 ) -> int | None:
-    """Journal an answer together with its prompt as a turn, unless a server has recorded the same answer already. None: nobody asked (the agent itself did).
+    """TurnStore an answer together with its prompt as a turn, unless a server has recorded the same answer already. None: nobody asked (the agent itself did).
 
     Args:
         told: what the agent's own record says of it.
@@ -219,7 +219,7 @@ def record(
 
 
 def _prompt_of(
-    store: Journal, agent: str, event: Answer, exchange: Exchange | None, alone: bool
+    store: TurnStore, agent: str, event: Answer, exchange: Exchange | None, alone: bool
 ) -> Kept | None:
     """What the answer is to, as the one knows it who knows best. Without parts: to nothing that a person asked."""
     from clawback.store.prompts import Kept
@@ -248,7 +248,7 @@ def _prompt_of(
 
 
 def _turn_of_server(
-    store: Journal, here: Home, event: Answer, prompt: Kept, exchange: Exchange | None, places: set[str]
+    store: TurnStore, here: Home, event: Answer, prompt: Kept, exchange: Exchange | None, places: set[str]
 ) -> int | None:
     """The turn that our own server recorded of this very answer, with the tokens as they were sampled."""
     texts = {plain(clean(here, text)) for text in (event.text, exchange.text if exchange else "") if text}
@@ -278,7 +278,7 @@ def asks(here: Home, turn: Turn, prompt: Kept) -> bool:
 
 
 def _new_turn(
-    store: Journal, here: Home, agent: str, event: Answer, question: Kept, exchange: Exchange | None
+    store: TurnStore, here: Home, agent: str, event: Answer, question: Kept, exchange: Exchange | None
 ) -> int:
     from clawback.records import Turn
 
@@ -314,7 +314,7 @@ def _new_turn(
     return number
 
 
-def _drop_twin(store: Journal, session: str, response: str, number: int) -> None:
+def _drop_twin(store: TurnStore, session: str, response: str, number: int) -> None:
     """Some versions of Claude Code tell of the main answer as of a sub-agent's, too: that turn is the same answer."""
     for turn in store.turns(limit=RECENT, session=session, kind="side"):
         if turn.id < number and plain(turn.response) == plain(response):
@@ -322,7 +322,7 @@ def _drop_twin(store: Journal, session: str, response: str, number: int) -> None
 
 
 def _request(
-    store: Journal, agent: str, event: Answer, question: Kept, previous: Turn | None
+    store: TurnStore, agent: str, event: Answer, question: Kept, previous: Turn | None
 ) -> list[Message]:
     """What the person had asked for, where the conversation as it is known does not end with it."""
     request = store.request_before(agent, event.session, question.created_at)
@@ -333,13 +333,13 @@ def _request(
     return [{"role": "user", "content": request.text}]
 
 
-def last_of(store: Journal, agent: str, session: str) -> Turn | None:
+def last_of(store: TurnStore, agent: str, session: str) -> Turn | None:
     """The last answer of a session, whoever recorded it."""
     found = [store.last_turn(session=name) for name in (session, f"{agent}:{session}")]
     return max((turn for turn in found if turn), key=lambda turn: turn.id, default=None)
 
 
-def _next_state(store: Journal, turn_id: int, text: str) -> None:
+def _next_state(store: TurnStore, turn_id: int, text: str) -> None:
     """The prompt is what came back after the answer before it. Noted with its own answer: nobody waits for that."""
     from clawback.feedback.implicit import notice
 
@@ -367,7 +367,7 @@ def _size(message: Message) -> int:
     )
 
 
-def _shown(here: Home, store: Journal, agent: str, event: Shown) -> None:
+def _shown(here: Home, store: TurnStore, agent: str, event: Shown) -> None:
     """What was said about the message before finds its answer now."""
     turn = store.at_post(of_prompt(agent, event.session, event.prompt_id))
     if turn is None:
@@ -376,7 +376,7 @@ def _shown(here: Home, store: Journal, agent: str, event: Shown) -> None:
         train_if_due(here, store)
 
 
-def _side(here: Home, store: Journal, agent: str, event: SideAnswer) -> None:
+def _side(here: Home, store: TurnStore, agent: str, event: SideAnswer) -> None:
     if not event.text.strip():
         return
     from clawback.records import Turn
@@ -416,15 +416,15 @@ def connect(here: Home) -> Store:
     return connect(here.database, busy_seconds=BUSY_SECONDS)
 
 
-def open_journal(here: Home) -> Journal:
+def open_turns(here: Home) -> TurnStore:
     """The same of what events need."""
-    from clawback.store.journal import open_journal
+    from clawback.store.turn_store import open_turns
 
     here.create()
-    return open_journal(here.database, busy_seconds=BUSY_SECONDS)
+    return open_turns(here.database, busy_seconds=BUSY_SECONDS)
 
 
-def train_if_due(here: Home, store: Journal) -> str:
+def train_if_due(here: Home, store: TurnStore) -> str:
     """Start a run if one is due, and say so; else "". Within a transaction nothing is started: what made it due is not stored yet."""
     if store.in_transaction:
         return ""

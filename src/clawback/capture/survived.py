@@ -20,7 +20,7 @@ from clawback.records import Feedback
 
 if TYPE_CHECKING:
     from clawback.records import Turn
-    from clawback.store import Journal
+    from clawback.store import TurnStore
 
 SOURCE = "survived"
 LOOKED_AT = 40
@@ -45,7 +45,7 @@ _PATCHES = ("input", "patch", "patch_text", "patchText")
 _FILE = re.compile(r"\*\*\* (?:Add|Update) File: (.+)")
 
 
-def notice(store: Journal, folder: str) -> list[Feedback]:
+def notice(store: TurnStore, folder: str) -> list[Feedback]:
     """Keep what the commits since say of the newest answers of that folder. Each answer is judged once."""
     found = []
     later: set[str] = set()

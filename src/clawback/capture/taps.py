@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from clawback.capture.exchanges import Exchange
     from clawback.paths import Home
     from clawback.records import Turn
-    from clawback.store import Journal
+    from clawback.store import TurnStore
     from clawback.store.prompts import Early, Kept
 
 NOT_KNOWN = "That message is no answer that is known here. Reply to the answer that you mean."
@@ -36,7 +36,7 @@ class Meant(NamedTuple):
     """The command was given while the agent was at work."""
 
 
-def obey(here: Home, store: Journal, agent: str, event: Prompt, words: list[str]) -> str:
+def obey(here: Home, store: TurnStore, agent: str, event: Prompt, words: list[str]) -> str:
     """Execute the command; returns what to tell the person. Raises ``StoreError`` alone, whatever a person types."""
     from clawback.feedback.command import ASKS, Reply, run
 
@@ -68,7 +68,7 @@ def obey(here: Home, store: Journal, agent: str, event: Prompt, words: list[str]
     return " ".join([reply.text, *([began] if began else []), *map(told_of, lost)])
 
 
-def _lose(store: Journal, agent: str, event: Prompt, words: list[str], why: str, source: str) -> None:
+def _lose(store: TurnStore, agent: str, event: Prompt, words: list[str], why: str, source: str) -> None:
     """A rating that waited for the database was refused: it is told of at the next command."""
     from clawback.errors import UsageError
     from clawback.feedback.command import understood
@@ -82,7 +82,7 @@ def _lose(store: Journal, agent: str, event: Prompt, words: list[str], why: str,
     store.lose_early(place, why[:1].lower() + why[1:].rstrip("."))
 
 
-def _began(here: Home, store: Journal) -> str:
+def _began(here: Home, store: TurnStore) -> str:
     """A run that cannot be started takes nothing from the rating, which is stored."""
     from clawback.errors import ClawbackError
 
@@ -100,7 +100,7 @@ def told_of(lost: Early) -> str:
     return f"Your rating of {when} ({lost.summary}) came to nothing: {lost.lost}."
 
 
-def settle(here: Home, store: Journal, agent: str, event: Prompt, waiting: list[str]) -> None:
+def settle(here: Home, store: TurnStore, agent: str, event: Prompt, waiting: list[str]) -> None:
     """Another prompt has come, so earlier ones get no further answer: ratings waiting for those are applied to the part that exists, or lost."""
     start = len(of_prompt(agent, event.session, ""))
     told = late.read(agent, event)
@@ -116,7 +116,7 @@ def settle(here: Home, store: Journal, agent: str, event: Prompt, waiting: list[
 # ------------------------------------------------------------------------------------------------ what is meant
 
 
-def _meant(here: Home, store: Journal, agent: str, event: Prompt, word: str) -> Meant:
+def _meant(here: Home, store: TurnStore, agent: str, event: Prompt, word: str) -> Meant:
     if event.about:
         return _replied_to(store, agent, event)
     told = late.read(agent, event)
@@ -158,7 +158,7 @@ def _meant(here: Home, store: Journal, agent: str, event: Prompt, word: str) -> 
 
 
 def _newest(
-    store: Journal, agent: str, event: Prompt, exchanges: list[Exchange], prompt: Kept | None
+    store: TurnStore, agent: str, event: Prompt, exchanges: list[Exchange], prompt: Kept | None
 ) -> tuple[Exchange | None, str]:
     """The exchange that the person saw last, and the name of its prompt. A message that was queued has no event, only an entry."""
     last = exchanges[-1] if exchanges else None
@@ -176,7 +176,7 @@ def _newest(
     return mine, prompt.id if prompt else ""
 
 
-def _replied_to(store: Journal, agent: str, event: Prompt) -> Meant:
+def _replied_to(store: TurnStore, agent: str, event: Prompt) -> Meant:
     """The turn that stands in the message replied to, or that answers it; or the place where its answer is to come."""
     place = of_message(agent, event.about)
     if (turn := store.at_post(place)) is not None:
@@ -188,7 +188,7 @@ def _replied_to(store: Journal, agent: str, event: Prompt) -> Meant:
     return Meant(turn, place)
 
 
-def _of_session(store: Journal, agent: str, event: Prompt) -> Meant:
+def _of_session(store: TurnStore, agent: str, event: Prompt) -> Meant:
     """No prompt is kept: the last answer of the session, where it can be no other person's."""
     if event.by and store.newest_prompt(agent, event.session) is not None:
         return Meant(refusal="You have had no answer here yet. Reply to the answer that you mean.")
@@ -201,7 +201,7 @@ def _of_session(store: Journal, agent: str, event: Prompt) -> Meant:
 
 def _from_record(
     here: Home,
-    store: Journal,
+    store: TurnStore,
     agent: str,
     event: Prompt,
     name: str,
@@ -224,7 +224,7 @@ def _from_record(
         return None
 
 
-def answer_of_server(here: Home, store: Journal, session: str, prompt: Kept | None) -> str | None:
+def answer_of_server(here: Home, store: TurnStore, session: str, prompt: Kept | None) -> str | None:
     """What our own server heard of the answer to a prompt, before it broke off, if nothing has claimed it."""
     if prompt is None or not prompt.parts:
         return None

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
     from clawback.config import Config
     from clawback.paths import Home
-    from clawback.store import Journal, Store
+    from clawback.store import Store, TurnStore
 
 PREPARED = "A training run is being prepared in the background; `{status}` says what comes of it."
 """What is true once a process has been started: whether a run fits the machine and its budget is measured by that process."""
 
 
-def training_due(store: Journal, home: Home) -> bool:
+def training_due(store: TurnStore, home: Home) -> bool:
     """Whether there are enough fresh ratings for an automatic run, or enough answers for judging again a version that waits for them. Cheap: a few
     reads of a row, and a count."""
     if scheduled_is_due(store):
@@ -42,7 +42,7 @@ SCHEDULED = "run_scheduled"
 """Where the store keeps when a person wants the next run to start (``runs.schedule``)."""
 
 
-def scheduled_is_due(store: Journal) -> bool:
+def scheduled_is_due(store: TurnStore) -> bool:
     """Whether the moment has passed for which a person scheduled a run, and something has been said since the last run."""
     moment = store.get(SCHEDULED)
     return moment is not None and time.time() >= moment and store.count_fresh(1) > 0
@@ -52,20 +52,20 @@ NO_GAIN = "nothing_to_gain"
 """Where the store keeps how many fresh ratings there were when a run was found to have nothing to gain, or nothing that can be read, and why."""
 
 
-def enough_fresh(store: Journal, threshold: int) -> bool:
+def enough_fresh(store: TurnStore, threshold: int) -> bool:
     """Whether there are as many ratings since the last run as an automatic run takes; where one was skipped, since then."""
     skipped = no_gain(store)
     needed = threshold + (skipped["fresh"] if skipped else 0)
     return store.count_fresh(needed) >= needed
 
 
-def count_towards_run(store: Journal) -> int:
+def count_towards_run(store: TurnStore) -> int:
     """Ratings that count towards the next automatic run."""
     skipped = no_gain(store)
     return max(store.count_fresh() - (skipped["fresh"] if skipped else 0), 0)
 
 
-def no_gain(store: Journal) -> dict[str, Any] | None:
+def no_gain(store: TurnStore) -> dict[str, Any] | None:
     """``{"fresh", "live", "why"}`` where the next run was skipped: nothing to gain over the version that is live, or nothing read. None else."""
     found: dict[str, Any] | None = store.get(NO_GAIN)
     return found if found and found["live"] == store.live().number else None

@@ -14,7 +14,7 @@ from clawback.records import Feedback
 from clawback.scales import TEN, value_of
 
 if TYPE_CHECKING:
-    from clawback.store import Journal
+    from clawback.store import TurnStore
 
 ENOUGH_TO_WARN = 10
 ONE_SIDED = 0.9
@@ -22,7 +22,7 @@ ONE_SIDED = 0.9
 
 
 def rate(
-    store: Journal, turn_id: int, value: float, *, note: str = "", source: str = "cli", event_id: str = ""
+    store: TurnStore, turn_id: int, value: float, *, note: str = "", source: str = "cli", event_id: str = ""
 ) -> Feedback:
     """Good (+1), bad (-1), or anything between. Raises ``NotFound``, ``UsageError``."""
     return store.add_feedback(
@@ -31,7 +31,7 @@ def rate(
 
 
 def score(
-    store: Journal,
+    store: TurnStore,
     turn_id: int,
     number: float,
     *,
@@ -52,7 +52,7 @@ def scored(number: float, scale: str = TEN) -> Feedback:
 
 
 def prefer(
-    store: Journal, better: int, worse: int, *, note: str = "", source: str = "cli", event_id: str = ""
+    store: TurnStore, better: int, worse: int, *, note: str = "", source: str = "cli", event_id: str = ""
 ) -> Feedback:
     """One turn is better than another."""
     if better == worse:
@@ -62,7 +62,7 @@ def prefer(
     )
 
 
-def tie(store: Journal, first: int, second: int, *, source: str = "cli", event_id: str = "") -> Feedback:
+def tie(store: TurnStore, first: int, second: int, *, source: str = "cli", event_id: str = "") -> Feedback:
     """Somebody compared two turns, and neither is better. It adds nothing to the reward of either."""
     if first == second:
         raise UsageError("A turn cannot be compared with itself: name two turns.")
@@ -71,7 +71,7 @@ def tie(store: Journal, first: int, second: int, *, source: str = "cli", event_i
     )
 
 
-def edit(store: Journal, turn_id: int, text: str, *, source: str = "cli", event_id: str = "") -> Feedback:
+def edit(store: TurnStore, turn_id: int, text: str, *, source: str = "cli", event_id: str = "") -> Feedback:
     """How the response should have read: the text is liked, what it replaces was not quite right."""
     if not text.strip():
         raise UsageError(
@@ -84,14 +84,16 @@ def edit(store: Journal, turn_id: int, text: str, *, source: str = "cli", event_
     return store.add_feedback(Feedback(turn_id, "edit", 0.0, text, source=source, event_id=event_id))
 
 
-def critique(store: Journal, turn_id: int, text: str, *, source: str = "cli", event_id: str = "") -> Feedback:
+def critique(
+    store: TurnStore, turn_id: int, text: str, *, source: str = "cli", event_id: str = ""
+) -> Feedback:
     """What was wrong, in words. Kept for algorithms that read; it adds nothing to the reward by itself."""
     if not text.strip():
         raise UsageError("The critique is empty.")
     return store.add_feedback(Feedback(turn_id, "critique", 0.0, text, source=source, event_id=event_id))
 
 
-def undo(store: Journal, turn_id: int | None = None, *, person: str | None = None) -> Feedback:
+def undo(store: TurnStore, turn_id: int | None = None, *, person: str | None = None) -> Feedback:
     """Take the newest feedback back (of one turn, and of one person, where named), wherever it was said; the word before it counts again.
 
     Raises ``NotFound`` when there is none.
@@ -112,7 +114,7 @@ class Balance:
     warning: str
 
 
-def balance(store: Journal) -> Balance:
+def balance(store: TurnStore) -> Balance:
     """Rating only bad teaches little and can harm: a model must see what is wanted, not just what is not."""
     good, bad = store.count_ratings()
     total, warning = good + bad, ""

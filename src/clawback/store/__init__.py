@@ -1,6 +1,6 @@
 """The store: SQLite, and the only package that contains SQL. All of the loop's state is here, so a restart loses nothing.
 
-Each name is imported when it is first used: an agent's hook needs the ``Journal`` alone.
+Each name is imported when it is first used: an agent's hook needs the ``TurnStore`` alone.
 """
 
 from __future__ import annotations
@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from clawback.store.journal import Journal, open_journal
     from clawback.store.store import Store, connect
+    from clawback.store.turn_store import TurnStore, open_turns
 
-__all__ = ["Journal", "Store", "connect", "open_journal"]
+__all__ = ["Store", "TurnStore", "connect", "open_turns"]
 
-_WHERE = {"Journal": "journal", "open_journal": "journal", "Store": "store", "connect": "store"}
+_WHERE = {"TurnStore": "turn_store", "open_turns": "turn_store", "Store": "store", "connect": "store"}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""The whole store: what capture writes (``journal``), and the tables of runs, episodes, rules, raters and deletion."""
+"""The whole store: what capture writes (``turn_store``), and the tables of runs, episodes, rules, raters and deletion."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from pathlib import Path
 
 from clawback.store.episodes import EpisodeTable
 from clawback.store.forgetting import Forgetting
-from clawback.store.journal import Journal
 from clawback.store.raters import RaterTable
 from clawback.store.rules import RuleTable
 from clawback.store.runs import Runs
 from clawback.store.schema import BUSY_SECONDS, open_database
+from clawback.store.turn_store import TurnStore
 
 
-class Store(Journal, EpisodeTable, RaterTable, RuleTable, Runs, Forgetting):
+class Store(TurnStore, EpisodeTable, RaterTable, RuleTable, Runs, Forgetting):
     """One connection to the database. A context manager; not for use by two threads at once.
 
     Each call that writes is one transaction, and has reached the disk when it returns.

@@ -14,13 +14,13 @@ from clawback.store.turns import Turns
 from clawback.store.versions import Versions
 
 
-class Journal(Turns, PromptTable, Sessions, Versions):
+class TurnStore(Turns, PromptTable, Sessions, Versions):
     """One connection to the database. A context manager; not for use by two threads at once.
 
     Each call that writes is one transaction, and has reached the disk when it returns.
     """
 
 
-def open_journal(path: Path, *, busy_seconds: float = BUSY_SECONDS) -> Journal:
+def open_turns(path: Path, *, busy_seconds: float = BUSY_SECONDS) -> TurnStore:
     """As ``store.connect``."""
-    return Journal(path, open_database(path, busy_seconds=busy_seconds))
+    return TurnStore(path, open_database(path, busy_seconds=busy_seconds))
