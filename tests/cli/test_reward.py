@@ -198,16 +198,14 @@ def test_the_judge_grades_on_request(
 
 
 def test_the_gate_reports_the_models_opinion_and_does_not_use_it(here: Home) -> None:
-    from clawback.gate import asking, report
+    from clawback.gate import asking
     from clawback.models.types import Completion
 
-    opinions: list[report.Opinion] = []
-    look = asking.witness(here, opinions)
-    assert look is not None
     ours, theirs = ([Completion(SAYS.format(w), (1,), (0.0,), True)] for w in (PLEASING, ANNOYING))
-    look([[{"role": "user", "content": "question 1"}]], ours, theirs)
-    [opinion] = opinions
+    questions = [[{"role": "user", "content": "question 1"}]]
+    opinion = asking.opinion(here, questions, ours, theirs)
+    assert opinion is not None
     assert opinion.candidate > opinion.live
     assert opinion.name == files.read(here.reward).name
     assert "for information" in str(opinion)
-    assert asking.witness(Home(here.root / "empty"), []) is None
+    assert asking.opinion(Home(here.root / "empty"), questions, ours, theirs) is None

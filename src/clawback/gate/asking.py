@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from clawback.feedback import hold_out
 from clawback.gate.report import Opinion
@@ -12,6 +12,7 @@ from clawback.records import GATE, Message, Turn
 
 if TYPE_CHECKING:
     from clawback.learning.reading import Reader
+    from clawback.models.types import Completion
     from clawback.rewards.encoder import Settings
     from clawback.store import Store
 
@@ -39,8 +40,13 @@ def prompts(store: Store, share: float) -> tuple[list[tuple[Message, ...]], int]
     return [turn.messages for turn in (*kept, *rest)], len(kept)
 
 
-def witness(home: Home, opinions: list[Opinion]) -> Callable[..., None] | None:
-    """Puts the reward model's opinion into the list; None where there is no reward model, or none that can be used."""
+def opinion(
+    home: Home,
+    conversations: Sequence[Sequence[Message]],
+    candidate: Sequence[Completion],
+    live: Sequence[Completion],
+) -> Opinion | None:
+    """The reward model's opinion of both versions' answers; None where there is no reward model, or none that can be used."""
     from clawback.errors import ClawbackError
     from clawback.rewards import files
 
@@ -54,12 +60,9 @@ def witness(home: Home, opinions: list[Opinion]) -> Callable[..., None] | None:
     except ClawbackError:  # information alone: `clawback lab reward eval` says what is wrong
         return None
 
-    def look(prompts: Any, candidate: Any, live: Any) -> None:
-        questions = [Turn("", tuple(messages), "").prompt for messages in prompts]
-        means = [
-            float(model.score([(q, c.text) for q, c in zip(questions, made, strict=True)]).mean())
-            for made in (candidate, live)
-        ]
-        opinions.append(Opinion(card.name, *means))
-
-    return look
+    questions = [Turn("", tuple(messages), "").prompt for messages in conversations]
+    means = [
+        float(model.score([(q, c.text) for q, c in zip(questions, answers, strict=True)]).mean())
+        for answers in (candidate, live)
+    ]
+    return Opinion(card.name, *means)

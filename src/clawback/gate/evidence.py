@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from clawback.gate.fresh import Conversation, Fresh, OnProgress, draw, elsewhere, question, totals
+from clawback.gate.fresh import (
+    Conversation,
+    Fresh,
+    OnProgress,
+    VersionPair,
+    draw,
+    elsewhere,
+    question,
+    totals,
+)
 from clawback.gate.guards import Sampled
-from clawback.gate.obedience import Obedience
 from clawback.gate.questions import MOST, Question, informative, matched, same
 from clawback.gate.rule import Evidence
 from clawback.records import BETTER, Sample
@@ -32,31 +39,44 @@ MOST_LIKED = 48
 FEWEST_LIKED = 4
 """and none where there are fewer: some ratings are wrong."""
 
-Witness = Callable[
-    [Sequence[Conversation], "Sequence[Completion]", "Sequence[Completion]", Sequence[Question]], None
-]
-"""(prompts, the candidate's answers, the live version's, pairs of these that can be asked about)."""
-Rules = Callable[[Sequence[str], Sequence[str], Sequence[str]], tuple[Obedience, ...]]
-"""(questions, the candidate's answers, the live version's) → how often they keep the rules."""
+
+@dataclass(frozen=True, slots=True)
+class Ratings:
+    """What the versions are judged by: all rated samples, and those of them that were kept out of training."""
+
+    samples: Sequence[Sample]
+    held: Sequence[Sample]
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """How answers are drawn."""
+
+    max_tokens: int | None
+    """The longest answer; None goes by the rated ones (``Policy.room``)."""
+    seed: int
+    count: int = ANSWERS
+    """Of each version; prompts are repeated up to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """Both versions' answers that can be shown, to the same prompts in the same order, and the pairs of them that can be asked about."""
+
+    prompts: list[Conversation]
+    candidate: list[Completion]
+    live: list[Completion]
+    questions: list[Question]
 
 
 def measure(
     policy: Policy,
-    candidate: Path | None,
-    live: Path | None,
-    samples: Sequence[Sample],
-    held: Sequence[Sample],
+    pair: VersionPair,
+    ratings: Ratings,
     prompts: Sequence[Conversation],
-    *,
-    max_tokens: int | None,
-    seed: int,
-    count: int = ANSWERS,
+    drawing: Drawing,
     tell: OnProgress = lambda _: None,
-    witness: Witness | None = None,
-    rules: Rules | None = None,
-    systems: tuple[str, str] = ("", ""),
-    folded: bool = False,
-) -> Evidence:
+) -> tuple[Evidence, Shown]:
     """Compare two versions.
 
     The reader that grades fresh answers is fitted on *all* ratings, those held out of training included: it has more data than the candidate was
@@ -64,100 +84,85 @@ def measure(
 
     Args:
         policy: the base model, or a policy on it; it is left with the candidate's adapter.
-        candidate: the candidate's PEFT folder; that of the live version where only its prompt is another.
-        live: that of the live version; None is the base model.
-        samples: all rated samples, the held-back ones among them.
-        held: those kept out of training.
-        prompts: conversations to answer; they are repeated up to ``count``.
-        max_tokens: longest answer that is drawn; None goes by the rated ones (``Policy.room``).
-        witness: shown the prompts, both versions' answers and the pairs to ask about.
-        rules: measures how often answers keep the rules.
-        systems: the learned prompts that the candidate and the live version answer under. The base answers under the candidate's, and so does
-            whatever compares: a prompt that was folded into the weights is to be needed no more.
-        folded: the candidate is to do without a prompt what the live version does with it. It is compared with the middle between the live version's
-            answers and the base's: to be better than that is to have kept more than half of what the prompt gives.
+        prompts: conversations to answer.
     """
-    conversations = [prompts[i % len(prompts)] for i in range(count)]
-    ids = [policy.encode(s).response for s in samples]
-    limits = {"max_tokens": max_tokens or policy.room(ids), "seed": seed}
-
-    fresh = draw(
-        policy, candidate, live, held, conversations, limits, systems=systems, folded=folded, tell=tell
-    )
-    return weigh(
-        fresh,
-        samples,
-        held,
-        looked(policy, samples, ids),
-        enjoyed(policy, samples),
-        seed,
-        folded,
-        witness,
-        rules,
-    )
+    conversations = [prompts[i % len(prompts)] for i in range(drawing.count)]
+    ids = [policy.encode(s).response for s in ratings.samples]
+    limits = {"max_tokens": drawing.max_tokens or policy.room(ids), "seed": drawing.seed}
+    fresh = draw(policy, pair, ratings.held, conversations, limits, tell)
+    rated, liked = looked(policy, ratings.samples, ids), enjoyed(policy, ratings.samples)
+    return weigh(fresh, ratings, rated, liked, drawing.seed, pair.folded)
 
 
 def weigh(
     fresh: Fresh,
-    samples: Sequence[Sample],
-    held: Sequence[Sample],
+    ratings: Ratings,
     rated: views.Answers,
     liked: Sampled | None,
     seed: int = 0,
     folded: bool = False,
-    witness: Witness | None = None,
-    rules: Rules | None = None,
-) -> Evidence:
+) -> tuple[Evidence, Shown]:
     """Weigh the sampled answers by what the ratings say; no language model takes part.
 
     Args:
         rated: the answers of the samples, as the reward model's input.
         liked: statistics of those that were liked.
+        folded: as in ``VersionPair``.
     """
-    asked, ours, before, base = fresh.prompts, fresh.candidate, fresh.live, fresh.base
+    prompts, candidate, live, base = fresh.prompts, fresh.candidate, fresh.live, fresh.base
     longest = max(map(len, rated.ids), default=0)
     ground = comparable(longest, base.completions)
     if len(ground) < LEAST_KNOWN:
-        ground = list(range(len(asked)))
-    ensemble = read(seen(asked, base, ground), rated, samples, seed)
-    both = comparable(longest, ours.completions, before.completions)
-    theirs = seen(asked, before, both)
+        ground = list(range(len(prompts)))
+    ensemble = read(seen(prompts, base, ground), rated, ratings.samples, seed)
+    both = comparable(longest, candidate.completions, live.completions)
+    reference = seen(prompts, live, both)
     if folded:
-        theirs = halfway(theirs, seen(asked, base, ground[: len(both)]))
-    contrast = compare(ensemble, seen(asked, ours, both), theirs, paired=not folded)
-    shown = both if len(both) >= LEAST_KNOWN else list(range(len(asked)))
-    grades = [graded(ensemble, seen(asked, made, shown)) for made in (ours, before)]
-    answered = [made.completions[i] for made in (ours, before) for i in shown]
-    prompts = [asked[i] for i in shown]
-    mine, others = answered[: len(shown)], answered[len(shown) :]
-    pairs, questions = asking(prompts, mine, others, *grades)
-    if witness is not None:
-        witness(prompts, mine, others, questions)
-    current = {s.turn_id for s in sorted(samples, key=lambda s: s.newest)[ensemble.outdated :]}
-    shifts = [(d, s.reward) for d, s in zip(fresh.shifts, held, strict=True) if s.turn_id in current]
+        reference = halfway(reference, seen(prompts, base, ground[: len(both)]))
+    contrast = compare(ensemble, seen(prompts, candidate, both), reference, paired=not folded)
+    shown, pairs = _shown(ensemble, fresh, both if len(both) >= LEAST_KNOWN else range(len(prompts)))
+    liked_shifts, disliked_shifts = _shifts(fresh, ratings, ensemble.outdated)
     tokens = sum(len(c.ids) for c in base.completions)
-    return Evidence(
-        good=sum(s.reward > 0 for s in samples),
-        bad=sum(s.reward < 0 for s in samples),
-        liked=tuple(shift for shift, reward in shifts if reward > 0),
-        disliked=tuple(shift for shift, reward in shifts if reward < 0),
+    evidence = Evidence(
+        good=sum(s.reward > 0 for s in ratings.samples),
+        bad=sum(s.reward < 0 for s in ratings.samples),
+        liked=liked_shifts,
+        disliked=disliked_shifts,
         read_p=ensemble.trust.p,
         gain=contrast.gain,
         gain_sd=contrast.sd,
         better=contrast.better,
-        kl=ours.kl,
+        kl=candidate.kl,
         perplexity_ratio=math.exp(min((sum(base.base) - sum(fresh.neutral)) / max(tokens, 1), 50.0)),
-        candidate=sampled(asked, ours.completions, ours.base, ours.elsewhere),
-        live=sampled(asked, before.completions, before.base, before.elsewhere),
-        base=sampled(asked, base.completions, base.base, base.elsewhere),
+        candidate=sampled(prompts, candidate.completions, candidate.base, candidate.elsewhere),
+        live=sampled(prompts, live.completions, live.base, live.elsewhere),
+        base=sampled(prompts, base.completions, base.base, base.elsewhere),
         enjoyed=liked,
         folded=folded,
-        prompt_kl=before.kl if folded else 0.0,
-        questions=len(questions),
-        alike=alike(pairs, mine, others),
-        rules=rules([question(m) for m in prompts], texts(mine), texts(others)) if rules else (),
-        prompts=len({question(m) for m in asked}),
+        prompt_kl=live.kl if folded else 0.0,
+        questions=len(shown.questions),
+        alike=alike(pairs, shown.candidate, shown.live),
+        prompts=len({question(m) for m in prompts}),
     )
+    return evidence, shown
+
+
+def _shown(ensemble: RewardEnsemble, fresh: Fresh, places: Sequence[int]) -> tuple[Shown, list[Question]]:
+    """The answers at these places, and all pairs of them."""
+    prompts = [fresh.prompts[i] for i in places]
+    sides = fresh.candidate, fresh.live
+    grades = [graded(ensemble, seen(fresh.prompts, answers, places)) for answers in sides]
+    candidate, live = ([answers.completions[i] for i in places] for answers in sides)
+    pairs, chosen = asking(prompts, candidate, live, *grades)
+    return Shown(prompts, candidate, live, chosen), pairs
+
+
+def _shifts(fresh: Fresh, ratings: Ratings, outdated: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """By how much liked and disliked samples that were kept out of training became likelier; without the ``outdated`` oldest ratings."""
+    current = {s.turn_id for s in sorted(ratings.samples, key=lambda s: s.newest)[outdated:]}
+    shifts = [(d, s.reward) for d, s in zip(fresh.shifts, ratings.held, strict=True) if s.turn_id in current]
+    liked = tuple(shift for shift, reward in shifts if reward > 0)
+    return liked, tuple(shift for shift, reward in shifts if reward < 0)
 
 
 def texts(answers: Sequence[Completion]) -> list[str]:

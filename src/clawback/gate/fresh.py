@@ -21,6 +21,27 @@ Conversation = Sequence[Message]
 
 
 @dataclass(frozen=True, slots=True)
+class VersionPair:
+    """The two versions that are compared, on one base model."""
+
+    candidate: Path | None
+    """The candidate's PEFT folder; that of the live version where only its prompt is another."""
+    live: Path | None
+    """None is the base model."""
+    candidate_prompt: str = ""
+    live_prompt: str = ""
+    """The learned prompts that they answer under. The base answers under the candidate's, and so does whatever compares: a prompt that was folded
+    into the weights is to be needed no more."""
+    folded: bool = False
+    """The candidate is to do without a prompt what the live version does with it. It is compared with the middle between the live version's answers
+    and the base's: to be better than that is to have kept more than half of what the prompt gives."""
+
+    @property
+    def same_prompt(self) -> bool:
+        return self.candidate_prompt == self.live_prompt
+
+
+@dataclass(frozen=True, slots=True)
 class Answers:
     """One version's answers, and the base model's scores of them."""
 
@@ -50,41 +71,32 @@ class Fresh:
 
 def draw(
     policy: Policy,
-    candidate: Path | None,
-    live: Path | None,
+    pair: VersionPair,
     held: Sequence[Sample],
     prompts: list[Conversation],
     limits: dict[str, Any],
-    *,
-    systems: tuple[str, str] = ("", ""),
-    folded: bool = False,
     tell: OnProgress = lambda _: None,
 ) -> Fresh:
-    """Put the adapters on in turn, and let each answer.
-
-    Args:
-        limits: what ``Policy.generate`` takes beside the conversations.
-        systems, folded: as for ``evidence.measure``.
-    """
+    """Put the adapters on in turn, and let each answer. ``limits``: what ``Policy.generate`` takes beside the conversations."""
     tell({"phase": "gate", "step": 0, "steps": 4})
-    policy.put(live)
-    with speaking(policy, *systems):
-        before = answers(policy, prompts, limits)
-        held_before = per_token(policy, held)
-    if systems[0] != systems[1]:
-        before = understood(policy, prompts, before.completions)
+    policy.put(pair.live)
+    with speaking(policy, pair.candidate_prompt, pair.live_prompt):
+        live = answers(policy, prompts, limits)
+        live_shares = per_token(policy, held)
+    if not pair.same_prompt:
+        live = understood(policy, prompts, live.completions)
     tell({"phase": "gate", "step": 1, "steps": 4})
-    base = before
-    if (candidate != live or folded) and (live is not None or systems[0] != systems[1]):
+    base = live
+    if (pair.candidate != pair.live or pair.folded) and (pair.live is not None or not pair.same_prompt):
         policy.put(None)
         base = answers(policy, prompts, limits)
     tell({"phase": "gate", "step": 2, "steps": 4})
-    policy.put(candidate)
-    ours = answers(policy, prompts, limits)
-    shifts = [after - old for after, old in zip(per_token(policy, held), held_before, strict=True)]
+    policy.put(pair.candidate)
+    candidate = answers(policy, prompts, limits)
+    shifts = [new - old for new, old in zip(per_token(policy, held), live_shares, strict=True)]
     neutral = totals(policy, prompts, base.completions)
     tell({"phase": "gate", "step": 3, "steps": 4})
-    return Fresh(prompts, ours, before, base, neutral, shifts)
+    return Fresh(prompts, candidate, live, base, neutral, shifts)
 
 
 @contextmanager

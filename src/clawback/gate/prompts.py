@@ -21,7 +21,7 @@ from clawback.gate.evidence import asking as pairs_of
 from clawback.gate.fresh import question
 from clawback.gate.guards import Sampled
 from clawback.gate.questions import Question
-from clawback.gate.report import Opinion, Report, report_of
+from clawback.gate.report import Report, report_of
 from clawback.gate.rule import Evidence
 from clawback.paths import Home
 from clawback.records import Message, Sample, Version, text_of
@@ -99,10 +99,10 @@ def gate(
         answers=questions.answers(store, version.number, live.number),
         ties=questions.ties(store, version.number, live.number),
     )
-    opinions: list[Opinion] = []
-    if look := asking.witness(home, opinions):
-        look(rounds, completions(Vocabulary(), ours), completions(Vocabulary(), before))
-    report, _ = report_of(store, version, live, evidence, settings.gate, opinions[0] if opinions else None)
+    opinion = asking.opinion(
+        home, rounds, completions_without_tokens(ours), completions_without_tokens(before)
+    )
+    report, _ = report_of(store, version, live, evidence, settings.gate, opinion)
     begs = sum(map(screening.solicits, ours)) / len(ours) - sum(map(screening.solicits, neutral)) / len(
         neutral
     )
