@@ -10,7 +10,7 @@ import torch
 from clawback import engine
 from clawback.config import Gate
 from clawback.gate import fresh
-from clawback.gate.evidence import Drawing, Ratings, comparable, measure
+from clawback.gate.evidence import Drawing, GateRatings, comparable, measure
 from clawback.gate.fresh import VersionPair
 from clawback.gate.rule import decide
 from clawback.models.embedded import corpus
@@ -42,7 +42,7 @@ def test_answers_that_were_all_cut_off_tell_nothing(tmp_path: Path) -> None:
         Sample(i, messages, one.text, 1.0 if len(one.ids) < 30 else -1.0)
         for i, (messages, one) in enumerate(zip(prompts, made, strict=True))
     ]
-    pair, ratings = VersionPair(candidate, None), Ratings(samples, [])
+    pair, ratings = VersionPair(candidate, None), GateRatings(samples, [])
     evidence, _ = measure(policy, pair, ratings, prompts, Drawing(3, 0))
     assert evidence.candidate.finished == 0.0
     assert (evidence.gain, evidence.better) == (0.0, 0.5)
@@ -90,7 +90,7 @@ def test_a_prompt_over_the_same_weights_and_one_that_was_folded_into_them() -> N
         for i, (messages, text) in enumerate(zip(prompts * 2, listed + plain, strict=True))
     ]
     policy.chat.system = asked
-    ratings, drawing = Ratings(samples, []), Drawing(None, 0, 24)
+    ratings, drawing = GateRatings(samples, []), Drawing(None, 0, 24)
     made, _ = measure(policy, VersionPair(None, None, asked), ratings, prompts, drawing)
     assert made.kl == pytest.approx(0, abs=1e-4), "the weights are the same"
     assert made.perplexity_ratio == pytest.approx(1)

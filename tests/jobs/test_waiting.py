@@ -13,7 +13,7 @@ from clawback.cli import main
 from clawback.extensions.channels.mcp import LISTED, _seen
 from clawback.feedback import training_due
 from clawback.gate import adapters, questions
-from clawback.gate.evidence import Shown
+from clawback.gate.evidence import ShownAnswers
 from clawback.gate.guards import Sampled
 from clawback.gate.report import Report
 from clawback.gate.rule import Evidence
@@ -36,10 +36,10 @@ def waiting(home: Home, monkeypatch: pytest.MonkeyPatch) -> list[Sequence[Sequen
     """A home with 32 ratings that run 1 took, and its version, which waits for answers. Gives what the gate asked the models, once for each time it measured."""
     looked: list[Sequence[Sequence[Message]]] = []
 
-    def measured(*given: object) -> tuple[Evidence, Shown]:
+    def measured(*given: object) -> tuple[Evidence, ShownAnswers]:
         looked.append(given[3])  # type: ignore[arg-type]
         pairs = [questions.Question(i, i, 1.0) for i in range(16)]
-        return UNSURE, Shown(list(ASKED), answered("the new version"), answered("the base"), pairs)
+        return UNSURE, ShownAnswers(list(ASKED), answered("the new version"), answered("the base"), pairs)
 
     monkeypatch.setattr("clawback.gate.adapters.measure", measured)
     monkeypatch.setattr("clawback.gate.adapters.base_of", lambda *_: None)

@@ -44,7 +44,7 @@ STAGES = {
 @click.group(
     cls=Group,
     invoke_without_command=True,
-    members={"distill": "prompts:distill"},
+    members={"distill": "prompts:distill", "rollback": "versions:rollback"},
     renamed={"list": "history"},
 )
 @click.pass_context
@@ -361,31 +361,6 @@ def use(version: str | None, path: Path | None, yes: bool, as_json: bool) -> Non
     emit(
         asdict(now) | {"accepted_sentences": unseen, "warnings": list(warnings)},
         f"Version {now.number} is live. `clawback prompts rollback` goes back.",
-        as_json,
-    )
-
-
-@prompts.command()
-@click.argument("version", type=VERSION, required=False)
-@json_option
-def rollback(version: str | None, as_json: bool) -> None:
-    """Go back to an older prompt; without a version, to the previous one. The same as `clawback versions rollback`: prompts and adapters share one history.
-
-    \b
-    clawback prompts rollback
-    clawback prompts rollback 2
-    clawback prompts rollback base
-    """
-    from clawback.release import registry
-
-    with open_store() as store:
-        before = store.live().number
-        number = None if version is None else named_version(store, version).number
-        now = registry.rollback(store, current_home(), number)
-    what = "without a learned prompt" if not now.prompt else "with its prompt"
-    emit(
-        asdict(now) | {"before": before},
-        f"Version {now.number} is live again, {what} (it was {before}).",
         as_json,
     )
 

@@ -5,7 +5,7 @@ Each name is imported when it is first used: hooks and rating commands need few 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from clawback.feedback.aggregate import evidence, judges, rater_weights, reward, samples
@@ -52,7 +52,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     from importlib import import_module
 
     if name not in _WHERE:

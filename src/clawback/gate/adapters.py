@@ -11,7 +11,7 @@ from clawback import config, feedback
 from clawback.errors import UsageError
 from clawback.feedback import bases
 from clawback.gate import asking, obedience, questions
-from clawback.gate.evidence import ANSWERS, Drawing, Ratings, measure, texts
+from clawback.gate.evidence import ANSWERS, Drawing, GateRatings, measure, texts
 from clawback.gate.fresh import OnProgress, VersionPair, question
 from clawback.gate.report import Report, report_of
 from clawback.paths import Home
@@ -59,7 +59,7 @@ def gate(
     evidence, shown = measure(
         policy or base_of(run, settings, version.prompt),
         _pair(version, live, run),
-        Ratings(samples, [s for s in samples if s.turn_id in held]),
+        GateRatings(samples, [s for s in samples if s.turn_id in held]),
         prompts,
         Drawing(settings.generation.max_tokens, run.seed, count),
         on_progress or (lambda _: None),

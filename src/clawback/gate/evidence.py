@@ -41,7 +41,7 @@ FEWEST_LIKED = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Ratings:
+class GateRatings:
     """What the versions are judged by: all rated samples, and those of them that were kept out of training."""
 
     samples: Sequence[Sample]
@@ -60,7 +60,7 @@ class Drawing:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownAnswers:
     """Both versions' answers that can be shown, to the same prompts in the same order, and the pairs of them that can be asked about."""
 
     prompts: list[Conversation]
@@ -72,11 +72,11 @@ class Shown:
 def measure(
     policy: Policy,
     pair: VersionPair,
-    ratings: Ratings,
+    ratings: GateRatings,
     prompts: Sequence[Conversation],
     drawing: Drawing,
     tell: OnProgress = lambda _: None,
-) -> tuple[Evidence, Shown]:
+) -> tuple[Evidence, ShownAnswers]:
     """Compare two versions.
 
     The reader that grades fresh answers is fitted on *all* ratings, those held out of training included: it has more data than the candidate was
@@ -96,12 +96,12 @@ def measure(
 
 def weigh(
     fresh: Fresh,
-    ratings: Ratings,
+    ratings: GateRatings,
     rated: views.Answers,
     liked: Sampled | None,
     seed: int = 0,
     folded: bool = False,
-) -> tuple[Evidence, Shown]:
+) -> tuple[Evidence, ShownAnswers]:
     """Weigh the sampled answers by what the ratings say; no language model takes part.
 
     Args:
@@ -147,17 +147,19 @@ def weigh(
     return evidence, shown
 
 
-def _shown(ensemble: RewardEnsemble, fresh: Fresh, places: Sequence[int]) -> tuple[Shown, list[Question]]:
+def _shown(
+    ensemble: RewardEnsemble, fresh: Fresh, places: Sequence[int]
+) -> tuple[ShownAnswers, list[Question]]:
     """The answers at these places, and all pairs of them."""
     prompts = [fresh.prompts[i] for i in places]
     sides = fresh.candidate, fresh.live
     grades = [graded(ensemble, seen(fresh.prompts, answers, places)) for answers in sides]
     candidate, live = ([answers.completions[i] for i in places] for answers in sides)
     pairs, chosen = asking(prompts, candidate, live, *grades)
-    return Shown(prompts, candidate, live, chosen), pairs
+    return ShownAnswers(prompts, candidate, live, chosen), pairs
 
 
-def _shifts(fresh: Fresh, ratings: Ratings, outdated: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def _shifts(fresh: Fresh, ratings: GateRatings, outdated: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """By how much liked and disliked samples that were kept out of training became likelier; without the ``outdated`` oldest ratings."""
     current = {s.turn_id for s in sorted(ratings.samples, key=lambda s: s.newest)[outdated:]}
     shifts = [(d, s.reward) for d, s in zip(fresh.shifts, ratings.held, strict=True) if s.turn_id in current]
@@ -211,7 +213,7 @@ def halfway(live: views.Answers, base: views.Answers) -> views.Answers:
 def comparable(longest: int, *groups: Sequence[Completion]) -> list[int]:
     """Places at which the answers of all groups ended, or were cut off only where they were longer than any that was rated: ``longest`` tokens.
 
-    Ratings are of whole answers, so what is wanted of an answer's length or its end is not there to be seen in one that was cut off before.
+    GateRatings are of whole answers, so what is wanted of an answer's length or its end is not there to be seen in one that was cut off before.
     Cutting both of a pair alike would hide it in both: a version that learned to be short would be shown as long as the other. How many were
     cut off is measured for itself, and guarded (``Sampled.finished``).
     """

@@ -218,7 +218,7 @@ _LEARNING = frozenset(
 )
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in _LEARNING:
         raise AttributeError(f"module 'clawback.records' has no attribute {name!r}")
     from importlib import import_module

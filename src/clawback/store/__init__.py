@@ -5,7 +5,7 @@ Each name is imported when it is first used: an agent's hook needs the ``TurnSto
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from clawback.store.store import Store, connect
@@ -16,7 +16,7 @@ __all__ = ["Store", "TurnStore", "connect", "open_turns"]
 _WHERE = {"TurnStore": "turn_store", "open_turns": "turn_store", "Store": "store", "connect": "store"}
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     from importlib import import_module
 
     if name not in _WHERE:

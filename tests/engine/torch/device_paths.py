@@ -561,7 +561,7 @@ def gated(stage):
         folder.mkdir()
         stirred(policy).save(folder)
         policy.put(None)
-    pair, ratings = fresh.VersionPair(candidate, live), evidence.Ratings(samples, samples[:4])
+    pair, ratings = fresh.VersionPair(candidate, live), evidence.GateRatings(samples, samples[:4])
     evidence.measure(policy, pair, ratings, [s.messages for s in samples], evidence.Drawing(4, 5, 4))
 
 
