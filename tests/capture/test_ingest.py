@@ -335,7 +335,7 @@ def test_what_is_shown_as_the_prompt_is_what_the_person_wrote() -> None:
 
 def test_taking_out_what_agents_add_is_linear() -> None:
     """Twice the text may take twice the steps: every tag is looked at once, and a closing one that is not there is looked for once."""
-    from clawback import records
+    from clawback import reminders
 
     for piece in (
         "<command-name>",
@@ -345,4 +345,4 @@ def test_taking_out_what_agents_add_is_linear() -> None:
         "<command-name>a</command-name>",
     ):
         text = piece * 100_000
-        assert len(records.without_reminders(text)) <= len(text)
+        assert len(reminders.without_reminders(text)) <= len(text)
