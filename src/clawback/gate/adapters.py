@@ -105,8 +105,8 @@ def _judged(store: Store, settings: config.Config, number: int) -> tuple[Version
 
 def _pair(version: Version, live: Version, run: Run) -> VersionPair:
     folded = not version.prompt and bool(live.prompt) and prompted.folds(run.recipe) == live.prompt
-    paths = [Path(one.path) if one.path else None for one in (version, live)]
-    return VersionPair(*paths, version.prompt, live.prompt, folded)
+    candidate, current = (Path(one.path) if one.path else None for one in (version, live))
+    return VersionPair(candidate, current, version.prompt, live.prompt, folded)
 
 
 def unseen(store: Store, samples: Sequence[Sample], run: Run, live: Version) -> set[int]:
