@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clawback import config
-from clawback.jobs import rewarding
 from clawback.paths import Home
 from clawback.records import Message, Turn
 from clawback.release import best_of
@@ -80,6 +79,8 @@ def picker(home: Home, settings: config.Config, count: int) -> Pick:
     An answer that was cut off is taken only where all were. Raises ``UsageError`` where the best of so many moves further from the
     version than the gate allows a version to move from the base; ``NotFound``, ``ModelError`` without a usable reward model.
     """
+    from clawback.jobs import rewarding
+
     best_of.check_distance(settings, count)
     model, _ = rewarding.load(home)
 
