@@ -80,6 +80,10 @@ def tap() -> dict[str, int]:
         from clawback.rules import hook
 
         hook.main()
+    from clawback import store
+
+    with store.connect(_home().database) as db:
+        assert db.count_feedback() == 1, "nothing was rated"
     return trace.figures()
 
 
