@@ -199,13 +199,14 @@ def test_the_judge_grades_on_request(
 
 def test_the_gate_reports_the_models_opinion_and_does_not_use_it(here: Home) -> None:
     from clawback.gate import asking
+    from clawback.gate.questions import ShownAnswers
     from clawback.models.types import Completion
 
     ours, theirs = ([Completion(SAYS.format(w), (1,), (0.0,), True)] for w in (PLEASING, ANNOYING))
-    questions = [[{"role": "user", "content": "question 1"}]]
-    opinion = asking.opinion(here, questions, ours, theirs)
+    shown = ShownAnswers([[{"role": "user", "content": "question 1"}]], ours, theirs)
+    opinion = asking.opinion(here, shown)
     assert opinion is not None
     assert opinion.candidate > opinion.live
     assert opinion.name == files.read(here.reward).name
     assert "for information" in str(opinion)
-    assert asking.opinion(Home(here.root / "empty"), questions, ours, theirs) is None
+    assert asking.opinion(Home(here.root / "empty"), shown) is None

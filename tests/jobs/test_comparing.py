@@ -43,7 +43,7 @@ def waiting(home: Home, monkeypatch: pytest.MonkeyPatch) -> Home:
             for name in "xy"
         ]
         pairs = [questions.Question(i, i, 1.0) for i in range(10)]
-        questions.put(db, version, db.live(), pairs, prompts, *answers)
+        questions.put(db, version, db.live(), questions.ShownAnswers(prompts, *answers, pairs))
         evidence = Evidence(
             2, 2, (), (), 0.2, 0.4, 0.2, 0.97, 2.0, 1.0, FINE, FINE, FINE, questions=len(pairs)
         )  # fmt: skip

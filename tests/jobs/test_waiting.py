@@ -13,8 +13,8 @@ from clawback.cli import main
 from clawback.extensions.channels.mcp import LISTED, _seen
 from clawback.feedback import training_due
 from clawback.gate import adapters, questions
-from clawback.gate.evidence import ShownAnswers
 from clawback.gate.guards import Sampled
+from clawback.gate.questions import ShownAnswers
 from clawback.gate.report import Report
 from clawback.gate.rule import Evidence
 from clawback.jobs import inbox, inputs, training, worker

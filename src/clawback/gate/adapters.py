@@ -77,10 +77,10 @@ def gate(
         answers=questions.answers(store, version.number, live.number),
         ties=questions.ties(store, version.number, live.number),
     )
-    opinion = asking.opinion(home, shown.prompts, shown.candidate, shown.live)
+    opinion = asking.opinion(home, shown)
     report, decision = report_of(store, version, live, evidence, settings.gate, opinion)
     if decision.asks:
-        questions.put(store, version, live, shown.questions, shown.prompts, shown.candidate, shown.live)
+        questions.put(store, version, live, shown)
     store.set_report(number, report.to_dict())
     return report
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from clawback.feedback import hold_out
+from clawback.gate.questions import ShownAnswers
 from clawback.gate.report import Opinion
 from clawback.paths import Home
 from clawback.records import GATE, Message, Turn
 
 if TYPE_CHECKING:
     from clawback.learning.reading import Reader
-    from clawback.models.types import Completion
     from clawback.rewards.encoder import Settings
     from clawback.store import Store
 
@@ -40,12 +39,7 @@ def prompts(store: Store, share: float) -> tuple[list[tuple[Message, ...]], int]
     return [turn.messages for turn in (*kept, *rest)], len(kept)
 
 
-def opinion(
-    home: Home,
-    conversations: Sequence[Sequence[Message]],
-    candidate: Sequence[Completion],
-    live: Sequence[Completion],
-) -> Opinion | None:
+def opinion(home: Home, shown: ShownAnswers) -> Opinion | None:
     """The reward model's opinion of both versions' answers; None where there is no reward model, or none that can be used."""
     from clawback.errors import ClawbackError
     from clawback.rewards import files
@@ -60,9 +54,9 @@ def opinion(
     except ClawbackError:  # information alone: `clawback lab reward eval` says what is wrong
         return None
 
-    questions = [Turn("", tuple(messages), "").prompt for messages in conversations]
+    questions = [Turn("", tuple(messages), "").prompt for messages in shown.prompts]
     means = [
         float(model.score([(q, c.text) for q, c in zip(questions, answers, strict=True)]).mean())
-        for answers in (candidate, live)
+        for answers in (shown.candidate, shown.live)
     ]
     return Opinion(card.name, *means)

@@ -18,7 +18,7 @@ from clawback.gate.fresh import (
     totals,
 )
 from clawback.gate.guards import Sampled
-from clawback.gate.questions import MOST, Question, informative, matched, same
+from clawback.gate.questions import MOST, Question, ShownAnswers, informative, matched, same
 from clawback.gate.rule import Evidence
 from clawback.records import BETTER, Sample
 
@@ -57,16 +57,6 @@ class Drawing:
     seed: int
     count: int = ANSWERS
     """Of each version; prompts are repeated up to it."""
-
-
-@dataclass(frozen=True, slots=True)
-class ShownAnswers:
-    """Both versions' answers that can be shown, to the same prompts in the same order, and the pairs of them that can be asked about."""
-
-    prompts: list[Conversation]
-    candidate: list[Completion]
-    live: list[Completion]
-    questions: list[Question]
 
 
 def measure(

@@ -98,13 +98,15 @@ def gate(
         answers=questions.answers(store, version.number, live.number),
         ties=questions.ties(store, version.number, live.number),
     )
-    candidate_answers, live_answers = map(completions_without_tokens, (ours, before))
-    opinion = asking.opinion(home, rounds, candidate_answers, live_answers)
+    shown = questions.ShownAnswers(
+        rounds, completions_without_tokens(ours), completions_without_tokens(before), chosen
+    )
+    opinion = asking.opinion(home, shown)
     report, _ = report_of(store, version, live, evidence, settings.gate, opinion)
     if why := _begging(ours, neutral):
         report = replace(report, accepted=False, again_at=0, reasons=(why, *report.reasons))
     if report.again_at:
-        questions.put(store, version, live, chosen, rounds, candidate_answers, live_answers)
+        questions.put(store, version, live, shown)
     return _store_report(store, report)
 
 

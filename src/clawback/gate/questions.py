@@ -40,6 +40,16 @@ class Question:
     apart: float
 
 
+@dataclass(frozen=True, slots=True)
+class ShownAnswers:
+    """Both versions' answers that can be shown, to the same prompts in the same order, and the pairs of them that can be asked about."""
+
+    prompts: Sequence[Sequence[Message]]
+    candidate: Sequence[Completion]
+    live: Sequence[Completion]
+    questions: Sequence[Question] = ()
+
+
 def matched(prompts: Sequence[str], candidate: Sequence[float], live: Sequence[float]) -> list[Question]:
     """All answers in pairs, by rank within their prompt. ``candidate``, ``live``: the reader's grades of the answers, place by place to the same prompts."""
     places: dict[str, list[int]] = {}
@@ -86,22 +96,19 @@ def put(
     store: Store,
     candidate: Version,
     live: Version,
-    chosen: Sequence[Question],
-    prompts: Sequence[Sequence[Message]],
-    candidate_answers: Sequence[Completion],
-    live_answers: Sequence[Completion],
+    shown: ShownAnswers,
 ) -> None:
     """Store both answers of each pair, in random order; pairs that are there already stay as they are. Each answer is a conversation of its own."""
     order = random.Random(f"{candidate.number}:{live.number}")
     with store.together():
-        for place, pair in enumerate(chosen):
-            sides = [(candidate, candidate_answers[pair.candidate]), (live, live_answers[pair.live])]
+        for place, pair in enumerate(shown.questions):
+            sides = [(candidate, shown.candidate[pair.candidate]), (live, shown.live[pair.live])]
             order.shuffle(sides)
             for side, (version, answer) in enumerate(sides):
                 name = f"{sessions(candidate.number, live.number)}{place}:{side}"
                 turn = Turn(
                     session=name,
-                    messages=tuple(prompts[pair.candidate]),
+                    messages=tuple(shown.prompts[pair.candidate]),
                     response=answer.text,
                     agent=GATE,
                     version=version.number,
