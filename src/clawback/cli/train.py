@@ -122,10 +122,7 @@ def train(
     here = current_home()
     if said := launching.launched():
         click.echo(f"clawback: {said}", err=True)
-    count = processes or 1
-    if accelerate is not None:
-        layout = _accelerate_layout(Path(accelerate))
-        count, shard = processes or layout.processes, shard or layout.shard
+    count, shard = _layout(processes, shard, accelerate)
     if machines.node() > 0:
         return _help_out(count)
     cluster = (ray, ray_workers or 0) if ray else None
@@ -141,6 +138,14 @@ def train(
         jobs.startable(here, algorithm)
         return in_background(here, as_json, options)
     return train_here(here, as_json, options)
+
+
+def _layout(processes: int | None, shard: bool, accelerate: str | None) -> tuple[int, bool]:
+    """Processes, and whether the base is split among them: by the options, else by a file of accelerate."""
+    if accelerate is None:
+        return processes or 1, shard
+    layout = _accelerate_layout(Path(accelerate))
+    return processes or layout.processes, shard or layout.shard
 
 
 def _help_out(processes: int) -> int:
