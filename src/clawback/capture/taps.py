@@ -36,6 +36,14 @@ class Meant(NamedTuple):
     """The command was given while the agent was at work."""
 
 
+class Awaited(NamedTuple):
+    """An answer that no event has told of: the name of its prompt, the prompt as it is kept, and what the agent's own record has."""
+
+    name: str
+    prompt: Kept | None
+    exchange: Exchange | None
+
+
 def obey(here: Home, store: TurnStore, agent: str, event: Prompt, words: list[str]) -> str:
     """Execute the command; returns what to tell the person. Raises ``StoreError`` alone, whatever a person types."""
     from clawback.feedback.command import ASKS, Reply, run
@@ -109,7 +117,7 @@ def settle(here: Home, store: TurnStore, agent: str, event: Prompt, waiting: lis
             continue
         exchange = next((one for one in told if name in one.ids), None)
         kept = store.kept_prompt(agent, event.session, name)
-        if _from_record(here, store, agent, event, name, kept, exchange) is None:
+        if _from_record(here, store, agent, event, Awaited(name, kept, exchange)) is None:
             store.lose_early(place, f"its answer {_end(exchange)}")
 
 
@@ -140,7 +148,7 @@ def _meant(here: Home, store: TurnStore, agent: str, event: Prompt, word: str) -
         return Meant(None, place, running=True)
     if any(one.id == name for one in store.ended_prompts(agent, event.session)):
         return Meant(None, place)  # its text is in the agent's record in a moment
-    turn = _from_record(here, store, agent, event, name, kept, exchange)
+    turn = _from_record(here, store, agent, event, Awaited(name, kept, exchange))
     if turn is not None:
         return Meant(turn, place, running=running)
     last = last_of(store, agent, event.session)
@@ -199,23 +207,16 @@ def _of_session(store: TurnStore, agent: str, event: Prompt) -> Meant:
 # ------------------------------------------------------------------------------------------ what there is of it
 
 
-def _from_record(
-    here: Home,
-    store: TurnStore,
-    agent: str,
-    event: Prompt,
-    name: str,
-    prompt: Kept | None,
-    exchange: Exchange | None,
-) -> int | None:
-    """The turn of an answer that no event has told of: as far as the agent's own record has it, or our server heard it."""
+def _from_record(here: Home, store: TurnStore, agent: str, event: Prompt, awaited: Awaited) -> int | None:
+    """The turn of the answer: as far as the agent's own record has it, or our server heard it."""
+    name, exchange = awaited.name, awaited.exchange
     if exchange is not None and exchange.text:
         answer = Answer(event.session, exchange.blocks[-1], name, cwd=exchange.cwd, model=exchange.model)
         try:
             return record(here, store, agent, answer, exchange)
         except Unusable:
             return None  # nobody knows what it answers
-    response = answer_of_server(here, store, event.session, prompt)
+    response = answer_of_server(here, store, event.session, awaited.prompt)
     if response is None:
         return None
     try:
