@@ -4,35 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from clawback import Agent
+from examples.agents import frozen_lake
 
-WAYS = ("left", "down", "right", "up")
+WAYS = frozen_lake.WAYS
 
 
-class SquareAgent(Agent):
-    env_options: dict[str, Any] = {"is_slippery": False}
-    side = 4
-
-    def get_system_prompt(self) -> str:
-        return ""
-
+class SquareAgent(frozen_lake.LakeAgent):
     def format_observation(self, observation: Any) -> str:
         row, column = divmod(int(observation), self.side)
         return f"{'abcdefgh'[row]}{column + 1}"
-
-    def extract_action(self, response: str) -> int:
-        return WAYS.index(response.split()[-1])
 
     def action_replies(self) -> tuple[str, ...]:
         return WAYS
 
 
 class IceAgent(SquareAgent):
-    env_options = {"is_slippery": True}
+    env_options = frozen_lake.IceAgent.env_options
 
 
 class PondAgent(SquareAgent):
     """A pond of 3 × 3 with two holes."""
 
-    env_options = {"is_slippery": False, "desc": ["SFH", "FFF", "HFG"]}
-    side = 3
+    env_options = frozen_lake.PondAgent.env_options
+    side = frozen_lake.PondAgent.side

@@ -147,9 +147,10 @@ def judge_pass(db: Any, arm: Arm, seed: int) -> None:
     """What ``clawback lab judge`` does with a store, with this judge."""
     from clawback.feedback import judge
     from clawback.feedback.endpoint import Budget
+    from clawback.feedback.passes import PassPlan
 
     budget = Budget(10 * TURNS, 600.0, 10_000_000)
-    done = judge.judge(db, judge_of(arm.wrong, seed), NAME, budget=budget, votes=arm.votes)
+    done = judge.judge(db, judge_of(arm.wrong, seed), PassPlan(NAME, budget, votes=arm.votes))
     if done.stopped or done.failed:
         raise RuntimeError(f"The pass did not go through: {done}")
 

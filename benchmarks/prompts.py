@@ -48,7 +48,7 @@ def ours(
 ) -> Curve:  # fmt: skip
     """One search for each budget."""
     from clawback.prompts import Budget, Example, Outcome, Prompt, from_remarks, reflector
-    from clawback.prompts.search.engines import engine as named
+    from clawback.prompts.search.optimize import engine as named
 
     curve: Curve = {}
     for budget in budgets:

@@ -125,7 +125,7 @@ class Judged:
 def run(taste: str, seed: int, ways: Sequence[str]) -> Iterator[dict[str, Any]]:
     """One person: a row for each way of answering that is asked for (and the base model's, which the others are held against)."""
     from clawback import config, engine
-    from clawback.jobs import best, rewarding
+    from clawback.jobs import answering, rewarding
     from clawback.rewards import guards
     from clawback.rewards.encoder import Settings
 
@@ -139,7 +139,7 @@ def run(taste: str, seed: int, ways: Sequence[str]) -> Iterator[dict[str, Any]]:
         yield {"way": "base"} | judged([some[0] for some in pool], 0.0) | row
         for count in (4, MOST):
             if f"best of {count}" in ways:
-                pick = best.picker(home, config.load(home.config), count)
+                pick = answering.picker(home, config.load(home.config), count)
                 kept = [pick(p.text, some[:count])[0] for p, some in zip(judged.asked, pool, strict=True)]
                 yield {"way": f"best of {count}"} | judged(kept, guards.best_of_kl(count))
         for way, train in TRAINED.items():

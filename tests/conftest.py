@@ -112,7 +112,8 @@ def isolated(
     for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "ANTHROPIC_API_KEY", "OPENAI_API_KEY"):
         monkeypatch.delenv(name, raising=False)
     if "store" not in request.path.parts:
-        monkeypatch.setattr(store, "open_database", open_copy_of_blank)
+        for module in ("store", "turn_store"):
+            monkeypatch.setattr(f"clawback.store.{module}.open_database", open_copy_of_blank)
 
 
 @pytest.fixture

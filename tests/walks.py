@@ -69,7 +69,7 @@ def tap() -> dict[str, int]:
     """A rating typed in an agent, from the hook's start to the row in the store."""
     sys.argv = ["clawback-hook", "claude-code"]
     for event in EVENTS[:-1]:
-        start = [sys.executable, "-m", "clawback.rules.hook", "claude-code"]
+        start = [sys.executable, "-c", "from clawback.rules import hook; hook.main()", "claude-code"]
         line = json.dumps({"session_id": "s", "cwd": "/", **event})
         subprocess.run(start, input=line, text=True, check=True, stdout=subprocess.DEVNULL)
     line = json.dumps({"session_id": "s", "cwd": "/", **EVENTS[-1]})
@@ -80,6 +80,10 @@ def tap() -> dict[str, int]:
         from clawback.rules import hook
 
         hook.main()
+    from clawback import store
+
+    with store.connect(_home().database) as db:
+        assert db.count_feedback() == 1, "nothing was rated"
     return trace.figures()
 
 

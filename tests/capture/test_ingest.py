@@ -18,6 +18,7 @@ from clawback.capture.events import Answer, Event, Prompt, Reaction, SideAnswer
 from clawback.errors import UsageError
 from clawback.feedback import due
 from clawback.paths import Home
+from clawback.serve.dialects.shapes import Asked
 
 MUTATIONS = int(os.environ.get("CLAWBACK_MUTATIONS", "300"))
 AGENTS = ("claude-code", "codex", "openclaw", "gemini-cli")
@@ -293,7 +294,7 @@ def test_opencodes_sub_agents_and_compaction_are_errands() -> None:
     def kind(text: str, **headers: str) -> str:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         messages = [{"role": "system", "content": "be kind"}, {"role": "user", "content": text}]
-        return conversations.kind_of(messages, tools=True, schema=None, max_tokens=None, headers=named)
+        return conversations.kind_of(Asked(tuple(messages), tools=({},)), named)
 
     assert kind("look into it", x_parent_session_id="ses_1") == "side"
     assert kind("Here is the conversation so far: <conversation>…") == "side"
@@ -334,7 +335,7 @@ def test_what_is_shown_as_the_prompt_is_what_the_person_wrote() -> None:
 
 def test_taking_out_what_agents_add_is_linear() -> None:
     """Twice the text may take twice the steps: every tag is looked at once, and a closing one that is not there is looked for once."""
-    from clawback import records
+    from clawback import reminders
 
     for piece in (
         "<command-name>",
@@ -344,4 +345,4 @@ def test_taking_out_what_agents_add_is_linear() -> None:
         "<command-name>a</command-name>",
     ):
         text = piece * 100_000
-        assert len(records.without_reminders(text)) <= len(text)
+        assert len(reminders.without_reminders(text)) <= len(text)

@@ -10,6 +10,7 @@ from clawback.capture import conversations
 from clawback.capture.errands import is_errand, is_retry
 from clawback.records import Turn
 from clawback.reminders import without_reminders
+from clawback.serve.dialects.shapes import Asked
 
 WRAPPED = {
     "Copilot CLI": "<current_datetime>2026-11-26T13:51:09.000Z</current_datetime>\n\n{}",
@@ -84,7 +85,7 @@ RETRIES = (
 
 
 def kind(*messages: dict[str, Any]) -> str:
-    return conversations.kind_of(messages, tools=True, schema=None, max_tokens=None, headers={})
+    return conversations.kind_of(Asked(tuple(messages), tools=({},)), {})
 
 
 @pytest.mark.parametrize("retry", RETRIES)

@@ -41,7 +41,7 @@ class Chat:
 
 def waiting(home: Home) -> list[str]:
     with store.connect(home.database) as db:
-        return [early.place for early in db.early() if not early.lost]
+        return [early.post for early in db.early() if not early.lost]
 
 
 def test_a_rating_of_an_answer_that_fails_is_lost_and_its_giver_told(home: Home) -> None:

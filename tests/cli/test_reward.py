@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from clawback import config, store
-from clawback.jobs import best, rewarding
+from clawback.jobs import answering, rewarding, run_grader
 from clawback.jobs.report_figures import HELD_OUT
 from clawback.paths import Home
 from clawback.records import Turn, Version
@@ -106,7 +106,7 @@ def test_errors_are_one_sentence(
 def test_best_of_n_keeps_what_the_model_likes(here: Home) -> None:
     from clawback.models.types import Completion
 
-    pick = best.picker(here, config.Config(), 3)
+    pick = answering.picker(here, config.Config(), 3)
     texts = [
         f"river {ANNOYING}",
         f"river {PLEASING} lamp",
@@ -136,8 +136,8 @@ def test_generate_best_of_n(run: Run, here: Home, tmp_path: Path) -> None:
 
 
 def test_a_grader_only_where_it_is_asked_for_and_has_not_parted_from_people(here: Home) -> None:
-    assert rewarding.grader(here, config.Reward()) == (None, "")
-    grader, why = rewarding.grader(here, config.Reward(grade=True))
+    assert run_grader.grader(here, config.Reward()) == (None, "")
+    grader, why = run_grader.grader(here, config.Reward(grade=True))
     assert (grader is not None, why) == (True, "")
     assert grader is not None
     good, bad = grader([("question 1", SAYS.format(PLEASING)), ("question 1", SAYS.format(ANNOYING))])
@@ -150,7 +150,7 @@ def test_a_model_that_reads_no_better_than_chance_does_not_grade(here: Home) -> 
         before = db.get(HELD_OUT)
         for low, grades in ((0.01, True), (0.0, False), (-0.54, False)):
             db.set(HELD_OUT, {"spearman": {"value": 0.3, "low": low, "high": 0.6}})
-            grader, why = rewarding.grader(here, config.Reward(grade=True))
+            grader, why = run_grader.grader(here, config.Reward(grade=True))
             assert (grader is not None) == grades
             assert grades or "ρ 0.30 [" in why
         db.set(HELD_OUT, before)
@@ -176,7 +176,7 @@ def test_a_model_that_was_exploited_grades_no_longer(here: Home, tmp_path: Path)
                 )
                 rate_as = rating if i % 4 else -rating
                 feedback.rate(db, db.add_turn(turn).id, rate_as)
-    grader, why = rewarding.grader(home, config.Reward(grade=True))
+    grader, why = run_grader.grader(home, config.Reward(grade=True))
     assert grader is None
     assert "promises more than people say" in why
 
@@ -198,16 +198,15 @@ def test_the_judge_grades_on_request(
 
 
 def test_the_gate_reports_the_models_opinion_and_does_not_use_it(here: Home) -> None:
-    from clawback.gate import asking, report
+    from clawback.gate import asking
+    from clawback.gate.questions import ShownAnswers
     from clawback.models.types import Completion
 
-    opinions: list[report.Opinion] = []
-    look = asking.witness(here, opinions)
-    assert look is not None
     ours, theirs = ([Completion(SAYS.format(w), (1,), (0.0,), True)] for w in (PLEASING, ANNOYING))
-    look([[{"role": "user", "content": "question 1"}]], ours, theirs)
-    [opinion] = opinions
+    shown = ShownAnswers([[{"role": "user", "content": "question 1"}]], ours, theirs)
+    opinion = asking.opinion(here, shown)
+    assert opinion is not None
     assert opinion.candidate > opinion.live
     assert opinion.name == files.read(here.reward).name
     assert "for information" in str(opinion)
-    assert asking.witness(Home(here.root / "empty"), []) is None
+    assert asking.opinion(Home(here.root / "empty"), shown) is None

@@ -9,6 +9,7 @@ import pytest
 from clawback import feedback, store
 from clawback.feedback.endpoint import Answer, Ask, Budget, NoAnswer
 from clawback.feedback.hints import candidates, extract, hints_of, pending_hints
+from clawback.feedback.passes import PassPlan
 from clawback.paths import Home
 from clawback.records import Turn
 from clawback.store import Store
@@ -36,7 +37,7 @@ def saying(*texts: str) -> tuple[Ask, list[str]]:
 def test_all_different_candidates_are_kept_and_are_no_reward(db: Store) -> None:
     [turn] = fill(db, 1)
     ask, _ = saying(GOOD, GOOD.replace("bullet points", "numbers"), "\\boxed{-1}")
-    found = extract(db, ask, "m", budget=budget(), votes=3)
+    found = extract(db, ask, PassPlan("m", budget(), votes=3))
     assert (found.turns, found.hinted, found.hints) == (1, 1, 2)
     rows = db.feedback(turn_id=turn.id)
     assert [(f.kind, f.source, f.value) for f in rows] == [("critique", "hint:m", 0.0)] * 2
@@ -56,10 +57,10 @@ def test_the_same_hint_twice_is_one_and_too_short_a_one_is_none(db: Store) -> No
 def test_where_there_is_nothing_to_learn_it_is_not_asked_again(db: Store) -> None:
     fill(db, 3)
     ask, asked = saying("\\boxed{-1}")
-    assert extract(db, ask, "m", budget=budget(), votes=2).hinted == 0
+    assert extract(db, ask, PassPlan("m", budget(), votes=2)).hinted == 0
     assert len(asked) == 6
     assert db.feedback() == []
-    assert extract(db, ask, "m", budget=budget()).turns == 0
+    assert extract(db, ask, PassPlan("m", budget())).turns == 0
 
 
 def test_a_correction_is_shown_in_place_of_what_came_back(db: Store) -> None:
@@ -68,7 +69,7 @@ def test_a_correction_is_shown_in_place_of_what_came_back(db: Store) -> None:
     assert pending_hints(db, "m") == []
     feedback.edit(db, turn.id, "what was wanted instead")
     ask, asked = saying(GOOD)
-    extract(db, ask, "m", budget=budget(), votes=1)
+    extract(db, ask, PassPlan("m", budget(), votes=1))
     assert "what was wanted instead" in asked[0]
     assert "NEXT STATE" not in asked[0]
     assert len(hints_of(db.feedback(turn_id=turn.id))) == 1
@@ -78,7 +79,7 @@ def test_a_persons_own_words_are_the_hint(db: Store) -> None:
     first, second = fill(db, 2)
     feedback.critique(db, first.id, "Shorter, please.")
     assert [t.id for t in pending_hints(db, "m")] == [second.id]
-    extract(db, saying(GOOD)[0], "other", budget=budget(), votes=1)
+    extract(db, saying(GOOD)[0], PassPlan("other", budget(), votes=1))
     feedback.critique(db, second.id, "No bullets.")
     assert hints_of(db.feedback(turn_id=second.id)) == ("No bullets.", "Answer with a list of bullet points.")
     feedback.undo(db, second.id)
@@ -91,8 +92,8 @@ def test_no_answer_leaves_it_for_another_time(db: Store) -> None:
     def gone(*_: str) -> Answer:
         raise NoAnswer("nobody there")
 
-    assert extract(db, gone, "m", budget=budget()).failed == 2
-    assert extract(db, saying("Hm.", "Hm.")[0], "m", budget=budget()).failed == 2
+    assert extract(db, gone, PassPlan("m", budget())).failed == 2
+    assert extract(db, saying("Hm.", "Hm.")[0], PassPlan("m", budget())).failed == 2
     assert len(pending_hints(db, "m")) == 2
 
 
@@ -104,6 +105,6 @@ def test_a_spent_budget_ends_it(db: Store) -> None:
         few.take(1)
         return Answer(GOOD, 1)
 
-    found = extract(db, ask, "m", budget=few, votes=1)
+    found = extract(db, ask, PassPlan("m", few, votes=1))
     assert (found.turns, found.hints) == (3, 3)
     assert "max_calls" in found.stopped

@@ -16,7 +16,7 @@ from clawback.errors import JudgeError, NotFound
 from clawback.feedback.calibrate import PRIOR_WEIGHT, reliability
 from clawback.feedback.endpoint import Answer, Ask, Budget, Endpoint, NoAnswer
 from clawback.feedback.judge import judge, pending, source_of, verdict
-from clawback.feedback.passes import FAILURES
+from clawback.feedback.passes import FAILURES, PassPlan
 from clawback.paths import Home
 from clawback.records import Feedback, Turn
 from clawback.store import Store
@@ -54,15 +54,15 @@ def honest(_: str, user: str) -> Answer:
 
 def test_verdicts_become_rows_once(db: Store) -> None:
     fill(db, 6)
-    tally = judge(db, honest, "m", budget=budget())
+    tally = judge(db, honest, PassPlan("m", budget()))
     assert (tally.turns, tally.good, tally.bad, tally.unclear) == (6, 3, 3, 0)
     rows = db.feedback()
     assert {(f.kind, f.source, abs(f.value)) for f in rows} == {("judge", "judge:m", 1.0)}
     assert all((f.value > 0) == (f.turn_id % 2 == 0) for f in rows)
-    assert judge(db, honest, "m", budget=budget()).turns == 0
+    assert judge(db, honest, PassPlan("m", budget())).turns == 0
     assert len(db.feedback()) == 6
     # Another model is another judge.
-    assert judge(db, honest, "other", budget=budget()).turns == 6
+    assert judge(db, honest, PassPlan("other", budget())).turns == 6
 
 
 def test_what_cannot_be_judged_is_not(db: Store) -> None:
@@ -77,16 +77,16 @@ def test_what_cannot_be_judged_is_not(db: Store) -> None:
 
 def test_a_row_that_was_taken_back_does_not_come_again(db: Store) -> None:
     [turn] = fill(db, 1)
-    judge(db, honest, "m", budget=budget())
+    judge(db, honest, PassPlan("m", budget()))
     feedback.undo(db, turn.id)
-    assert judge(db, honest, "m", budget=budget()).turns == 0
+    assert judge(db, honest, PassPlan("m", budget())).turns == 0
     assert feedback.samples(db) == []
 
 
 def test_undo_means_ones_own_tap(db: Store) -> None:
     first, second = fill(db, 2)
     feedback.rate(db, first.id, 1)
-    judge(db, honest, "m", budget=budget())
+    judge(db, honest, PassPlan("m", budget()))
     assert feedback.undo(db).kind == "rating"
     with pytest.raises(NotFound):
         feedback.undo(db)
@@ -95,7 +95,7 @@ def test_undo_means_ones_own_tap(db: Store) -> None:
 
 def test_judged_is_not_rated(db: Store) -> None:
     fill(db, 4)
-    judge(db, honest, "m", budget=budget())
+    judge(db, honest, PassPlan("m", budget()))
     assert db.turns(rated=True) == []
     assert len(db.turns(rated=False)) == 4
     assert (db.session("s").rated, db.session("s").reward) == (0, None)
@@ -109,10 +109,10 @@ def test_unclear_turns_leave_no_row_and_are_not_asked_about_again(db: Store) -> 
         asked.append(user)
         return Answer(("\\boxed{1}", "\\boxed{-1}", "no idea")[len(asked) % 3], 10)
 
-    assert judge(db, unsure, "m", budget=budget()).unclear == 3
+    assert judge(db, unsure, PassPlan("m", budget())).unclear == 3
     assert db.feedback() == []
     count = len(asked)
-    assert judge(db, unsure, "m", budget=budget()).turns == 0
+    assert judge(db, unsure, PassPlan("m", budget())).turns == 0
     assert len(asked) == count
 
 
@@ -128,21 +128,21 @@ def test_each_conversation_that_is_over_gives_a_sample(db: Store) -> None:
         votes = votes_of.setdefault(key, iter((1, 1, 0, 0) if "over 1" in key else (0,) * 9))
         return Answer(f"\\boxed{{{next(votes)}}}", 10)
 
-    tally = judge(db, asked, "m", votes=4, budget=budget())
+    tally = judge(db, asked, PassPlan("m", budget(), votes=4))
     assert (tally.unclear, tally.kept) == (6, 2)
     rows = {f.turn_id: f.value for f in db.feedback()}
     assert rows == {over[1].id: 0.5, done[0].id: 0.0}
     assert {s.turn_id for s in feedback.samples(db)} == set(rows)
     db.finish_session("on")
-    assert judge(db, asked, "m", budget=budget()).kept == 1
+    assert judge(db, asked, PassPlan("m", budget())).kept == 1
     assert {f.turn_id for f in db.feedback()} - set(rows) <= {t.id for t in going_on}
-    assert judge(db, asked, "m", budget=budget()).kept == 0
+    assert judge(db, asked, PassPlan("m", budget())).kept == 0
 
 
 def test_when_a_conversation_is_over_is_a_setting(db: Store) -> None:
     fill(db, 2, session="on")
-    assert judge(db, unsure, "m", budget=budget(), silent=SILENT).kept == 0
-    assert judge(db, unsure, "m", budget=budget(), silent=0).kept == 1
+    assert judge(db, unsure, PassPlan("m", budget()), silent=SILENT).kept == 0
+    assert judge(db, unsure, PassPlan("m", budget()), silent=0).kept == 1
 
 
 def unsure(_: str, user: str) -> Answer:
@@ -157,7 +157,7 @@ def test_further_votes_are_not_paid_for_once_it_is_certain(db: Store) -> None:
         counted.take(1)
         return honest(system, user)
 
-    judge(db, ask, "m", votes=5, budget=counted)
+    judge(db, ask, PassPlan("m", counted, votes=5))
     assert counted.calls == 4 * 3
 
 
@@ -166,10 +166,10 @@ def test_a_pass_that_runs_out_keeps_what_it_has(db: Store) -> None:
     with judge_server(lambda _, user: honest("", user).text) as server:
         few = Budget(7, 60, 10**9)
         asked = Endpoint("openai", server.url, "m", "", few, 5.0)
-        tally = judge(db, asked, "m", votes=1, budget=few, parallel=3)
+        tally = judge(db, asked, PassPlan("m", few, votes=1, parallel=3))
     assert tally.turns == 7 == len(db.feedback())
     assert "max_calls" in tally.stopped
-    assert judge(db, honest, "m", budget=budget()).turns == 3
+    assert judge(db, honest, PassPlan("m", budget())).turns == 3
 
 
 def test_a_judge_that_has_gone_does_not_hold_the_pass_up(db: Store) -> None:
@@ -180,7 +180,7 @@ def test_a_judge_that_has_gone_does_not_hold_the_pass_up(db: Store) -> None:
         calls.append(1)
         raise NoAnswer("nobody there")
 
-    tally = judge(db, gone, "m", votes=1, budget=budget())
+    tally = judge(db, gone, PassPlan("m", budget(), votes=1))
     assert (tally.turns, tally.failed, len(calls)) == (0, FAILURES, FAILURES)
     assert tally.stopped == f"{FAILURES} turns in a row brought nothing: nobody there"
     assert len(pending(db, "m")) == 20  # all of them are asked about again
@@ -193,15 +193,15 @@ def test_turns_that_never_bring_anything_do_not_hold_up_the_others(db: Store) ->
     def ask(system: str, user: str) -> Answer:
         return Answer("no", 1) if any(f"\n{s}\n" in user for s in stuck) else honest(system, user)
 
-    assert judge(db, ask, "m", votes=1, budget=budget()).turns == 0
-    again = judge(db, ask, "m", votes=1, budget=budget())
+    assert judge(db, ask, PassPlan("m", budget(), votes=1)).turns == 0
+    again = judge(db, ask, PassPlan("m", budget(), votes=1))
     assert (again.turns, again.failed) == (10 - FAILURES, FAILURES)
 
 
 @pytest.mark.parametrize(("whole", "reason"), [(False, "answer_tokens"), (True, "no verdict")])
 def test_a_judge_that_cannot_be_read_uses_no_turn_up(db: Store, whole: bool, reason: str) -> None:
     fill(db, 8)
-    tally = judge(db, lambda *_: Answer("Let me think about that", 10, whole), "m", budget=budget())
+    tally = judge(db, lambda *_: Answer("Let me think about that", 10, whole), PassPlan("m", budget()))
     assert (tally.turns, tally.failed) == (0, FAILURES)
     assert reason in tally.stopped
     assert len(pending(db, "m")) == 8
@@ -219,9 +219,7 @@ def test_a_wrong_key_ends_the_pass_with_the_reason(db: Store) -> None:
         judge(
             db,
             Endpoint("anthropic", server.url, "m", "", shared := budget(), 5.0),
-            "m",
-            budget=shared,
-            parallel=2,
+            PassPlan("m", shared, parallel=2),
         )
     assert db.feedback() == []
 
@@ -238,10 +236,10 @@ def test_an_interrupted_pass_leaves_things_whole(db: Store, parallel: int) -> No
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        judge(db, honest, "m", votes=1, budget=shared, parallel=parallel, on_progress=tell)
+        judge(db, honest, PassPlan("m", shared, votes=1, parallel=parallel, tell=tell))
     assert shared.stopped.is_set()
     assert len(db.feedback()) == 5
-    judge(db, honest, "m", votes=1, budget=budget())
+    judge(db, honest, PassPlan("m", budget(), votes=1))
     assert sorted(f.turn_id for f in db.feedback()) == [t.id for t in reversed(db.turns())]
 
 
@@ -254,7 +252,7 @@ def test_several_are_asked_at_once_and_the_store_stays_with_its_thread(db: Store
         most.add(threading.get_ident())
         return honest(system, user)
 
-    assert judge(db, ask, "m", votes=1, budget=budget(), parallel=4).turns == 8
+    assert judge(db, ask, PassPlan("m", budget(), votes=1, parallel=4)).turns == 8
     assert len(most) == 4
     assert threading.get_ident() not in most
 
@@ -264,7 +262,7 @@ def test_two_passes_at_the_same_time_enter_each_verdict_once(home: Home, db: Sto
 
     def one(_: int) -> None:
         with store.connect(home.database) as mine:
-            judge(mine, honest, "m", budget=budget())
+            judge(mine, honest, PassPlan("m", budget()))
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(one, range(2)))
@@ -305,10 +303,10 @@ def test_a_noisy_judge_earns_its_weight_and_a_flatterer_loses_it(db: Store) -> N
     turns = fill(db, 120)
     for turn in turns:
         feedback.rate(db, turn.id, 1 if turn.id % 2 == 0 else -1)
-    judge(db, noisy(0.3, 1), "noisy", votes=1, budget=budget())
-    judge(db, noisy(0.3, 2), "noisy of five", votes=5, budget=budget())
-    judge(db, lambda *_: Answer("\\boxed{1}", 10), "flatterer", budget=budget())
-    judge(db, noisy(1.0, 3), "liar", budget=budget())
+    judge(db, noisy(0.3, 1), PassPlan("noisy", budget(), votes=1))
+    judge(db, noisy(0.3, 2), PassPlan("noisy of five", budget(), votes=5))
+    judge(db, lambda *_: Answer("\\boxed{1}", 10), PassPlan("flatterer", budget()))
+    judge(db, noisy(1.0, 3), PassPlan("liar", budget()))
     weights = {s: r.weight for s, r in feedback.judges(db).items()}
     assert weights["judge:noisy"] == pytest.approx(0.4, abs=0.15)
     assert weights["judge:noisy of five"] > weights["judge:noisy"] + 0.1
@@ -334,7 +332,7 @@ def test_calibration_by_hand() -> None:
 
 def test_a_vote_is_worth_its_weight(db: Store) -> None:
     fill(db, 2)
-    judge(db, honest, "m", budget=budget())
+    judge(db, honest, PassPlan("m", budget()))
     assert [s.reward for s in feedback.samples(db)] == [-PRIOR_WEIGHT, PRIOR_WEIGHT]
     feedback.rate(db, 1, 1)
     [mixed, _] = feedback.samples(db)
@@ -346,7 +344,7 @@ def test_a_vote_is_worth_its_weight(db: Store) -> None:
 def test_a_judge_without_weight_makes_no_sample(db: Store) -> None:
     for turn in (turns := fill(db, 40))[:20]:
         feedback.rate(db, turn.id, -1)
-    judge(db, lambda *_: Answer("\\boxed{1}", 10), "flatterer", budget=budget())
+    judge(db, lambda *_: Answer("\\boxed{1}", 10), PassPlan("flatterer", budget()))
     assert {s.turn_id for s in feedback.samples(db)} == {t.id for t in turns[:20]}
     assert {s.reward for s in feedback.samples(db)} == {-1.0}
 
@@ -356,7 +354,7 @@ def test_a_judge_without_weight_makes_no_sample(db: Store) -> None:
 
 def flattered(db: Store, count: int = 100) -> None:
     fill(db, count)
-    judge(db, lambda *_: Answer("\\boxed{1}", 10), "flatterer", budget=budget())
+    judge(db, lambda *_: Answer("\\boxed{1}", 10), PassPlan("flatterer", budget()))
 
 
 def test_no_number_of_votes_starts_a_run(home: Home, db: Store) -> None:
@@ -398,7 +396,7 @@ def test_a_vote_about_a_disliked_answer_does_not_turn_its_evidence(db: Store) ->
     [turn] = fill(db, 1)
     feedback.edit(db, turn.id, "what I want")
     for number in range(9):
-        judge(db, lambda *_: Answer("\\boxed{1}", 10), f"flatterer {number}", budget=budget())
+        judge(db, lambda *_: Answer("\\boxed{1}", 10), PassPlan(f"flatterer {number}", budget()))
     first, second = feedback.evidence(feedback.samples(db))
     assert (first.reward, second.reward) == (-0.5, 1.0)
     assert source_of("m") == "judge:m"

@@ -9,7 +9,7 @@ import pytest
 
 from clawback import config, store
 from clawback.capture import hook, status_line
-from clawback.cli import chat_commands, main
+from clawback.cli import conversation, main
 from clawback.cli.chat import ask_about_news
 from clawback.extensions.channels.base import Desk, Heard
 from clawback.feedback import command
@@ -145,7 +145,7 @@ def test_one_letter_is_enough_in_an_agent_with_a_server_and_without(
 
 def test_one_letter_is_enough_in_the_chat_of_the_terminal(brought: Home) -> None:
     with store.connect(brought.database) as db:
-        assert "Version 0 is live again" in (chat_commands.reply(db, "c", "/rl n", None) or "")
+        assert "Version 0 is live again" in (conversation.reply_to_command(db, "c", "/rl n", None) or "")
 
 
 def test_a_chat_program_tells_its_owner_once_and_takes_a_letter(brought: Home) -> None:

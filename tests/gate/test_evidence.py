@@ -11,7 +11,8 @@ from clawback import engine
 from clawback.config import Gate
 from clawback.embedded import corpus
 from clawback.gate import fresh
-from clawback.gate.evidence import comparable, measure
+from clawback.gate.evidence import Drawing, GateRatings, comparable, measure
+from clawback.gate.fresh import VersionPair
 from clawback.gate.rule import decide
 from clawback.models.types import Completion
 from clawback.records import Sample
@@ -41,7 +42,8 @@ def test_answers_that_were_all_cut_off_tell_nothing(tmp_path: Path) -> None:
         Sample(i, messages, one.text, 1.0 if len(one.ids) < 30 else -1.0)
         for i, (messages, one) in enumerate(zip(prompts, made, strict=True))
     ]
-    evidence = measure(policy, candidate, None, samples, [], prompts, max_tokens=3, seed=0)
+    pair, ratings = VersionPair(candidate, None), GateRatings(samples, [])
+    evidence, _ = measure(policy, pair, ratings, prompts, Drawing(3, 0))
     assert evidence.candidate.finished == 0.0
     assert (evidence.gain, evidence.better) == (0.0, 0.5)
     assert not decide(evidence, Gate()).accepted
@@ -88,9 +90,8 @@ def test_a_prompt_over_the_same_weights_and_one_that_was_folded_into_them() -> N
         for i, (messages, text) in enumerate(zip(prompts * 2, listed + plain, strict=True))
     ]
     policy.chat.system = asked
-    made = measure(
-        policy, None, None, samples, [], prompts, max_tokens=None, seed=0, count=24, systems=(asked, "")
-    )
+    ratings, drawing = GateRatings(samples, []), Drawing(None, 0, 24)
+    made, _ = measure(policy, VersionPair(None, None, asked), ratings, prompts, drawing)
     assert made.kl == pytest.approx(0, abs=1e-4), "the weights are the same"
     assert made.perplexity_ratio == pytest.approx(1)
     assert made.base == made.live, "compared with answers without it"
@@ -98,21 +99,10 @@ def test_a_prompt_over_the_same_weights_and_one_that_was_folded_into_them() -> N
     assert policy.chat.system == asked, "as it was"
 
     policy.chat.system = ""
-    lost = measure(
-        policy,
-        None,
-        None,
-        samples,
-        [],
-        prompts,
-        max_tokens=None,
-        seed=0,
-        count=24,
-        systems=("", asked),
-        folded=True,
-    )
+    folded = VersionPair(None, None, live_prompt=asked, folded=True)
+    lost, _ = measure(policy, folded, ratings, prompts, drawing)
     assert lost.prompt_kl > 1.0, "the prompt takes its answers away from what it says by itself"
     assert lost.gain < -0.2, "the base without it has kept nothing of it"
     assert lost.folded
-    against_all = measure(policy, None, None, samples, [], prompts, max_tokens=None, seed=0, count=24, systems=("", asked))  # fmt: skip
+    against_all, _ = measure(policy, VersionPair(None, None, live_prompt=asked), ratings, prompts, drawing)
     assert against_all.gain < lost.gain, "half of the way is less to ask for"

@@ -14,8 +14,7 @@ from scipy import stats
 from clawback.config import Gate
 from clawback.gate.guards import Sampled
 from clawback.gate.obedience import Obedience
-from clawback.gate.ranks import mid_ranks, rank_test
-from clawback.gate.rule import Evidence, decide, error_left, posterior
+from clawback.gate.rule import Evidence, decide, error_left, mid_ranks, posterior, rank_test
 
 FINE = Sampled(finished=1.0, empty=0.0, repeating=0.0, length=30.0, logprob=-1.5, relevance=0.8)
 WON, LOST = (True,), (False,)

@@ -147,7 +147,7 @@ def test_a_wrong_key_is_not_tried_a_thousand_times(
     prompts = [f"Question number {n} about trees?" for n in range(100)]
     teacher.fail = dict.fromkeys(prompts, 401)
     with pytest.raises(ClawbackError, match="401"):
-        baseline.ask(home, prompts, OpenAIBackend("m", "wrong", teacher.url), "m", parallel=2)
+        baseline.ask(home, prompts, OpenAIBackend("m", "wrong", teacher.url), "m", baseline.TeacherTerms(2))
     assert len(teacher.asked) <= baseline.FAILURES + 2
 
 
@@ -160,7 +160,7 @@ def test_as_many_at_once_as_asked_for_and_no_more_money_than_allowed(
     backend = OpenAIBackend(
         "m", "", teacher.url, price=Price(0, 50_000)
     )  # 20 tokens: one unit of money a call
-    made = baseline.ask(home, prompts, backend, "m", parallel=3, max_money=5)
+    made = baseline.ask(home, prompts, backend, "m", baseline.TeacherTerms(3, max_money=5))
     assert made.stopped
     assert 5 <= made.asked <= 7  # those under way are not thrown away
     assert teacher.most <= 3

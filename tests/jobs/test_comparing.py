@@ -8,7 +8,7 @@ import pytest
 
 from clawback import config, feedback, store
 from clawback.capture import hook
-from clawback.cli import chat_commands
+from clawback.cli import conversation
 from clawback.extensions.channels.base import Desk, Heard
 from clawback.gate import questions
 from clawback.gate.guards import Sampled
@@ -43,7 +43,7 @@ def waiting(home: Home, monkeypatch: pytest.MonkeyPatch) -> Home:
             for name in "xy"
         ]
         pairs = [questions.Question(i, i, 1.0) for i in range(10)]
-        questions.put(db, version, db.live(), pairs, prompts, *answers)
+        questions.put(db, version, db.live(), questions.ShownAnswers(prompts, *answers, pairs))
         evidence = Evidence(
             2, 2, (), (), 0.2, 0.4, 0.2, 0.97, 2.0, 1.0, FINE, FINE, FINE, questions=len(pairs)
         )  # fmt: skip
@@ -227,8 +227,8 @@ def test_a_chat_program_asks_its_owner_and_nobody_else_reads_it(waiting: Home) -
 def test_the_terminals_chat_takes_commands(waiting: Home) -> None:
     with store.connect(waiting.database) as db:
         turn = db.add_turn(Turn("c", ({"role": "user", "content": "What?"},), "That."))
-        assert chat_commands.reply(db, "c", "What is /rl ab?", turn.id) is None
-        assert "Question" in (chat_commands.reply(db, "c", "/rl ab", turn.id) or "")
-        assert "clawback train" in (chat_commands.reply(db, "c", "/rl train", turn.id) or "")
-        assert "Noted: good" in (chat_commands.reply(db, "c", "/rl good short", turn.id) or "")
+        assert conversation.reply_to_command(db, "c", "What is /rl ab?", turn.id) is None
+        assert "Question" in (conversation.reply_to_command(db, "c", "/rl ab", turn.id) or "")
+        assert "clawback train" in (conversation.reply_to_command(db, "c", "/rl train", turn.id) or "")
+        assert "Noted: good" in (conversation.reply_to_command(db, "c", "/rl good short", turn.id) or "")
         assert [one.text for one in db.feedback(turn_id=turn.id)] == ["short"]

@@ -13,8 +13,8 @@ from clawback.cli import main
 from clawback.extensions.channels.mcp import LISTED, _seen
 from clawback.feedback import training_due
 from clawback.gate import adapters, questions
-from clawback.gate.evidence import Witness
 from clawback.gate.guards import Sampled
+from clawback.gate.questions import ShownAnswers
 from clawback.gate.report import Report
 from clawback.gate.rule import Evidence
 from clawback.jobs import inbox, inputs, training, worker
@@ -36,11 +36,10 @@ def waiting(home: Home, monkeypatch: pytest.MonkeyPatch) -> list[Sequence[Sequen
     """A home with 32 ratings that run 1 took, and its version, which waits for answers. Gives what the gate asked the models, once for each time it measured."""
     looked: list[Sequence[Sequence[Message]]] = []
 
-    def measured(*given: object, witness: Witness, **__: object) -> Evidence:
-        looked.append(given[5])  # type: ignore[arg-type]
+    def measured(*given: object) -> tuple[Evidence, ShownAnswers]:
+        looked.append(given[3])  # type: ignore[arg-type]
         pairs = [questions.Question(i, i, 1.0) for i in range(16)]
-        witness(ASKED, answered("the new version"), answered("the base"), pairs)
-        return UNSURE
+        return UNSURE, ShownAnswers(list(ASKED), answered("the new version"), answered("the base"), pairs)
 
     monkeypatch.setattr("clawback.gate.adapters.measure", measured)
     monkeypatch.setattr("clawback.gate.adapters.base_of", lambda *_: None)

@@ -9,7 +9,7 @@ from clawback.rewards.features import SHARES
 from clawback.rewards.instructions import COUNTED, SENTENCES
 from clawback.rewards.remarks import wishes
 from clawback.rewards.resemblance import near_to, resembling
-from clawback.rewards.reward_ensemble import Answers, _said, learn
+from clawback.rewards.reward_ensemble import Answers, _remark_likelihood, learn
 from clawback.rewards.rule_posterior import Space
 from clawback.rewards.views import Views
 
@@ -105,7 +105,7 @@ def test_a_remark_tells_the_direction_and_the_ratings_how_far():
     wish = {"letters a word": False}
     letters = [np.mean([len(word.strip(",")) for word in text.split()]) for text in base.texts]
     middle = base.texts[int(np.argsort(letters)[100])]
-    said, heard = _said(space, views, [((1,), middle, wish)])
+    said, heard = _remark_likelihood(space, views, [((1,), middle, wish)])
     assert heard == 1
     k, none = len(space.columns), 2 * len(space.columns)
     limits = [list(space.columns).index(c) + k for c in views.columns("letters a word") if c in space.columns]

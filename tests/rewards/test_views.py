@@ -75,14 +75,14 @@ def test_signs_are_what_the_layout_says():
     base = answers(120)
     views = Views.ground(base)
     signs, layout = views.signs(base), views.layout
-    assert signs.shape == (120, len(layout.kinds)) == (120, len(layout.own))
+    assert signs.shape == (120, len(layout.kinds)) == (120, len(layout.cut_of))
     cut = layout.kinds == STATISTIC_SIGN
-    assert (layout.own[cut] >= 0).all()
-    assert (layout.own[~cut] == -1).all()
+    assert (layout.cut_of[cut] >= 0).all()
+    assert (layout.cut_of[~cut] == -1).all()
     asked = signs[:, layout.kinds == ASKED_SIGN]
     questions = np.array([prompt.endswith("?") for prompt in base.prompts])
     assert any((column == questions).all() for column in asked.T)
-    assert not views.told(base.ids[0], base.texts[0])[layout.kinds != 0][-3:].any()
+    assert not views.response_signs(base.ids[0], base.texts[0])[layout.kinds != 0][-3:].any()
 
 
 @pytest.mark.parametrize("taste", ["either", "question", "between"])

@@ -238,7 +238,7 @@ def test_breaches_are_listed_newest_first_with_the_place(db: Store) -> None:
         (numbers[3], 3, "Sorry about that.", "opus"),
         (numbers[2], 3, "Sorry about that.", "opus"),
     ]
-    assert [one.turn for one in receipts.breaches(db, rule, before=numbers[1])] == [numbers[0]]
+    assert [one.turn for one in receipts.breaches(db, rule, end_id=numbers[1])] == [numbers[0]]
 
 
 @pytest.mark.parametrize(

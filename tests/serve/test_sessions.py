@@ -126,8 +126,8 @@ def test_places_do_not_depend_on_how_a_text_is_cut_into_blocks() -> None:
     plain = [user("Hi"), said("Yes.")]
     blocks = [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}, said(" Yes. ")]
     assert conversations.places(plain) == conversations.places(blocks)
-    assert conversations.places(plain)[0][1] == conversations.place_after([user("Hi")], "Yes.", [])
-    assert conversations.places(plain)[0][1] != conversations.place_after([user("Ho")], "Yes.", [])
+    assert conversations.places(plain)[0][1] == conversations.places_after([user("Hi")], ["Yes."], [])[0]
+    assert conversations.places(plain)[0][1] != conversations.places_after([user("Ho")], ["Yes."], [])[0]
 
 
 def test_a_survey_is_kept_by_version(trained: Home, capsys: pytest.CaptureFixture[str]) -> None:
@@ -191,7 +191,7 @@ def test_openclaws_conversations_are_known_without_a_header(say: Say, home: Home
     assert [m["role"] for m in two.messages] == ["user", "assistant", "user"]
     tool = {"role": "tool", "tool_call_id": "c1", "content": "ok"}
     assert (
-        conversations.place_after([openclaws("One?"), context], "", [{"id": "c_1"}])
+        conversations.places_after([openclaws("One?"), context], [""], [{"id": "c_1"}])[0]
         == (conversations.places([openclaws("One?"), asks, tool])[0][1])
     ), "OpenClaw takes the underscore out of a call's id"
     [first, second] = conversations.places([openclaws("One?"), context, asks, tool, context, said("Done.")])

@@ -12,7 +12,7 @@ from clawback.cli import main
 from clawback.jobs import inbox
 from clawback.paths import Home
 from clawback.records import Feedback, Turn
-from clawback.store import Store, base, clock
+from clawback.store import Store, base
 
 DAY = 86_400.0
 T = 1_800_000_000.0
@@ -24,8 +24,8 @@ class Machine:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.wall, self.counter, self.boot = T, 1000.0, "one"
         patch.setattr(base.time, "time", lambda: self.wall)
-        patch.setattr(clock, "_counter", lambda: self.counter)
-        patch.setattr(clock, "boot_identity", lambda: self.boot)
+        patch.setattr(base, "_counter", lambda: self.counter)
+        patch.setattr(base, "boot_identity", lambda: self.boot)
 
     def passes(self, seconds: float) -> None:
         self.wall, self.counter = self.wall + seconds, self.counter + seconds
@@ -116,7 +116,7 @@ def test_ratings_that_wait_for_their_answer_are_not_lost_by_a_clock(home: Home, 
         db.put_early("here", Feedback(0, "rating", 1.0, created_at=machine.wall))
         machine.wall += 40 * DAY
         db.put_early("there", Feedback(0, "rating", -1.0, created_at=machine.wall))
-        assert [(one.place, one.lost) for one in db.early()] == [("here", ""), ("there", "")]
+        assert [(one.post, one.lost) for one in db.early()] == [("here", ""), ("there", "")]
         assert db.untold("") == []
         turn = a_turn(db, 2)
         assert [given.value for given in db.put_post("here", turn)] == [1.0]

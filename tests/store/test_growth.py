@@ -81,7 +81,8 @@ def steps(action: Callable[[Home], Any], home: Home, patch: pytest.MonkeyPatch) 
         return db
 
     with patch.context() as during:
-        during.setattr(store, "open_database", counted)
+        for module in ("store", "turn_store"):
+            during.setattr(f"clawback.store.{module}.open_database", counted)
         action(home)
     assert count
     return count

@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from clawback import plugins
 from clawback.capture.events import Event
 from clawback.capture.ingest import Unusable
 from clawback.errors import UsageError
 from clawback.paths import Home
+from clawback.plugins import AGENTS, built_in, load_value, others, where
 
 
 class State(NamedTuple):
@@ -72,15 +72,15 @@ class Agent(Protocol):
 
 def names() -> list[str]:
     """Every agent that can be set up."""
-    return [*plugins.built_in(plugins.AGENTS), *sorted(plugins.others(plugins.AGENTS))]
+    return [*built_in(AGENTS), *sorted(others(AGENTS))]
 
 
 def find(name: str) -> Agent:
     """Raises ``UsageError`` for an agent that nobody provides."""
-    value = plugins.where(plugins.AGENTS, name)
+    value = where(AGENTS, name)
     if not value:
         raise UsageError(f"There is no agent {name!r}; there are: {', '.join(names())}.")
-    agent: Agent = plugins.load_value(value)()
+    agent: Agent = load_value(value)()
     return agent
 
 

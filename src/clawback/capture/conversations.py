@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from clawback.capture.errands import is_errand, is_retry
 from clawback.feedback import command
@@ -94,28 +94,31 @@ def _seen(part: Any) -> bool:
 
 def places(messages: Sequence[Message]) -> list[tuple[int, bytes]]:
     """The conversation's place after each response in ``messages``: (index of the response, place), oldest first."""
-    state, found = b"", []
+    return [
+        (index, place) for index, place in _states(messages) if messages[index].get("role") == "assistant"
+    ]
+
+
+def places_after(
+    messages: Sequence[Message], responses: Iterable[str], calls: Iterable[Mapping[str, Any]]
+) -> tuple[bytes, ...]:
+    """The conversation's place after each of these wordings of its response."""
+    states = _states(messages)
+    state, names = states[-1][1] if states else b"", [{"id": call["id"]} for call in calls]
+    return tuple(
+        _step(state, {"role": "assistant", "content": response, "tool_calls": names})
+        for response in responses
+    )
+
+
+def _states(messages: Sequence[Message]) -> list[tuple[int, bytes]]:
+    """(index, place after it) of each message that counts."""
+    state, states = b"", []
     for index, message in enumerate(messages):
-        if message.get("role") in _SILENT:
-            continue
-        state = _step(state, message)
-        if message.get("role") == "assistant":
-            found.append((index, state))
-    return found
-
-
-def place_after(messages: Sequence[Message], response: str, calls: Iterable[Mapping[str, Any]]) -> bytes:
-    """The conversation's place after ``response``."""
-    state = b""
-    answer: Message = {
-        "role": "assistant",
-        "content": response,
-        "tool_calls": [{"id": c["id"]} for c in calls],
-    }
-    for message in (*messages, answer):
         if message.get("role") not in _SILENT:
             state = _step(state, message)
-    return state
+            states.append((index, state))
+    return states
 
 
 def _step(state: bytes, message: Message) -> bytes:
@@ -142,20 +145,21 @@ def came_back(messages: Sequence[Message], after: int) -> list[Message]:
     return [m for m in spoken(messages[after + 1 :]) if m.get("role") not in (*_SILENT, "assistant")]
 
 
-def kind_of(
-    messages: Sequence[Message],
-    *,
-    tools: bool,
-    schema: Mapping[str, Any] | None,
-    max_tokens: int | None,
-    headers: Mapping[str, str],
-) -> TurnKind:
-    """``side`` for titles, summaries, sub-agents and probes; ``main`` for the person's own conversation.
+class ProxiedRequest(Protocol):
+    """What ``kind_of`` reads of a request."""
 
-    Args:
-        schema: the JSON schema that the answer must follow.
-        headers: names in lower case.
-    """
+    @property
+    def messages(self) -> Sequence[Message]: ...
+    @property
+    def tools(self) -> Sequence[Mapping[str, Any]]: ...
+    @property
+    def schema(self) -> Mapping[str, Any] | None: ...
+    @property
+    def max_tokens(self) -> int | None: ...
+
+
+def kind_of(request: ProxiedRequest, headers: Mapping[str, str]) -> TurnKind:
+    """``side`` for titles, summaries, sub-agents and probes; ``main`` for the person's own conversation. ``headers``: names in lower case."""
     named = headers.get("x-turn-type", "").strip().lower()
     if named in ("main", "side"):
         return "main" if named == "main" else "side"
@@ -163,20 +167,20 @@ def kind_of(
         return "side"
     if re.search(r'"thread_source"\s*:\s*"(?!user")', headers.get("x-codex-turn-metadata", "")):
         return "side"
-    if schema is not None and not tools:
+    if request.schema is not None and not request.tools:
         return "side"
-    if max_tokens is not None and max_tokens <= 1:
+    if request.max_tokens is not None and request.max_tokens <= 1:
         return "side"
-    mine = next((plain_text(m) for m in reversed(messages) if m.get("role") == "user"), "")
-    if command.parse(mine) is not None:
+    texts = [(m.get("role"), plain_text(m)) for m in request.messages if m.get("role") != "assistant"]
+    prompt = next((text for role, text in reversed(texts) if role == "user"), "")
+    if command.parse(prompt) is not None:
         return "side"  # an agent whose hooks do not run yet asks its model what we should have answered
-    newest = messages[-1] if messages else {}
-    if newest.get("role") in ("user", "tool") and is_retry(plain_text(newest)):
+    newest = request.messages[-1].get("role") if request.messages else ""
+    if newest in ("user", "tool") and is_retry(texts[-1][1]):
         return "side"
-    asked = [text for m in messages if m.get("role") not in ("assistant", "tool") and (text := plain_text(m))]
-    return (
-        "side" if any(is_errand(text) or _ERRAND.search(text) for text in asked[-1:] + asked[:1]) else "main"
-    )
+    prompts = [text for role, text in texts if role != "tool" and text]
+    errand = any(is_errand(text) or _ERRAND.search(text) for text in prompts[-1:] + prompts[:1])
+    return "side" if errand else "main"
 
 
 def human(messages: Sequence[Message]) -> list[Message]:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from clawback.capture.events import Answer, Prompt
-from clawback.capture.ingest import Unusable, connect
+from clawback.capture.ingest import Unusable, command_of, connect
 from clawback.capture.spool import deliver
 from clawback.paths import Home, home
 
@@ -82,12 +82,12 @@ def handle(here: Home, agent: str, payload: bytes, respond: Respond | None = Non
 
 def _ordered(here: Home, agent: str, event: Prompt) -> str:
     """What became of ``/rl train``, ``rollback``, ``reset`` a comparison, or a word about the news; "" for anything else. The module that does it is in a higher layer."""
-    if event.text.lstrip()[:3].lower() not in ("/rl", "rl:", "/cl"):
+    words = command_of(event)
+    if words is None:
         return ""
-    from clawback.feedback import command
+    from clawback.feedback.command import COMPARES, NEWS, ORDERS
 
-    words = command.parse(event.text)
-    if words is None or words[0] not in command.ORDERS:
+    if words[0] not in ORDERS:
         return ""
     import subprocess
 
@@ -102,8 +102,8 @@ def _ordered(here: Home, agent: str, event: Prompt) -> str:
         asked, capture_output=True, text=True, encoding="utf-8", timeout=ORDER_SECONDS, check=False,
         env=process.environment(here, process.key_variables(config.load(here.config))),
     )  # fmt: skip
-    terminal = "inbox --rate" if words[0] in command.COMPARES else words[0]
-    terminal = "status" if words[0] in command.NEWS else terminal
+    terminal = "inbox --rate" if words[0] in COMPARES else words[0]
+    terminal = "status" if words[0] in NEWS else terminal
     return (
         done.stdout.strip()
         or f"Clawback: `{words[0]}` could not be done here; run `clawback {terminal}` in a terminal."
@@ -127,13 +127,24 @@ def act(
 def _note_survived(here: Home, folder: str) -> None:
     """What became of earlier edits in that folder, where the person wants to know. The event is stored: an error costs one line in the log."""
     try:
-        from clawback.capture import survived
+        if _notes_survived(here):
+            from clawback.capture import survived
 
-        if survived.is_on(here):
             with connect(here) as store:
                 survived.notice(store, folder)
     except Exception as error:
         log(here, why(error).replace("event left out", "survived left out"))
+
+
+def _notes_survived(here: Home) -> bool:
+    try:
+        if b"survived" not in here.config.read_bytes():
+            return False
+    except FileNotFoundError:
+        return False
+    from clawback.config import load
+
+    return load(here.config).capture.survived
 
 
 def _responded(here: Home, agent: Agent, event: Event, respond: Respond | None) -> dict[str, Any] | None:

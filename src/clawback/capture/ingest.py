@@ -14,12 +14,11 @@ from clawback.capture.events import Answer, Event, Failed, Prompt, Shown, SideAn
 from clawback.capture.stored_text import clean, fingerprint, of_message, of_prompt, plain, sent_back
 from clawback.errors import ClawbackError, StoreBusy
 from clawback.paths import Home
-from clawback.reminders import without_reminders
 
 if TYPE_CHECKING:
     from clawback.capture.exchanges import Exchange
     from clawback.records import Message, Turn
-    from clawback.store import Store
+    from clawback.store import Store, TurnStore
     from clawback.store.prompts import Kept
 
 BUSY_SECONDS = 2.0
@@ -40,11 +39,11 @@ def take(here: Home, agent: str, event: Event) -> str | None:
     Raises ``Unusable`` for an answer without a prompt and a message without an answer, ``StoreBusy`` where another
     process holds the database (``spool.deliver`` keeps the event then), ``ClawbackError`` where it cannot be used.
     """
-    with connect(here) as store:
+    with open_turns(here) as store:
         return take_into(here, store, agent, event)
 
 
-def take_into(here: Home, store: Store, agent: str, event: Event) -> str | None:
+def take_into(here: Home, store: TurnStore, agent: str, event: Event) -> str | None:
     """The same, with a store that is open."""
     if isinstance(event, Prompt):
         return _prompt(here, store, agent, event)
@@ -69,15 +68,15 @@ def command_of(event: Event) -> list[str] | None:
     # Most prompts are no command, and need not load what reads them.
     if not isinstance(event, Prompt) or event.text.lstrip()[:3].lower() not in ("/rl", "rl:", "/cl"):
         return None
-    from clawback.feedback import command
+    from clawback.feedback.command import parse
 
-    return command.parse(event.text)
+    return parse(event.text)
 
 
 # ------------------------------------------------------------------------------------------------------ prompts
 
 
-def _prompt(here: Home, store: Store, agent: str, event: Prompt) -> str | None:
+def _prompt(here: Home, store: TurnStore, agent: str, event: Prompt) -> str | None:
     if (words := command_of(event)) is not None:
         from clawback.capture import taps
 
@@ -96,6 +95,8 @@ def _prompt(here: Home, store: Store, agent: str, event: Prompt) -> str | None:
         from clawback.capture import taps
 
         taps.settle(here, store, agent, event, waiting)
+    from clawback.reminders import without_reminders
+
     # What is wholly the agent's own is nobody's; of the rest nothing is taken away here: a person may quote such things.
     text = event.text if event.notice or without_reminders(event.text) else ""
     with store.together():
@@ -110,7 +111,7 @@ def _prompt(here: Home, store: Store, agent: str, event: Prompt) -> str | None:
 # ------------------------------------------------------------------------------------------------------ answers
 
 
-def _answer(here: Home, store: Store, agent: str, event: Answer) -> None:
+def _answer(here: Home, store: TurnStore, agent: str, event: Answer) -> None:
     exchanges: list[Exchange] = []
     if event.transcript:
         from clawback.capture import late
@@ -125,7 +126,7 @@ def _answer(here: Home, store: Store, agent: str, event: Answer) -> None:
         late.complete(here, store, agent, event.session, exchanges)
 
 
-def _exchange(store: Store, agent: str, event: Answer, exchanges: list[Exchange]) -> Exchange | None:
+def _exchange(store: TurnStore, agent: str, event: Answer, exchanges: list[Exchange]) -> Exchange | None:
     """What the record tells of the answer that the event brings."""
     if not exchanges:
         return None
@@ -136,7 +137,7 @@ def _exchange(store: Store, agent: str, event: Answer, exchanges: list[Exchange]
     return late.exchange_for(exchanges, event.prompt_id, asked)
 
 
-def _textless(here: Home, store: Store, agent: str, event: Answer, exchanges: list[Exchange]) -> None:
+def _textless(here: Home, store: TurnStore, agent: str, event: Answer, exchanges: list[Exchange]) -> None:
     """An answer without its text is read from the agent's record, from what our server heard, or at the session's next event."""
     if not event.transcript and event.prompt is not None:
         raise Unusable("an empty answer")
@@ -168,14 +169,14 @@ def _textless(here: Home, store: Store, agent: str, event: Answer, exchanges: li
 
 def record(
     here: Home,
-    store: Store,
+    store: TurnStore,
     agent: str,
     event: Answer,
     exchange: Exchange | None = None,
     *,
     alone: bool = False,
 ) -> int | None:
-    """Store an answer together with its prompt as a turn, unless a server has recorded the same answer already. None: nobody asked (the agent itself did).
+    """TurnStore an answer together with its prompt as a turn, unless a server has recorded the same answer already. None: nobody asked (the agent itself did).
 
     Args:
         told: what the agent's own record says of it.
@@ -218,7 +219,7 @@ def record(
 
 
 def _prompt_of(
-    store: Store, agent: str, event: Answer, exchange: Exchange | None, alone: bool
+    store: TurnStore, agent: str, event: Answer, exchange: Exchange | None, alone: bool
 ) -> Kept | None:
     """What the answer is to, as the one knows it who knows best. Without parts: to nothing that a person asked."""
     from clawback.store.prompts import Kept
@@ -247,7 +248,7 @@ def _prompt_of(
 
 
 def _turn_of_server(
-    store: Store, here: Home, event: Answer, prompt: Kept, exchange: Exchange | None, places: set[str]
+    store: TurnStore, here: Home, event: Answer, prompt: Kept, exchange: Exchange | None, places: set[str]
 ) -> int | None:
     """The turn that our own server recorded of this very answer, with the tokens as they were sampled."""
     texts = {plain(clean(here, text)) for text in (event.text, exchange.text if exchange else "") if text}
@@ -270,12 +271,14 @@ def _turn_of_server(
 
 def asks(here: Home, turn: Turn, prompt: Kept) -> bool:
     """Does the turn answer this prompt, or what was added to it last?"""
+    from clawback.reminders import without_reminders
+
     words = {clean(here, text) for text in (prompt.text, *prompt.parts)}
     return plain(turn.prompt) in {plain(text) for text in words | {without_reminders(text) for text in words}}
 
 
 def _new_turn(
-    store: Store, here: Home, agent: str, event: Answer, question: Kept, exchange: Exchange | None
+    store: TurnStore, here: Home, agent: str, event: Answer, question: Kept, exchange: Exchange | None
 ) -> int:
     from clawback.records import Turn
 
@@ -311,14 +314,16 @@ def _new_turn(
     return number
 
 
-def _drop_twin(store: Store, session: str, response: str, number: int) -> None:
+def _drop_twin(store: TurnStore, session: str, response: str, number: int) -> None:
     """Some versions of Claude Code tell of the main answer as of a sub-agent's, too: that turn is the same answer."""
     for turn in store.turns(limit=RECENT, session=session, kind="side"):
         if turn.id < number and plain(turn.response) == plain(response):
             store.drop_side(turn.id)
 
 
-def _request(store: Store, agent: str, event: Answer, question: Kept, previous: Turn | None) -> list[Message]:
+def _request(
+    store: TurnStore, agent: str, event: Answer, question: Kept, previous: Turn | None
+) -> list[Message]:
     """What the person had asked for, where the conversation as it is known does not end with it."""
     request = store.request_before(agent, event.session, question.created_at)
     if request is None or (
@@ -328,13 +333,13 @@ def _request(store: Store, agent: str, event: Answer, question: Kept, previous: 
     return [{"role": "user", "content": request.text}]
 
 
-def last_of(store: Store, agent: str, session: str) -> Turn | None:
+def last_of(store: TurnStore, agent: str, session: str) -> Turn | None:
     """The last answer of a session, whoever recorded it."""
     found = [store.last_turn(session=name) for name in (session, f"{agent}:{session}")]
     return max((turn for turn in found if turn), key=lambda turn: turn.id, default=None)
 
 
-def _next_state(store: Store, turn_id: int, text: str) -> None:
+def _next_state(store: TurnStore, turn_id: int, text: str) -> None:
     """The prompt is what came back after the answer before it. Noted with its own answer: nobody waits for that."""
     from clawback.feedback.implicit import notice
 
@@ -362,7 +367,7 @@ def _size(message: Message) -> int:
     )
 
 
-def _shown(here: Home, store: Store, agent: str, event: Shown) -> None:
+def _shown(here: Home, store: TurnStore, agent: str, event: Shown) -> None:
     """What was said about the message before finds its answer now."""
     turn = store.at_post(of_prompt(agent, event.session, event.prompt_id))
     if turn is None:
@@ -371,7 +376,7 @@ def _shown(here: Home, store: Store, agent: str, event: Shown) -> None:
         train_if_due(here, store)
 
 
-def _side(here: Home, store: Store, agent: str, event: SideAnswer) -> None:
+def _side(here: Home, store: TurnStore, agent: str, event: SideAnswer) -> None:
     if not event.text.strip():
         return
     from clawback.records import Turn
@@ -404,17 +409,30 @@ def _side(here: Home, store: Store, agent: str, event: SideAnswer) -> None:
 
 
 def connect(here: Home) -> Store:
-    from clawback import store
+    """The whole store, with an event's patience."""
+    from clawback.store import connect
 
     here.create()
-    return store.connect(here.database, busy_seconds=BUSY_SECONDS)
+    return connect(here.database, busy_seconds=BUSY_SECONDS)
 
 
-def train_if_due(here: Home, store: Store) -> str:
+def open_turns(here: Home) -> TurnStore:
+    """The same of what events need."""
+    from clawback.store.turn_store import open_turns
+
+    here.create()
+    return open_turns(here.database, busy_seconds=BUSY_SECONDS)
+
+
+def train_if_due(here: Home, store: TurnStore) -> str:
     """Start a run if one is due, and say so; else "". Within a transaction nothing is started: what made it due is not stored yet."""
     if store.in_transaction:
         return ""
-    from clawback.feedback.due import PREPARED
+    from clawback.feedback.due import PREPARED, training_due
+
+    if not training_due(store, here):
+        return ""
     from clawback.runs import trigger
 
-    return PREPARED.format(status="status") if trigger.start_if_due(here, store) else ""
+    with connect(here) as full:
+        return PREPARED.format(status="status") if trigger.start_if_due(here, full) else ""

@@ -15,7 +15,7 @@ from clawback.capture.stored_text import clean, of_prompt, plain
 if TYPE_CHECKING:
     from clawback.capture.exchanges import Exchange
     from clawback.paths import Home
-    from clawback.store import Store
+    from clawback.store import TurnStore
 
 NEWEST = 3
 """Exchanges at the end of a record whose turns are completed at each event."""
@@ -31,7 +31,7 @@ def read(agent: str, event: Prompt | Answer) -> list[Exchange]:
     return transcripts.recent(agent, event.transcript, prompt_id, event.size)
 
 
-def catch_up(here: Home, store: Store, agent: str, event: Prompt) -> None:
+def catch_up(here: Home, store: TurnStore, agent: str, event: Prompt) -> None:
     """Another prompt has come: earlier answers are complete in the record. Reads it only where something is missing."""
     ended = store.ended_prompts(agent, event.session)
     if not ended and not store.lacks_record(f"{agent}:{event.session}"):
@@ -43,14 +43,14 @@ def catch_up(here: Home, store: Store, agent: str, event: Prompt) -> None:
 
 def answer_ended(
     here: Home,
-    store: Store,
+    store: TurnStore,
     agent: str,
     event: Prompt | Answer,
     exchanges: list[Exchange],
     *,
     final: bool = False,
 ) -> None:
-    """Store answers of which the agent told without their text, as far as the record has them by now.
+    """TurnStore answers of which the agent told without their text, as far as the record has them by now.
 
     Args:
         final: the record gets no more of them, so that a mark without an answer is removed.
@@ -86,7 +86,7 @@ def exchange_for(exchanges: list[Exchange], prompt_id: str, parts: tuple[str, ..
     return next(asked, None)
 
 
-def complete(here: Home, store: Store, agent: str, session: str, exchanges: list[Exchange]) -> None:
+def complete(here: Home, store: TurnStore, agent: str, session: str, exchanges: list[Exchange]) -> None:
     """Complete the turns of these exchanges: an event brings the last block of text alone, and often comes before the record is written."""
     for exchange in exchanges[-RECENT:]:
         if len(exchange.blocks) < 2 and exchange not in exchanges[-NEWEST:]:

@@ -44,7 +44,7 @@ def served_turn(turn: Turn, headers: Mapping[str, str], body: Mapping[str, Any])
         turn,
         conversations.session_of(headers, body),
         tuple(conversations.places(turn.messages)),
-        tuple(conversations.place_after(turn.messages, text, turn.calls) for text in texts),
+        conversations.places_after(turn.messages, texts, turn.calls),
         headers.get("x-session-done", "").strip().lower() in ("1", "true", "yes"),
     )
 

@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Any
 from clawback.records import Feedback
 
 if TYPE_CHECKING:
-    from clawback.paths import Home
     from clawback.records import Turn
-    from clawback.store import Store
+    from clawback.store import TurnStore
 
 SOURCE = "survived"
 LOOKED_AT = 40
@@ -46,18 +45,7 @@ _PATCHES = ("input", "patch", "patch_text", "patchText")
 _FILE = re.compile(r"\*\*\* (?:Add|Update) File: (.+)")
 
 
-def is_on(here: Home) -> bool:
-    try:
-        if b"survived" not in here.config.read_bytes():
-            return False
-    except FileNotFoundError:
-        return False
-    from clawback import config
-
-    return config.load(here.config).capture.survived
-
-
-def notice(store: Store, folder: str) -> list[Feedback]:
+def notice(store: TurnStore, folder: str) -> list[Feedback]:
     """Keep what the commits since say of the newest answers of that folder. Each answer is judged once."""
     found = []
     later: set[str] = set()

@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from clawback.capture.exchanges import Exchange
     from clawback.paths import Home
     from clawback.records import Turn
-    from clawback.store import Store
-    from clawback.store.posts import Early
-    from clawback.store.prompts import Kept
+    from clawback.store import TurnStore
+    from clawback.store.prompts import Early, Kept
 
 NOT_KNOWN = "That message is no answer that is known here. Reply to the answer that you mean."
 
@@ -31,21 +30,29 @@ class Meant(NamedTuple):
     """The turn that a command refers to; or the place where its answer is expected; or why there is neither."""
 
     turn: int | None = None
-    place: str = ""
+    post: str = ""
     refusal: str = ""
     running: bool = False
     """The command was given while the agent was at work."""
 
 
-def obey(here: Home, store: Store, agent: str, event: Prompt, words: list[str]) -> str:
+class Awaited(NamedTuple):
+    """An answer that no event has told of: the name of its prompt, the prompt as it is kept, and what the agent's own record has."""
+
+    name: str
+    prompt: Kept | None
+    exchange: Exchange | None
+
+
+def obey(here: Home, store: TurnStore, agent: str, event: Prompt, words: list[str]) -> str:
     """Execute the command; returns what to tell the person. Raises ``StoreError`` alone, whatever a person types."""
-    from clawback.feedback import command
+    from clawback.feedback.command import ASKS, Reply, run
 
     event_id = f"{agent}:rl:{event.session}:{event.id}" if event.id else ""
     source = f"{agent}:{event.by}" if event.by else agent
     if event_id and (before := store.obeyed(event_id + words[0])) is not None:
         return before  # told of twice
-    meant = Meant() if words[0] in command.ASKS else _meant(here, store, agent, event, words[0])
+    meant = Meant() if words[0] in ASKS else _meant(here, store, agent, event, words[0])
     if meant.running:
         # While the agent is at work its commands have the name of the request that is under way: all have the same one.
         event_id = f"{event_id}:{event.delivery}" if event.delivery else ""
@@ -53,15 +60,15 @@ def obey(here: Home, store: Store, agent: str, event: Prompt, words: list[str]) 
             return before
     cleaned = [clean(here, word) for word in words]
     if meant.refusal:
-        reply = command.Reply(meant.refusal)
+        reply = Reply(meant.refusal)
     else:
-        reply = command.run(
-            store, cleaned, meant.turn, post=meant.place, source=source, event_id=event_id
+        reply = run(
+            store, cleaned, meant.turn, post=meant.post, source=source, event_id=event_id
         )  # fmt: skip
     if event_id:
         store.put_obeyed(event_id + words[0], reply.text)
     if event.at:  # nobody reads a reply now
-        if meant.refusal or (meant.turn is None and not meant.place):
+        if meant.refusal or (meant.turn is None and not meant.post):
             _lose(store, agent, event, cleaned, meant.refusal or reply.text, source)
         return reply.text
     lost = store.untold(f"{agent}:prompt:{event.session}:")
@@ -69,13 +76,13 @@ def obey(here: Home, store: Store, agent: str, event: Prompt, words: list[str]) 
     return " ".join([reply.text, *([began] if began else []), *map(told_of, lost)])
 
 
-def _lose(store: Store, agent: str, event: Prompt, words: list[str], why: str, source: str) -> None:
+def _lose(store: TurnStore, agent: str, event: Prompt, words: list[str], why: str, source: str) -> None:
     """A rating that waited for the database was refused: it is told of at the next command."""
     from clawback.errors import UsageError
-    from clawback.feedback import command
+    from clawback.feedback.command import understood
 
     try:
-        feedback, _ = command.understood(words[0], words[1] if len(words) > 1 else "")
+        feedback, _ = understood(words[0], words[1] if len(words) > 1 else "")
     except UsageError:
         return
     place = of_prompt(agent, event.session, f"late {event.id or event.at}")
@@ -83,7 +90,7 @@ def _lose(store: Store, agent: str, event: Prompt, words: list[str], why: str, s
     store.lose_early(place, why[:1].lower() + why[1:].rstrip("."))
 
 
-def _began(here: Home, store: Store) -> str:
+def _began(here: Home, store: TurnStore) -> str:
     """A run that cannot be started takes nothing from the rating, which is stored."""
     from clawback.errors import ClawbackError
 
@@ -101,7 +108,7 @@ def told_of(lost: Early) -> str:
     return f"Your rating of {when} ({lost.summary}) came to nothing: {lost.lost}."
 
 
-def settle(here: Home, store: Store, agent: str, event: Prompt, waiting: list[str]) -> None:
+def settle(here: Home, store: TurnStore, agent: str, event: Prompt, waiting: list[str]) -> None:
     """Another prompt has come, so earlier ones get no further answer: ratings waiting for those are applied to the part that exists, or lost."""
     start = len(of_prompt(agent, event.session, ""))
     told = late.read(agent, event)
@@ -110,14 +117,14 @@ def settle(here: Home, store: Store, agent: str, event: Prompt, waiting: list[st
             continue
         exchange = next((one for one in told if name in one.ids), None)
         kept = store.kept_prompt(agent, event.session, name)
-        if _from_record(here, store, agent, event, name, kept, exchange) is None:
+        if _from_record(here, store, agent, event, Awaited(name, kept, exchange)) is None:
             store.lose_early(place, f"its answer {_end(exchange)}")
 
 
 # ------------------------------------------------------------------------------------------------ what is meant
 
 
-def _meant(here: Home, store: Store, agent: str, event: Prompt, word: str) -> Meant:
+def _meant(here: Home, store: TurnStore, agent: str, event: Prompt, word: str) -> Meant:
     if event.about:
         return _replied_to(store, agent, event)
     told = late.read(agent, event)
@@ -141,7 +148,7 @@ def _meant(here: Home, store: Store, agent: str, event: Prompt, word: str) -> Me
         return Meant(None, place, running=True)
     if any(one.id == name for one in store.ended_prompts(agent, event.session)):
         return Meant(None, place)  # its text is in the agent's record in a moment
-    turn = _from_record(here, store, agent, event, name, kept, exchange)
+    turn = _from_record(here, store, agent, event, Awaited(name, kept, exchange))
     if turn is not None:
         return Meant(turn, place, running=running)
     last = last_of(store, agent, event.session)
@@ -159,7 +166,7 @@ def _meant(here: Home, store: Store, agent: str, event: Prompt, word: str) -> Me
 
 
 def _newest(
-    store: Store, agent: str, event: Prompt, exchanges: list[Exchange], prompt: Kept | None
+    store: TurnStore, agent: str, event: Prompt, exchanges: list[Exchange], prompt: Kept | None
 ) -> tuple[Exchange | None, str]:
     """The exchange that the person saw last, and the name of its prompt. A message that was queued has no event, only an entry."""
     last = exchanges[-1] if exchanges else None
@@ -177,7 +184,7 @@ def _newest(
     return mine, prompt.id if prompt else ""
 
 
-def _replied_to(store: Store, agent: str, event: Prompt) -> Meant:
+def _replied_to(store: TurnStore, agent: str, event: Prompt) -> Meant:
     """The turn that stands in the message replied to, or that answers it; or the place where its answer is to come."""
     place = of_message(agent, event.about)
     if (turn := store.at_post(place)) is not None:
@@ -189,7 +196,7 @@ def _replied_to(store: Store, agent: str, event: Prompt) -> Meant:
     return Meant(turn, place)
 
 
-def _of_session(store: Store, agent: str, event: Prompt) -> Meant:
+def _of_session(store: TurnStore, agent: str, event: Prompt) -> Meant:
     """No prompt is kept: the last answer of the session, where it can be no other person's."""
     if event.by and store.newest_prompt(agent, event.session) is not None:
         return Meant(refusal="You have had no answer here yet. Reply to the answer that you mean.")
@@ -200,23 +207,16 @@ def _of_session(store: Store, agent: str, event: Prompt) -> Meant:
 # ------------------------------------------------------------------------------------------ what there is of it
 
 
-def _from_record(
-    here: Home,
-    store: Store,
-    agent: str,
-    event: Prompt,
-    name: str,
-    prompt: Kept | None,
-    exchange: Exchange | None,
-) -> int | None:
-    """The turn of an answer that no event has told of: as far as the agent's own record has it, or our server heard it."""
+def _from_record(here: Home, store: TurnStore, agent: str, event: Prompt, awaited: Awaited) -> int | None:
+    """The turn of the answer: as far as the agent's own record has it, or our server heard it."""
+    name, exchange = awaited.name, awaited.exchange
     if exchange is not None and exchange.text:
         answer = Answer(event.session, exchange.blocks[-1], name, cwd=exchange.cwd, model=exchange.model)
         try:
             return record(here, store, agent, answer, exchange)
         except Unusable:
             return None  # nobody knows what it answers
-    response = answer_of_server(here, store, event.session, prompt)
+    response = answer_of_server(here, store, event.session, awaited.prompt)
     if response is None:
         return None
     try:
@@ -225,7 +225,7 @@ def _from_record(
         return None
 
 
-def answer_of_server(here: Home, store: Store, session: str, prompt: Kept | None) -> str | None:
+def answer_of_server(here: Home, store: TurnStore, session: str, prompt: Kept | None) -> str | None:
     """What our own server heard of the answer to a prompt, before it broke off, if nothing has claimed it."""
     if prompt is None or not prompt.parts:
         return None

@@ -175,10 +175,9 @@ def baseline(
         click.confirm("Ask?", default=True, abort=True, err=True)
     with progress_bar(quiet=as_json) as follow:
         backend = _backend(here, api, model, url, given, price, seed)
-        done = job.ask(
-            here, asked, backend, model, parallel=1 if api == "local" else parallel, per_minute=per_minute,
-            max_tokens=max_tokens, max_money=max_money, licence=licence, on_progress=follow,
-        )  # fmt: skip
+        at_once = 1 if api == "local" else parallel
+        terms = job.TeacherTerms(at_once, per_minute, max_tokens, max_money, licence)
+        done = job.ask(here, asked, backend, model, terms, follow)
         count = job.write(here, asked, model, output)
         own = job.live_answers(here, asked, model, use, seed=seed, tell=follow) if use and count else 0
     used = done.usage

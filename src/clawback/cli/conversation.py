@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING
 import click
 
 from clawback import config, endings
-from clawback.cli import chat_commands
 from clawback.cli.chat import ask_about_news, model_name, name_of, open_source, rate_by_key, show_answer
-from clawback.cli.common import fold, named_version
+from clawback.cli.common import current_home, fold, named_version
 from clawback.errors import ClawbackError, UsageError
+from clawback.feedback import command
 
 if TYPE_CHECKING:
     from clawback.paths import Home
     from clawback.records import Message, Version
     from clawback.store import Store
+
+SOURCE = "chat"
 
 QUOTES = '"""'
 """Begins and ends a text of several lines."""
@@ -62,7 +64,7 @@ class Conversation:
             click.echo(fold(config.DEMONSTRATION))
         try:
             while self.open and (text := read_input()):
-                if (reply := chat_commands.reply(self.store, self.session, text, self.newest)) is not None:
+                if (reply := reply_to_command(self.store, self.session, text, self.newest)) is not None:
                     click.echo(reply)
                 elif command := _COMMAND.fullmatch(text):
                     self.obey(command[1], (command[2] or "").strip())
@@ -197,3 +199,25 @@ def remember_inputs(store: Store) -> None:
     for turn in reversed(store.turns(limit=REMEMBERED)):
         if turn.session.startswith(("chat:", "ask:")) and turn.prompt:
             readline.add_history(turn.prompt)
+
+
+def reply_to_command(store: Store, session: str, text: str, turn: int | None) -> str | None:
+    """What a line of the person's comes to if it is a command; None for anything else, which is for the model.
+
+    Args:
+        turn: the last answer, which a rating is about; None before the first.
+    """
+    words = command.parse(text)
+    if words is None:
+        return None
+    if words[0] in command.COMPARES:
+        from clawback.jobs import comparing
+
+        return comparing.reply(current_home(), comparing.Surface(SOURCE, session), words[0])
+    if words[0] in command.NEWS:
+        from clawback.jobs import news
+
+        return news.decide(store, current_home(), command.NEWS[words[0]])
+    if words[0] in command.ADMIN:
+        return f"That is a command of its own: `clawback {words[0]}`."
+    return command.run(store, words, turn, source=SOURCE).text

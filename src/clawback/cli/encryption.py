@@ -70,12 +70,12 @@ def encryption() -> None:
 @encryption.command()
 @click.option(
     "--key",
-    "kept",
+    "key_location",
     type=click.Choice(["keyring", "credential", "file"]),
     help="Where the key is kept (default: the first that works).",
 )
 @json_option
-def on(kept: Any, as_json: bool) -> None:
+def on(key_location: Any, as_json: bool) -> None:
     """Encrypt the database in place. If it is killed, the database is either unchanged or encrypted.
 
     \b
@@ -84,7 +84,7 @@ def on(kept: Any, as_json: bool) -> None:
     """
     from clawback.privacy import encryption as job
 
-    _say(job.encrypt(current_home(), kept), as_json)
+    _say(job.encrypt(current_home(), key_location), as_json)
 
 
 @encryption.command()

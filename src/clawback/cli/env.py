@@ -142,11 +142,11 @@ def validate(name: str, split: Split, count: int, seed: int, seconds: float | No
     tasks = _tasks(environments, split, count)
     with progress_bar(quiet=as_json) as follow:
 
-        def told(_: Check, step: int, steps: int) -> None:
+        def report(_: Check, step: int, steps: int) -> None:
             follow({"phase": "validate", "step": step, "steps": steps})
 
         checks = asyncio.run(
-            validating.validate(environments, tasks, seed=seed, seconds=seconds, on_check=told)
+            validating.validate(environments, tasks, seed=seed, seconds=seconds, on_check=report)
         )
     bad = [check for check in checks if check.problem]
     solved = sum(check.solved is True and not check.problem for check in checks)
@@ -286,7 +286,7 @@ def eval_(
     player = _player(who, environments, **how)
     with progress_bar(quiet=as_json) as follow:
 
-        def told(_: Played, step: int, steps: int) -> None:
+        def report(_: Played, step: int, steps: int) -> None:
             follow({"phase": "play", "step": step, "steps": steps})
 
         played = asyncio.run(
@@ -299,7 +299,7 @@ def eval_(
                 together=together,
                 turns=turns,
                 seconds=seconds,
-                on_played=told,
+                on_played=report,
             )
         )
     figures = {"name": environments.name, "policy": who, "split": split, "seed": seed, **play.summary(played)}

@@ -13,7 +13,15 @@ from typing import IO, Any
 import click
 
 from clawback import config
-from clawback.cli.common import current_home, emit, json_option, named_version, open_store, version_option
+from clawback.cli.common import (
+    current_home,
+    emit,
+    json_option,
+    named_version,
+    needs,
+    open_store,
+    version_option,
+)
 from clawback.errors import ClawbackError, NotFound, UsageError
 
 BATCH = 64
@@ -64,14 +72,15 @@ def generate(
     clawback versions generate --prompts p.jsonl --output base.jsonl --version base --samples 4
     clawback versions generate --prompts p.txt --output best.jsonl --best-of 8
     """
+    needs("torch")
     from clawback import release
     from clawback.cli.progress_bar import progress_bar
-    from clawback.jobs import best
+    from clawback.jobs import answering
 
     here = current_home()
     chosen = config.load(here.config)
     asked = read_prompts(prompts)
-    pick = best.picker(here, chosen, best_of) if best_of else None
+    pick = answering.picker(here, chosen, best_of) if best_of else None
     with open_store() as store:
         version = named_version(store, which)
     drawn = samples * (best_of or 1)

@@ -245,9 +245,9 @@ def _samples(episodes: Sequence[Episode]) -> str:
     return "\n".join(lines)
 
 
-def _values(given: tuple[str, ...]) -> dict[str, Any]:
+def _values(options: tuple[str, ...]) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for one in given:
+    for one in options:
         name, equals, value = one.partition("=")
         if not equals:
             raise UsageError(f"Write --set {one} as NAME=VALUE.")
@@ -365,10 +365,10 @@ def show(episode: int, tokens: bool, as_json: bool) -> None:
         f"return {found.total:g} in {len(found.steps)} turns · {found.unparsable} unparsable · {len(found.branches)} branches",
         "",
     ]
-    emit(data, fold("\n".join(head + _said(found)), "  "), as_json)
+    emit(data, fold("\n".join(head + _lines_of(found)), "  "), as_json)
 
 
-def _said(episode: Episode) -> list[str]:
+def _lines_of(episode: Episode) -> list[str]:
     lines, steps = [], iter(episode.steps)
     for message in episode.messages:
         role = str(message.get("role", ""))

@@ -16,12 +16,12 @@ from clawback.progress import describe
 
 if TYPE_CHECKING:
     from clawback.feedback.due import Failure
+    from clawback.feedback.give import Balance
     from clawback.feedback.news import News
-    from clawback.feedback.rating_balance import Balance
     from clawback.paths import Home
     from clawback.records import Feedback, Run, Turn, Version
     from clawback.release.following import Standing
-    from clawback.store.posts import Early
+    from clawback.store.prompts import Early
 
 
 def when(timestamp: float) -> str:
@@ -228,14 +228,14 @@ def tell_news() -> None:
     members={"remark": "rate:remark", "sessions": "serve:sessions"}, renamed={"note": "remark"},
 )  # fmt: skip
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 10_000), help="How many.")
-@click.option("--before", type=int, metavar="ID", help="Only turns older than this one.")
+@click.option("--before", "end_id", type=int, metavar="ID", help="Only turns older than this one.")
 @click.option("--session", help="Only this session.")
 @click.option("--search", metavar="TEXT", help="Only turns whose prompt or response holds this text.")
 @click.option("--rated/--unrated", default=None, help="Only rated, or only unrated ones.")
 @json_option
 @click.pass_context
 def turns(
-    ctx: click.Context, limit: int, before: int | None, session: str | None, search: str | None, rated: bool | None,
+    ctx: click.Context, limit: int, end_id: int | None, session: str | None, search: str | None, rated: bool | None,
     as_json: bool,
 ) -> None:  # fmt: skip
     """List captured turns, newest first; show one, write a remark on one, list conversations.
@@ -248,7 +248,7 @@ def turns(
     if ctx.invoked_subcommand:
         return
     with open_store() as store:
-        found = store.turns(limit=limit, before=before, session=session, text=search, rated=rated)
+        found = store.turns(limit=limit, before=end_id, session=session, text=search, rated=rated)
         said = {turn.id: store.feedback(turn_id=turn.id) for turn in found}
         none = (
             "No turn is like that."

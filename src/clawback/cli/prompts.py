@@ -24,13 +24,14 @@ from clawback.cli.common import (
 )
 from clawback.cli.inspect import when
 from clawback.cli.prompt_draft import draft
+from clawback.cli.train import train_here
 from clawback.errors import UsageError
+from clawback.runs.run_options import RunOptions
 
 if TYPE_CHECKING:
     from clawback.jobs.prompt_search import SearchResult
     from clawback.paths import Home
     from clawback.records import Version
-
 
 STAGES = {
     "initialisation": "Rate some more answers: a first search needs a few dozen ratings (`clawback prompts optimize`)",
@@ -43,7 +44,7 @@ STAGES = {
 @click.group(
     cls=Group,
     invoke_without_command=True,
-    members={"distill": "distill:distill"},
+    members={"distill": "prompts:distill", "rollback": "versions:rollback"},
     renamed={"list": "history"},
 )
 @click.pass_context
@@ -364,30 +365,27 @@ def use(version: str | None, path: Path | None, yes: bool, as_json: bool) -> Non
     )
 
 
-@prompts.command()
-@click.argument("version", type=VERSION, required=False)
-@json_option
-def rollback(version: str | None, as_json: bool) -> None:
-    """Go back to an older prompt; without a version, to the previous one. The same as `clawback versions rollback`: prompts and adapters share one history.
-
-    \b
-    clawback prompts rollback
-    clawback prompts rollback 2
-    clawback prompts rollback base
-    """
-    from clawback.release import registry
-
-    with open_store() as store:
-        before = store.live().number
-        number = None if version is None else named_version(store, version).number
-        now = registry.rollback(store, current_home(), number)
-    what = "without a learned prompt" if not now.prompt else "with its prompt"
-    emit(
-        asdict(now) | {"before": before},
-        f"Version {now.number} is live again, {what} (it was {before}).",
-        as_json,
-    )
-
-
 prompts.add_command(draft)
 prompts.add_command(corpus)
+
+
+@click.command()
+@click.option("--seed", type=int, help="The same feedback and seed give the same version.")
+@click.option(
+    "--preset",
+    type=click.Choice(["careful", "balanced", "aggressive"]),
+    help="How far the run may move the model.",
+)
+@json_option
+def distill(seed: int | None, preset: str | None, as_json: bool) -> int:
+    """Train your own model to answer without the live prompt as it does with it. The gate decides.
+
+    Answers are sampled under the prompt, and the best are learned without it. The new version needs no prompt: requests are shorter,
+    and it works wherever the adapter is loaded.
+
+    \b
+    clawback prompts distill
+    clawback prompts distill --preset careful
+    """
+    needs("torch")
+    return train_here(current_home(), as_json, RunOptions(preset=preset, seed=seed, fold=True))

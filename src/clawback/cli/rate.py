@@ -18,7 +18,7 @@ from clawback.cli.common import (
     fold,
     fold_words,
     json_option,
-    open_store,
+    open_turns,
     shorten,
     width,
 )
@@ -26,7 +26,7 @@ from clawback.errors import NotFound, UsageError
 
 if TYPE_CHECKING:
     from clawback.records import Feedback
-    from clawback.store import Store
+    from clawback.store import TurnStore
 
 
 def turn_option(function: F) -> F:
@@ -45,7 +45,7 @@ def remark_option(function: F) -> F:
     )(function)
 
 
-def newest(store: Store, turn: int | None, anywhere: bool = False) -> int:
+def newest(store: TurnStore, turn: int | None, anywhere: bool = False) -> int:
     """The named turn, or the one whose answer was seen last in this folder. Of another folder's only where the person says so.
 
     Raises ``NotFound``.
@@ -74,7 +74,7 @@ def newest(store: Store, turn: int | None, anywhere: bool = False) -> int:
     return found.id
 
 
-def unvouched(store: Store) -> str:
+def unvouched(store: TurnStore) -> str:
     """Why the newest turn is passed by, and how it is rated; "" where it is not passed by."""
     turn = store.last_unvouched()
     if turn is None:
@@ -87,7 +87,7 @@ def unvouched(store: Store) -> str:
     )
 
 
-def done(store: Store, opinion: Feedback, sentence: str, as_json: bool) -> None:
+def done(store: TurnStore, opinion: Feedback, sentence: str, as_json: bool) -> None:
     """Say what was stored, warn when ratings lean one way, and start a run when enough are fresh."""
     from clawback import feedback
 
@@ -108,7 +108,7 @@ def training_prepared() -> str:
     return fold(f"Enough ratings have come together. {PREPARED.format(status='clawback status')}")
 
 
-def start_training_if_due(store: Store) -> bool:
+def start_training_if_due(store: TurnStore) -> bool:
     """A cheap count first; the room that starts processes is only imported when it has something to do."""
     from clawback.feedback import training_due
 
@@ -141,7 +141,7 @@ def _rate(words: tuple[str, ...], turn: int | None, anywhere: bool, remark: str,
             raise
         raise UsageError(f"SCORE is a number from 1 to 10, not `{words[1]}`.") from None
     text = "; ".join(filter(None, (given.text, remark)))
-    with open_store() as store:
+    with open_turns() as store:
         number = newest(store, turn, anywhere)
         stored = store.add_feedback(replace(given, turn_id=number, text=text, source=typed_by()))
         done(store, stored, f"{sentence}.", as_json)
@@ -215,7 +215,7 @@ def undo(turn: int | None, as_json: bool) -> None:
     from clawback import feedback
     from clawback.records import KIND_WORDS
 
-    with open_store() as store:
+    with open_turns() as store:
         taken = feedback.undo(store, turn)
         stale = [v.number for v in store.versions() if v.stale]
         worth = f" {taken.value:+.2g}" if taken.value else ""
@@ -239,7 +239,7 @@ def prefer(better: int, worse: int, remark: str, as_json: bool) -> None:
     """
     from clawback import feedback
 
-    with open_store() as store:
+    with open_turns() as store:
         given = feedback.prefer(store, better, worse, note=remark, source=typed_by())
         done(store, given, f"Noted: {better} is better than {worse}.", as_json)
 
@@ -259,7 +259,7 @@ def edit(turn: int, text: str | None, as_json: bool) -> None:
     """
     from clawback import feedback
 
-    with open_store() as store:
+    with open_turns() as store:
         if text is None:
             written = click.edit(store.turn(turn).response)
             if written is None:
@@ -281,5 +281,5 @@ def remark(turn: int, text: str, as_json: bool) -> None:
     """
     from clawback import feedback
 
-    with open_store() as store:
+    with open_turns() as store:
         done(store, feedback.critique(store, turn, text, source=typed_by()), "Noted.", as_json)

@@ -81,9 +81,11 @@ def refresh(store: Store) -> None:
 @click.option(
     "--limit", default=20, show_default=True, type=click.IntRange(1, 1_000), help="Breaches, how many."
 )
-@click.option("--before", type=int, metavar="ID", help="Only breaches in turns older than this one.")
+@click.option(
+    "--before", "end_id", type=int, metavar="ID", help="Only breaches in turns older than this one."
+)
 @json_option
-def show(number: int, limit: int, before: int | None, as_json: bool) -> None:
+def show(number: int, limit: int, end_id: int | None, as_json: bool) -> None:
     """Show the receipts of a rule: by model and week, the ratings for and against it, and each breach.
 
     \b
@@ -99,7 +101,7 @@ def show(number: int, limit: int, before: int | None, as_json: bool) -> None:
         [receipt] = receipts.receipts(store, [rule])
         by_model = receipts.table(store, rule)
         rated = receipts.ratings(store, rule, feedback.samples(store))
-        broken = receipts.breaches(store, rule, limit, before)
+        broken = receipts.breaches(store, rule, limit, end_id)
     data = receipts.as_json(receipt) | {
         "by_model_and_week": {m: {w: asdict(s) for w, s in weeks.items()} for m, weeks in by_model.items()},
         "ratings": asdict(rated),

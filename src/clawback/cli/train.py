@@ -122,15 +122,9 @@ def train(
     here = current_home()
     if said := launching.launched():
         click.echo(f"clawback: {said}", err=True)
-    count = processes or 1
-    if accelerate is not None:
-        layout = _accelerate_layout(Path(accelerate))
-        count, shard = processes or layout.processes, shard or layout.shard
-    if (node := machines.node()) > 0:
-        first = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
-        text = f"This machine ({node + 1} of {machines.nodes()}) computes shares of the run at {first}, once that has begun, and learns nothing of its own. Ctrl-C ends it."
-        click.echo(fold(text, err=True), err=True)
-        return launching.help_out(count)
+    count, shard = _layout(processes, shard, accelerate)
+    if machines.node() > 0:
+        return _help_out(count)
     cluster = (ray, ray_workers or 0) if ray else None
     if ray_workers and not ray:
         raise UsageError("--ray-workers is about a cluster: name it with --ray.")
@@ -144,6 +138,26 @@ def train(
         jobs.startable(here, algorithm)
         return in_background(here, as_json, options)
     return train_here(here, as_json, options)
+
+
+def _layout(processes: int | None, shard: bool, accelerate: str | None) -> tuple[int, bool]:
+    """Processes, and whether the base is split among them: by the options, else by a file of accelerate."""
+    if accelerate is None:
+        return processes or 1, shard
+    layout = _accelerate_layout(Path(accelerate))
+    return processes or layout.processes, shard or layout.shard
+
+
+def _help_out(processes: int) -> int:
+    """Compute shares of the run of the first machine; the exit code."""
+    from clawback.jobs import launching
+    from clawback.learning import machines
+
+    first = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+    machine = f"This machine ({machines.node() + 1} of {machines.nodes()})"
+    text = f"{machine} computes shares of the run at {first}, once that has begun, and learns nothing of its own. Ctrl-C ends it."
+    click.echo(fold(text, err=True), err=True)
+    return launching.help_out(processes)
 
 
 def _accelerate_layout(path: Path) -> Launch:

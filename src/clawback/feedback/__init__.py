@@ -5,26 +5,26 @@ Each name is imported when it is first used: hooks and rating commands need few 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from clawback.feedback.aggregate import evidence, judges, rater_weights, reward, samples
     from clawback.feedback.calibrate import Reliability
     from clawback.feedback.due import training_due
-    from clawback.feedback.give import critique, edit, prefer, rate, score, tie, undo
+    from clawback.feedback.give import Balance, balance, critique, edit, prefer, rate, score, tie, undo
     from clawback.feedback.hints import hints_of
     from clawback.feedback.hold_out import kept_out, split
     from clawback.feedback.implicit import notice
-    from clawback.feedback.rating_balance import Balance, balance
 
 _WHERE = {
     **dict.fromkeys(("evidence", "judges", "rater_weights", "reward", "samples"), "aggregate"),
     "Reliability": "calibrate",
-    **dict.fromkeys(("critique", "edit", "prefer", "rate", "score", "tie", "undo"), "give"),
+    **dict.fromkeys(
+        ("Balance", "balance", "critique", "edit", "prefer", "rate", "score", "tie", "undo"), "give"
+    ),
     "hints_of": "hints",
     **dict.fromkeys(("kept_out", "split"), "hold_out"),
     "notice": "implicit",
-    **dict.fromkeys(("Balance", "balance"), "rating_balance"),
     "training_due": "due",
 }
 
@@ -52,7 +52,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     from importlib import import_module
 
     if name not in _WHERE:

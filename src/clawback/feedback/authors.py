@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from clawback.records import OWNER, Feedback
 
 if TYPE_CHECKING:
-    from clawback.store import Store
+    from clawback.store import TurnStore
 
 OWNER_CHANNELS = frozenset({"cli", "chat", "web", "demo", "claude-code", "codex", "gemini-cli"})
 """Surfaces on which the owner types: the terminal, the page, and commands (``/rl remark …``) in agents that one person uses. Not among them are files that
 were imported, MCP clients, agents, and every name that a client of the API makes up."""
 SHARED_CHANNELS = frozenset({"slack", "telegram", "discord", "openclaw"})
-"""Surfaces on which many people write, each under a name: ``slack:U012`` is the owner where that is known (``Store.identify``)."""
+"""Surfaces on which many people write, each under a name: ``slack:U012`` is the owner where that is known (``TurnStore.identify``)."""
 AGENT_SHELLS = (
     "CLAUDECODE", "GEMINI_CLI", "CODEX_THREAD_ID", "CODEX_TOOL_CALL_ID", "CODEX_SANDBOX", "OPENCLAW_SHELL", "OPENCODE",
     "CURSOR_AGENT", "AI_AGENT",
@@ -38,7 +38,7 @@ def in_own_words(opinion: Feedback) -> bool:
     return opinion.author == OWNER and channel in (SHARED_CHANNELS if named else OWNER_CHANNELS)
 
 
-def is_owner(store: Store, source: str) -> bool:
+def is_owner(store: TurnStore, source: str) -> bool:
     """Whether what comes from this source is the owner's own word."""
     person = store.person_behind(source)
     return in_own_words(Feedback(0, "preference", source=source, person=person))

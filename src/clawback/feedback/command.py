@@ -12,7 +12,7 @@ from clawback.records import KIND_WORDS, Feedback
 from clawback.scales import score_in, sign_of, value_of
 
 if TYPE_CHECKING:
-    from clawback.store import Store
+    from clawback.store import Store, TurnStore
 
 STARTS = ("/rl", "rl:", "/clawback:rl")
 HELP = "use good, bad (or 👍, 👎), rate N (1-10), remark TEXT, undo, status, ab (which of two answers is better), y or n (keep the new version, or go back), rules or learn"
@@ -55,7 +55,7 @@ def parse(text: str) -> list[str] | None:
 
 
 def run(
-    store: Store, words: list[str], turn: int | None, *, post: str = "", source: str, event_id: str = ""
+    store: TurnStore, words: list[str], turn: int | None, *, post: str = "", source: str, event_id: str = ""
 ) -> Reply:
     """Execute a command about a turn and describe the result in one sentence. Raises nothing, whatever a person types.
 
@@ -69,17 +69,14 @@ def run(
         return Reply(str(error))
 
 
-def _run(store: Store, words: list[str], turn: int | None, post: str, source: str, event_id: str) -> Reply:
-    from clawback.feedback.give import undo
-    from clawback.feedback.rating_balance import balance
+def _run(
+    store: TurnStore, words: list[str], turn: int | None, post: str, source: str, event_id: str
+) -> Reply:
+    from clawback.feedback.give import balance, undo
 
     what, rest = words[0], words[1] if len(words) > 1 else ""
-    if what == "status":
-        return Reply(status(store, source))
     if what in ASKS:
-        if source not in OWNER_CHANNELS:
-            return Reply(f"`{what}` shows what is the owner's alone: `clawback rules` in a terminal.")
-        return Reply({"rules": rules, "learn": learn}[what](store))
+        return _report(store, what, source)
     if what == "undo":
         person = store.person_behind(source)
         if turn is None and post and store.undo_early(post, person):
@@ -102,6 +99,18 @@ def _run(store: Store, words: list[str], turn: int | None, post: str, source: st
     return Reply(
         " ".join(filter(None, [f"{sentence} (turn {turn}).", cut, balance(store).warning])), rated=True
     )
+
+
+def _report(store: TurnStore, what: str, source: str) -> Reply:
+    """What somebody asks is about runs and rules as well: the whole store has those."""
+    if what != "status" and source not in OWNER_CHANNELS:
+        return Reply(f"`{what}` shows what is the owner's alone: `clawback rules` in a terminal.")
+    from clawback.store import connect
+
+    with connect(store.path) as full:
+        if what == "status":
+            return Reply(status(full, source))
+        return Reply(rules(full) if what == "rules" else learn(full))
 
 
 def understood(what: str, rest: str) -> tuple[Feedback, str]:

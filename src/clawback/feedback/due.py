@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
     from clawback.config import Config
     from clawback.paths import Home
-    from clawback.store import Store
+    from clawback.store import Store, TurnStore
 
 PREPARED = "A training run is being prepared in the background; `{status}` says what comes of it."
 """What is true once a process has been started: whether a run fits the machine and its budget is measured by that process."""
 
 
-def training_due(store: Store, home: Home) -> bool:
+def training_due(store: TurnStore, home: Home) -> bool:
     """Whether there are enough fresh ratings for an automatic run, or enough answers for judging again a version that waits for them. Cheap: a few
     reads of a row, and a count."""
-    from clawback import config  # msgspec takes 7 ms, which a prompt's hook has no use for
-
     if scheduled_is_due(store):
         return True
-    settings = config.load(home.config).training
+    from clawback.config import load  # msgspec takes 7 ms, which a prompt's hook has no use for
+
+    settings = load(home.config).training
     if not settings.background:
         return False
     waiting = store.waiting()
@@ -43,7 +43,7 @@ SCHEDULED = "run_scheduled"
 """Where the store keeps when a person wants the next run to start (``runs.schedule``)."""
 
 
-def scheduled_is_due(store: Store) -> bool:
+def scheduled_is_due(store: TurnStore) -> bool:
     """Whether the moment has passed for which a person scheduled a run, and something has been said since the last run."""
     moment = store.get(SCHEDULED)
     return moment is not None and time.time() >= moment and store.count_fresh(1) > 0
@@ -55,7 +55,7 @@ READ_AGAIN = 4
 """Ratings that showed no pattern are read again after this part of the ratings that a run takes."""
 
 
-def enough_fresh(store: Store, threshold: int) -> bool:
+def enough_fresh(store: TurnStore, threshold: int) -> bool:
     """Whether there are as many ratings since the last run as an automatic run takes; where one was skipped, since then."""
     skipped = no_gain(store)
     needed = (skipped["fresh"] if skipped else 0) + needed_for_run(skipped, threshold)
@@ -67,7 +67,7 @@ def needed_for_run(skipped: Mapping[str, Any] | None, threshold: int) -> int:
     return int(skipped.get("after", threshold)) if skipped else threshold
 
 
-def significance(store: Store, threshold: int, level: float) -> float:
+def significance(store: TurnStore, threshold: int, level: float) -> float:
     """The p-value up to which ratings are trusted that may have been read before without a pattern: ``level`` times the new ones' share of ``threshold``.
 
     Each look spends its part (Bonferroni), so that of people who toss a coin at most ``level`` are trusted for every ``threshold`` ratings, however
@@ -79,13 +79,13 @@ def significance(store: Store, threshold: int, level: float) -> float:
     return level * min(1.0, max(store.count_fresh() - skipped["fresh"], 0) / threshold)
 
 
-def count_towards_run(store: Store) -> int:
+def count_towards_run(store: TurnStore) -> int:
     """Ratings that count towards the next automatic run."""
     skipped = no_gain(store)
     return max(store.count_fresh() - (skipped["fresh"] if skipped else 0), 0)
 
 
-def no_gain(store: Store) -> dict[str, Any] | None:
+def no_gain(store: TurnStore) -> dict[str, Any] | None:
     """``{"fresh", "live", "why"}`` where the next run was skipped: nothing to gain over the version that is live, or nothing read, which also says
     ``after`` how many further ratings they are read again. None else."""
     found: dict[str, Any] | None = store.get(NO_GAIN)

@@ -1,4 +1,4 @@
-"""Functions to give feedback on a turn. Each stores one row before it returns.
+"""Functions to give feedback on a turn, and whether the ratings lean one way. Each that gives stores one row before it returns.
 
 An ``event_id`` identifies the outside event behind it: the same event twice (a hook that fires again) counts
 once.
@@ -6,7 +6,7 @@ once.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from clawback.errors import NotFound, UsageError
@@ -14,11 +14,15 @@ from clawback.records import Feedback
 from clawback.scales import TEN, value_of
 
 if TYPE_CHECKING:
-    from clawback.store import Store
+    from clawback.store import TurnStore
+
+ENOUGH_TO_WARN = 10
+ONE_SIDED = 0.9
+"""The share of ratings of one kind from which on a person is told."""
 
 
 def rate(
-    store: Store, turn_id: int, value: float, *, note: str = "", source: str = "cli", event_id: str = ""
+    store: TurnStore, turn_id: int, value: float, *, note: str = "", source: str = "cli", event_id: str = ""
 ) -> Feedback:
     """Good (+1), bad (-1), or anything between. Raises ``NotFound``, ``UsageError``."""
     return store.add_feedback(
@@ -27,7 +31,7 @@ def rate(
 
 
 def score(
-    store: Store,
+    store: TurnStore,
     turn_id: int,
     number: float,
     *,
@@ -48,7 +52,7 @@ def scored(number: float, scale: str = TEN) -> Feedback:
 
 
 def prefer(
-    store: Store, better: int, worse: int, *, note: str = "", source: str = "cli", event_id: str = ""
+    store: TurnStore, better: int, worse: int, *, note: str = "", source: str = "cli", event_id: str = ""
 ) -> Feedback:
     """One turn is better than another."""
     if better == worse:
@@ -58,7 +62,7 @@ def prefer(
     )
 
 
-def tie(store: Store, first: int, second: int, *, source: str = "cli", event_id: str = "") -> Feedback:
+def tie(store: TurnStore, first: int, second: int, *, source: str = "cli", event_id: str = "") -> Feedback:
     """Somebody compared two turns, and neither is better. It adds nothing to the reward of either."""
     if first == second:
         raise UsageError("A turn cannot be compared with itself: name two turns.")
@@ -67,7 +71,7 @@ def tie(store: Store, first: int, second: int, *, source: str = "cli", event_id:
     )
 
 
-def edit(store: Store, turn_id: int, text: str, *, source: str = "cli", event_id: str = "") -> Feedback:
+def edit(store: TurnStore, turn_id: int, text: str, *, source: str = "cli", event_id: str = "") -> Feedback:
     """How the response should have read: the text is liked, what it replaces was not quite right."""
     if not text.strip():
         raise UsageError(
@@ -80,14 +84,16 @@ def edit(store: Store, turn_id: int, text: str, *, source: str = "cli", event_id
     return store.add_feedback(Feedback(turn_id, "edit", 0.0, text, source=source, event_id=event_id))
 
 
-def critique(store: Store, turn_id: int, text: str, *, source: str = "cli", event_id: str = "") -> Feedback:
+def critique(
+    store: TurnStore, turn_id: int, text: str, *, source: str = "cli", event_id: str = ""
+) -> Feedback:
     """What was wrong, in words. Kept for algorithms that read; it adds nothing to the reward by itself."""
     if not text.strip():
         raise UsageError("The critique is empty.")
     return store.add_feedback(Feedback(turn_id, "critique", 0.0, text, source=source, event_id=event_id))
 
 
-def undo(store: Store, turn_id: int | None = None, *, person: str | None = None) -> Feedback:
+def undo(store: TurnStore, turn_id: int | None = None, *, person: str | None = None) -> Feedback:
     """Take the newest feedback back (of one turn, and of one person, where named), wherever it was said; the word before it counts again.
 
     Raises ``NotFound`` when there is none.
@@ -97,3 +103,25 @@ def undo(store: Store, turn_id: int | None = None, *, person: str | None = None)
         where = "" if turn_id is None else f" on turn {turn_id}"
         raise NotFound(f"There is no feedback{where} to take back.")
     return store.undo_feedback(last.id)
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """How many active ratings are good and bad; ``warning`` is a sentence, or "" when all is well."""
+
+    good: int
+    bad: int
+    warning: str
+
+
+def balance(store: TurnStore) -> Balance:
+    """Rating only bad teaches little and can harm: a model must see what is wanted, not just what is not."""
+    good, bad = store.count_ratings()
+    total, warning = good + bad, ""
+    if total >= ENOUGH_TO_WARN and max(good, bad) >= ONE_SIDED * total:
+        most, other = ("good", "bad") if good > bad else ("bad", "good")
+        warning = (
+            f"{max(good, bad)} of your {total} ratings are {most}. Rate {other} ones too: "
+            "ratings of one kind teach little, and a version trained on them is unlikely to pass the gate."
+        )
+    return Balance(good, bad, warning)

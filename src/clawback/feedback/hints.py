@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from clawback.feedback.endpoint import Ask, Budget
+from clawback.feedback.endpoint import Ask
 from clawback.feedback.judge import remember, remember_failed
-from clawback.feedback.passes import OnProgress, go_over, readings
+from clawback.feedback.passes import PassPlan, go_over, readings
 from clawback.feedback.verdict import HINT, Vote, read_hint, shown
 from clawback.records import Feedback, Turn
 
@@ -77,23 +77,13 @@ def pending_hints(store: Store, model: str, limit: int = -1) -> list[Turn]:
     return store.followed_turns(source, limit, [int(t) for t in known], last, hints=True)
 
 
-def extract(
-    store: Store,
-    ask: Ask,
-    model: str,
-    *,
-    budget: Budget,
-    votes: int = 3,
-    limit: int = -1,
-    parallel: int = 1,
-    on_progress: OnProgress | None = None,
-) -> Found:
+def extract(store: Store, ask: Ask, plan: PassPlan) -> Found:
     """Ask for hints on what is pending and keep the candidates; what is kept stays, however the pass ends.
 
     Raises ``JudgeError`` where the model cannot be asked at all.
     """
-    source = PREFIX + model
-    todo = pending_hints(store, model, limit)
+    source = PREFIX + plan.model
+    todo = pending_hints(store, plan.model, plan.limit)
     wanted = {t.id: wanted_instead(t, store.feedback(turn_id=t.id)) for t in todo}
     hinted = made = 0
 
@@ -108,13 +98,7 @@ def extract(
                 remember(store, source, {turn.id: None})
 
     ended = go_over(
-        todo,
-        lambda turn: candidates(ask, turn, votes, wanted[turn.id]),
-        keep,
-        phase="hints",
-        budget=budget,
-        parallel=parallel,
-        tell=on_progress or (lambda _: None),
+        todo, lambda turn: candidates(ask, turn, plan.votes, wanted[turn.id]), keep, "hints", plan
     )
     remember_failed(store, source, ended.failed)
     return Found(source, ended.done, hinted, made, len(ended.failed), ended.stopped)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from clawback.records import Message
-    from clawback.store import Store
+    from clawback.store import TurnStore
 
 SAME = 0.85
 """Share of words in common, in order, from which on two questions are one."""
@@ -25,7 +25,7 @@ MOST = 400
 """Words that are compared: a pasted file is no question."""
 
 
-def notice(store: Store, turn_id: int, came: Sequence[Message]) -> Feedback | None:
+def notice(store: TurnStore, turn_id: int, came: Sequence[Message]) -> Feedback | None:
     """Keep what the messages that came back after a turn say of it without words; None for nothing.
 
     Asking again counts −1, at an implicit signal's small weight, once a turn.

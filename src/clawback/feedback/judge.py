@@ -17,8 +17,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from clawback.config import SILENT
-from clawback.feedback.endpoint import Ask, Budget
-from clawback.feedback.passes import OnProgress, go_over, readings
+from clawback.feedback.endpoint import Ask
+from clawback.feedback.passes import PassPlan, go_over, readings
 from clawback.feedback.verdict import JUDGE, boxed, decided, majority, shown
 from clawback.records import Feedback, Turn
 
@@ -83,26 +83,15 @@ def pending(store: Store, model: str, limit: int = -1) -> list[Turn]:
     return store.followed_turns(source, limit, known, last=store.get(f"failed:{source}", []))
 
 
-def judge(
-    store: Store,
-    ask: Ask,
-    model: str,
-    *,
-    budget: Budget,
-    votes: int = 3,
-    limit: int = -1,
-    parallel: int = 1,
-    silent: float = SILENT,
-    on_progress: OnProgress | None = None,
-) -> Tally:
+def judge(store: Store, ask: Ask, plan: PassPlan, *, silent: float = SILENT) -> Tally:
     """Go over what is pending and enter the verdicts; what is entered stays, however the pass ends.
 
     ``silent``: seconds without a turn after which a conversation is over.
 
     Raises ``JudgeError`` where the judge cannot be asked at all.
     """
-    source = source_of(model)
-    found = pending(store, model, limit)
+    source = source_of(plan.model)
+    found = pending(store, plan.model, plan.limit)
     counts = {1: 0, -1: 0, 0: 0}
 
     def keep(turn: Turn, came: Verdict) -> None:
@@ -112,17 +101,9 @@ def judge(
         else:
             remember(store, source, {turn.id: came.lean})
 
-    ended = go_over(
-        found,
-        lambda turn: verdict(ask, turn, votes),
-        keep,
-        phase="judge",
-        budget=budget,
-        parallel=parallel,
-        tell=on_progress or (lambda _: None),
-    )
+    ended = go_over(found, lambda turn: verdict(ask, turn, plan.votes), keep, "judge", plan)
     remember_failed(store, source, ended.failed)
-    through = not ended.stopped and not ended.failed and (limit < 0 or len(found) < limit)
+    through = not ended.stopped and not ended.failed and (plan.limit < 0 or len(found) < plan.limit)
     kept = at_least_one(store, source, time.time() - silent) if through else 0
     return Tally(source, ended.done, counts[1], counts[-1], counts[0], kept, len(ended.failed), ended.stopped)
 

@@ -18,18 +18,7 @@ CHANGED = 0.1
 """Share by which a length, or the answers that keep a rule, have to differ to be told of (the gate's own bound for rules)."""
 NUMBERS = (
     "no",
-    "one",
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
+    *["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"],
 )
 
 

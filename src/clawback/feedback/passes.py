@@ -66,17 +66,29 @@ class Ended:
     stopped: str
 
 
+@dataclass(frozen=True, slots=True)
+class PassPlan:
+    """How a judge model goes over turns."""
+
+    model: str
+    budget: Budget
+    votes: int = 3
+    """Votes on one turn at most."""
+    limit: int = -1
+    """Turns at most; -1: all that wait."""
+    parallel: int = 1
+    """Threads that ask; 1: the one that enters the answers."""
+    tell: OnProgress = lambda _: None
+
+
 def go_over(
     turns: Sequence[Turn],
     work: Callable[[Turn], T],
     keep: Callable[[Turn, T], None],
-    *,
     phase: str,
-    budget: Budget,
-    parallel: int = 1,
-    tell: OnProgress = lambda _: None,
+    plan: PassPlan,
 ) -> Ended:
-    """``work`` on each turn, in ``parallel`` threads (1: in this one), and ``keep`` what came of it in this thread.
+    """``work`` on each turn, in the plan's threads, and ``keep`` what came of it in this one.
 
     A turn that brings no answer is left as it was, for another pass. Errors other than that, and Ctrl-C, are raised
     when what is finished has been kept.
@@ -84,9 +96,9 @@ def go_over(
     done = in_a_row = 0
     failed: list[int] = []
     stopped = ""
-    tell({"phase": phase, "step": 0, "steps": len(turns)})
+    plan.tell({"phase": phase, "step": 0, "steps": len(turns)})
     try:
-        for turn, came in _results(turns, work, parallel):
+        for turn, came in _results(turns, work, plan.parallel):
             if isinstance(came, Spent):
                 stopped = stopped or str(came)
             elif isinstance(came, NoAnswer):
@@ -99,12 +111,12 @@ def go_over(
             else:
                 in_a_row, done = 0, done + 1
                 keep(turn, came)
-            tell({"phase": phase, "step": done + len(failed), "steps": len(turns)})
+            plan.tell({"phase": phase, "step": done + len(failed), "steps": len(turns)})
             if in_a_row >= FAILURES:
                 break
     finally:
         if stopped or done + len(failed) < len(turns):
-            budget.stopped.set()
+            plan.budget.stopped.set()
     return Ended(done, tuple(failed), stopped)
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clawback import config, feedback
 from clawback.errors import UsageError
 from clawback.feedback import bases
 from clawback.gate import asking, obedience, questions
-from clawback.gate.evidence import ANSWERS, measure
-from clawback.gate.fresh import OnProgress
-from clawback.gate.report import Opinion, Report, report_of
+from clawback.gate.evidence import ANSWERS, Drawing, GateRatings, measure, texts
+from clawback.gate.fresh import OnProgress, VersionPair, question
+from clawback.gate.report import Report, report_of
 from clawback.paths import Home
 from clawback.release import prompted
 from clawback.release.loading import revision_of
@@ -40,26 +40,13 @@ def gate(
 
     Raises ``UsageError`` for the base model and the live version itself, ``ModelError`` for damaged files.
     """
-    version, live = store.version(number), store.live()
-    if version.number in (0, live.number) or version.run_id is None:
-        raise UsageError(
-            f"Version {number} is {'the base model' if number == 0 else 'live'}: there is nothing to compare."
-        )
-    for compared in (version, live):
-        check(compared)
     settings = settings or config.load(home.config)
-    base = live.base or (settings.model.base if bases.known(store) else version.base)
-    if version.base != base:
-        raise UsageError(
-            f"Version {number} was trained on {version.base}, and {base} is live: the gate compares versions of one base. "
-            "`clawback move --to MODEL` compares two models."
-        )
-    run = store.run(version.run_id)
+    version, live, run = _judged(store, settings, number)
     samples = feedback.samples(store, raters=settings.training.raters)
     samples = feedback.evidence(samples)  # what a judge model says is none
     if not samples:
         raise UsageError(f"There is nothing to judge version {number} by: there are no ratings.")
-    kept_out = telling(store, unseen(store, samples, run, live), run, number)
+    held = telling(store, unseen(store, samples, run, live), run, number)
     prompts, kept = asking.prompts(store, settings.gate.held_out)
     if not prompts:
         raise UsageError(
@@ -68,45 +55,58 @@ def gate(
     from clawback.engine import recipe_from
     from clawback.learning import gate_answers
 
-    opinions: list[Opinion] = []
-    look, draws = asking.witness(home, opinions), []
-
-    def witnessed(*both: Any) -> None:
-        draws.append(both)
-        if look is not None:
-            look(*both[:3])
-
-    checks = obedience.checked(store)
-    evidence = measure(
+    count = gate_answers(recipe_from(run.recipe)) if run.recipe else ANSWERS
+    evidence, shown = measure(
         policy or base_of(run, settings, version.prompt),
-        Path(version.path) if version.path else None,
-        Path(live.path) if live.path else None,
-        samples,
-        [s for s in samples if s.turn_id in kept_out],
+        _pair(version, live, run),
+        GateRatings(samples, [s for s in samples if s.turn_id in held]),
         prompts,
-        max_tokens=settings.generation.max_tokens,
-        seed=run.seed,
-        count=gate_answers(recipe_from(run.recipe)) if run.recipe else ANSWERS,
-        tell=on_progress or (lambda _: None),
-        witness=witnessed,
-        rules=lambda *answers: obedience.measure(checks, *answers),
-        systems=(version.prompt, live.prompt),
-        folded=not version.prompt and bool(live.prompt) and prompted.folds(run.recipe) == live.prompt,
+        Drawing(settings.generation.max_tokens, run.seed, count),
+        on_progress or (lambda _: None),
     )
-    pairs = len(questions.pairs(store, version.number, live.number))
-    answers = questions.answers(store, version.number, live.number)
-    ties = questions.ties(store, version.number, live.number)
     evidence = replace(
-        evidence, kept=kept, questions=max(evidence.questions, pairs), answers=answers, ties=ties
+        evidence,
+        kept=kept,
+        rules=obedience.measure(
+            obedience.checked(store),
+            [question(messages) for messages in shown.prompts],
+            texts(shown.candidate),
+            texts(shown.live),
+        ),
+        questions=max(evidence.questions, len(questions.pairs(store, version.number, live.number))),
+        answers=questions.answers(store, version.number, live.number),
+        ties=questions.ties(store, version.number, live.number),
     )
-    report, decision = report_of(
-        store, version, live, evidence, settings.gate, opinions[0] if opinions else None
-    )
+    opinion = asking.opinion(home, shown)
+    report, decision = report_of(store, version, live, evidence, settings.gate, opinion)
     if decision.asks:
-        for conversations, ours, theirs, chosen in draws:
-            questions.put(store, version, live, chosen, conversations, ours, theirs)
+        questions.put(store, version, live, shown)
     store.set_report(number, report.to_dict())
     return report
+
+
+def _judged(store: Store, settings: config.Config, number: int) -> tuple[Version, Version, Run]:
+    """The version, the live one and the version's run, where the two can be compared. Raises ``UsageError``, ``ModelError``."""
+    version, live = store.version(number), store.live()
+    if version.number in (0, live.number) or version.run_id is None:
+        raise UsageError(
+            f"Version {number} is {'the base model' if number == 0 else 'live'}: there is nothing to compare."
+        )
+    for compared in (version, live):
+        check(compared)
+    base = live.base or (settings.model.base if bases.known(store) else version.base)
+    if version.base != base:
+        raise UsageError(
+            f"Version {number} was trained on {version.base}, and {base} is live: the gate compares versions of one base. "
+            "`clawback move --to MODEL` compares two models."
+        )
+    return version, live, store.run(version.run_id)
+
+
+def _pair(version: Version, live: Version, run: Run) -> VersionPair:
+    folded = not version.prompt and bool(live.prompt) and prompted.folds(run.recipe) == live.prompt
+    candidate, current = (Path(one.path) if one.path else None for one in (version, live))
+    return VersionPair(candidate, current, version.prompt, live.prompt, folded)
 
 
 def unseen(store: Store, samples: Sequence[Sample], run: Run, live: Version) -> set[int]:

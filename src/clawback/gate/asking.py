@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clawback.feedback import hold_out
+from clawback.gate.questions import ShownAnswers
 from clawback.gate.report import Opinion
 from clawback.paths import Home
 from clawback.records import GATE, Message, Turn
 
 if TYPE_CHECKING:
+    from clawback.learning.reading import Reader
+    from clawback.rewards.encoder import Settings
     from clawback.store import Store
 
 MOST_PROMPTS = 512
@@ -37,25 +39,24 @@ def prompts(store: Store, share: float) -> tuple[list[tuple[Message, ...]], int]
     return [turn.messages for turn in (*kept, *rest)], len(kept)
 
 
-def witness(home: Home, opinions: list[Opinion]) -> Callable[..., None] | None:
-    """Puts the reward model's opinion into the list; None where there is no reward model, or none that can be used."""
+def opinion(home: Home, shown: ShownAnswers) -> Opinion | None:
+    """The reward model's opinion of both versions' answers; None where there is no reward model, or none that can be used."""
     from clawback.errors import ClawbackError
-    from clawback.learning import Reader
     from clawback.rewards import files
 
+    def reader(settings: Settings) -> Reader:
+        from clawback.learning import Reader
+
+        return Reader(settings.base, revision=settings.revision, max_length=settings.max_length)
+
     try:
-        model, card = files.load(
-            home.reward, lambda s: Reader(s.base, revision=s.revision, max_length=s.max_length)
-        )
+        model, card = files.load(home.reward, reader)
     except ClawbackError:  # information alone: `clawback lab reward eval` says what is wrong
         return None
 
-    def look(asked: Any, ours: Any, theirs: Any) -> None:
-        questions = [Turn("", tuple(messages), "").prompt for messages in asked]
-        means = [
-            float(model.score([(q, c.text) for q, c in zip(questions, made, strict=True)]).mean())
-            for made in (ours, theirs)
-        ]
-        opinions.append(Opinion(card.name, *means))
-
-    return look
+    questions = [Turn("", tuple(messages), "").prompt for messages in shown.prompts]
+    means = [
+        float(model.score([(q, c.text) for q, c in zip(questions, answers, strict=True)]).mean())
+        for answers in (shown.candidate, shown.live)
+    ]
+    return Opinion(card.name, *means)

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from clawback.gate.fresh import Conversation, Fresh, OnProgress, draw, elsewhere, question, totals
+from clawback.gate.fresh import (
+    Conversation,
+    Fresh,
+    OnProgress,
+    VersionPair,
+    draw,
+    elsewhere,
+    question,
+    totals,
+)
 from clawback.gate.guards import Sampled
-from clawback.gate.obedience import Obedience
-from clawback.gate.questions import MOST, Question, informative, matched, same
+from clawback.gate.questions import MOST, Question, ShownAnswers, informative, matched, same
 from clawback.gate.rule import Evidence
 from clawback.records import BETTER, Sample
 
@@ -32,31 +39,34 @@ MOST_LIKED = 48
 FEWEST_LIKED = 4
 """and none where there are fewer: some ratings are wrong."""
 
-Witness = Callable[
-    [Sequence[Conversation], "Sequence[Completion]", "Sequence[Completion]", Sequence[Question]], None
-]
-"""(prompts, the candidate's answers, the live version's, pairs of these that can be asked about)."""
-Rules = Callable[[Sequence[str], Sequence[str], Sequence[str]], tuple[Obedience, ...]]
-"""(questions, the candidate's answers, the live version's) → how often they keep the rules."""
+
+@dataclass(frozen=True, slots=True)
+class GateRatings:
+    """What the versions are judged by: all rated samples, and those of them that were kept out of training."""
+
+    samples: Sequence[Sample]
+    held: Sequence[Sample]
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """How answers are drawn."""
+
+    max_tokens: int | None
+    """The longest answer; None goes by the rated ones (``Policy.room``)."""
+    seed: int
+    count: int = ANSWERS
+    """Of each version; prompts are repeated up to it."""
 
 
 def measure(
     policy: Policy,
-    candidate: Path | None,
-    live: Path | None,
-    samples: Sequence[Sample],
-    held: Sequence[Sample],
+    pair: VersionPair,
+    ratings: GateRatings,
     prompts: Sequence[Conversation],
-    *,
-    max_tokens: int | None,
-    seed: int,
-    count: int = ANSWERS,
+    drawing: Drawing,
     tell: OnProgress = lambda _: None,
-    witness: Witness | None = None,
-    rules: Rules | None = None,
-    systems: tuple[str, str] = ("", ""),
-    folded: bool = False,
-) -> Evidence:
+) -> tuple[Evidence, ShownAnswers]:
     """Compare two versions.
 
     The reader that grades fresh answers is fitted on *all* ratings, those held out of training included: it has more data than the candidate was
@@ -64,102 +74,91 @@ def measure(
 
     Args:
         policy: the base model, or a policy on it; it is left with the candidate's adapter.
-        candidate: the candidate's PEFT folder; that of the live version where only its prompt is another.
-        live: that of the live version; None is the base model.
-        samples: all rated samples, the held-back ones among them.
-        held: those kept out of training.
-        prompts: conversations to answer; they are repeated up to ``count``.
-        max_tokens: longest answer that is drawn; None goes by the rated ones (``Policy.room``).
-        witness: shown the prompts, both versions' answers and the pairs to ask about.
-        rules: measures how often answers keep the rules.
-        systems: the learned prompts that the candidate and the live version answer under. The base answers under the candidate's, and so does
-            whatever compares: a prompt that was folded into the weights is to be needed no more.
-        folded: the candidate is to do without a prompt what the live version does with it. It is compared with the middle between the live version's
-            answers and the base's: to be better than that is to have kept more than half of what the prompt gives.
+        prompts: conversations to answer.
     """
-    asked = [prompts[i % len(prompts)] for i in range(count)]
-    ids = [policy.encode(s).response for s in samples]
-    limits = {"max_tokens": max_tokens or policy.room(ids), "seed": seed}
-
-    fresh = draw(policy, candidate, live, held, asked, limits, systems=systems, folded=folded, tell=tell)
-    return weigh(
-        fresh,
-        samples,
-        held,
-        looked(policy, samples, ids),
-        enjoyed(policy, samples),
-        seed,
-        folded,
-        witness,
-        rules,
-    )
+    conversations = [prompts[i % len(prompts)] for i in range(drawing.count)]
+    ids = [policy.encode(s).response for s in ratings.samples]
+    limits = {"max_tokens": drawing.max_tokens or policy.room(ids), "seed": drawing.seed}
+    fresh = draw(policy, pair, ratings.held, conversations, limits, tell)
+    rated, liked = looked(policy, ratings.samples, ids), enjoyed(policy, ratings.samples)
+    return weigh(fresh, ratings, rated, liked, drawing.seed, pair.folded)
 
 
 def weigh(
     fresh: Fresh,
-    samples: Sequence[Sample],
-    held: Sequence[Sample],
+    ratings: GateRatings,
     rated: views.Answers,
     liked: Sampled | None,
     seed: int = 0,
     folded: bool = False,
-    witness: Witness | None = None,
-    rules: Rules | None = None,
-) -> Evidence:
+) -> tuple[Evidence, ShownAnswers]:
     """Weigh the sampled answers by what the ratings say; no language model takes part.
 
     Args:
         rated: the answers of the samples, as the reward model's input.
         liked: statistics of those that were liked.
+        folded: as in ``VersionPair``.
     """
-    asked, ours, before, base = fresh.asked, fresh.ours, fresh.before, fresh.base
+    prompts, candidate, live, base = fresh.prompts, fresh.candidate, fresh.live, fresh.base
     longest = max(map(len, rated.ids), default=0)
     ground = comparable(longest, base.completions)
     if len(ground) < LEAST_KNOWN:
-        ground = list(range(len(asked)))
-    ensemble = read(seen(asked, base, ground), rated, samples, seed)
-    both = comparable(longest, ours.completions, before.completions)
-    theirs = seen(asked, before, both)
+        ground = list(range(len(prompts)))
+    ensemble = read(seen(prompts, base, ground), rated, ratings.samples, seed)
+    both = comparable(longest, candidate.completions, live.completions)
+    reference = seen(prompts, live, both)
     if folded:
-        theirs = halfway(theirs, seen(asked, base, ground[: len(both)]))
-    contrast = compare(ensemble, seen(asked, ours, both), theirs, paired=not folded)
-    shown = both if len(both) >= LEAST_KNOWN else list(range(len(asked)))
-    grades = [graded(ensemble, seen(asked, made, shown)) for made in (ours, before)]
-    answered = [made.completions[i] for made in (ours, before) for i in shown]
-    prompts = [asked[i] for i in shown]
-    mine, others = answered[: len(shown)], answered[len(shown) :]
-    pairs, questions = asking(prompts, mine, others, *grades)
-    if witness is not None:
-        witness(prompts, mine, others, questions)
-    current = {s.turn_id for s in sorted(samples, key=lambda s: s.newest)[ensemble.outdated :]}
-    shifts = [(d, s.reward) for d, s in zip(fresh.shifts, held, strict=True) if s.turn_id in current]
+        reference = halfway(reference, seen(prompts, base, ground[: len(both)]))
+    contrast = compare(ensemble, seen(prompts, candidate, both), reference, paired=not folded)
+    shown, pairs = _shown(ensemble, fresh, both if len(both) >= LEAST_KNOWN else range(len(prompts)))
+    liked_shifts, disliked_shifts = _shifts(fresh, ratings, ensemble.outdated)
     tokens = sum(len(c.ids) for c in base.completions)
-    return Evidence(
-        good=sum(s.reward > 0 for s in samples),
-        bad=sum(s.reward < 0 for s in samples),
-        liked=tuple(shift for shift, reward in shifts if reward > 0),
-        disliked=tuple(shift for shift, reward in shifts if reward < 0),
+    evidence = Evidence(
+        good=sum(s.reward > 0 for s in ratings.samples),
+        bad=sum(s.reward < 0 for s in ratings.samples),
+        liked=liked_shifts,
+        disliked=disliked_shifts,
         read_p=ensemble.trust.p,
         gain=contrast.gain,
         gain_sd=contrast.sd,
         better=contrast.better,
-        kl=ours.kl,
+        kl=candidate.kl,
         perplexity_ratio=math.exp(min((sum(base.base) - sum(fresh.neutral)) / max(tokens, 1), 50.0)),
-        candidate=sampled(asked, ours.completions, ours.base, ours.elsewhere),
-        live=sampled(asked, before.completions, before.base, before.elsewhere),
-        base=sampled(asked, base.completions, base.base, base.elsewhere),
+        candidate=sampled(prompts, candidate.completions, candidate.base, candidate.elsewhere),
+        live=sampled(prompts, live.completions, live.base, live.elsewhere),
+        base=sampled(prompts, base.completions, base.base, base.elsewhere),
         enjoyed=liked,
         folded=folded,
-        prompt_kl=before.kl if folded else 0.0,
-        questions=len(questions),
-        alike=alike(pairs, mine, others),
-        rules=rules([question(m) for m in prompts], texts(mine), texts(others)) if rules else (),
-        prompts=len({question(m) for m in asked}),
+        prompt_kl=live.kl if folded else 0.0,
+        questions=len(shown.questions),
+        alike=alike(pairs, shown.candidate, shown.live),
+        prompts=len({question(m) for m in prompts}),
     )
+    return evidence, shown
 
 
-def texts(made: Sequence[Completion]) -> list[str]:
-    return [one.text for one in made]
+def _shown(
+    ensemble: RewardEnsemble, fresh: Fresh, places: Sequence[int]
+) -> tuple[ShownAnswers, list[Question]]:
+    """The answers at these places, and all pairs of them."""
+    prompts = [fresh.prompts[i] for i in places]
+    sides = fresh.candidate, fresh.live
+    grades = [graded(ensemble, seen(fresh.prompts, answers, places)) for answers in sides]
+    candidate, live = ([answers.completions[i] for i in places] for answers in sides)
+    pairs, chosen = asking(prompts, candidate, live, *grades)
+    return ShownAnswers(prompts, candidate, live, chosen), pairs
+
+
+def _shifts(fresh: Fresh, ratings: GateRatings, outdated: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """By how much liked and disliked samples that were kept out of training became likelier; without the ``outdated`` oldest ratings."""
+    current = {s.turn_id for s in sorted(ratings.samples, key=lambda s: s.newest)[outdated:]}
+    shifts = [(d, s.reward) for d, s in zip(fresh.shifts, ratings.held, strict=True) if s.turn_id in current]
+    liked = tuple(shift for shift, reward in shifts if reward > 0)
+    return liked, tuple(shift for shift, reward in shifts if reward < 0)
+
+
+def texts(answers: Sequence[Completion]) -> list[str]:
+    return [one.text for one in answers]
 
 
 def graded(ensemble: RewardEnsemble, answers: views.Answers) -> list[float]:
@@ -171,20 +170,20 @@ def graded(ensemble: RewardEnsemble, answers: views.Answers) -> list[float]:
 
 def asking(
     prompts: Sequence[Conversation],
-    ours: Sequence[Completion],
-    theirs: Sequence[Completion],
+    candidate: Sequence[Completion],
+    live: Sequence[Completion],
     grades: Sequence[float],
     their_grades: Sequence[float],
 ) -> tuple[list[Question], list[Question]]:
     """All pairs of answers, and those to ask about, in their order."""
     asked = [question(messages) for messages in prompts]
     pairs = matched(asked, grades, their_grades)
-    return pairs, informative(pairs, asked, texts(ours), texts(theirs))[:MOST]
+    return pairs, informative(pairs, asked, texts(candidate), texts(live))[:MOST]
 
 
-def alike(pairs: Sequence[Question], ours: Sequence[Completion], theirs: Sequence[Completion]) -> float:
+def alike(pairs: Sequence[Question], candidate: Sequence[Completion], live: Sequence[Completion]) -> float:
     """The share of the pairs in which both answers read the same."""
-    return sum(same(pair, texts(ours), texts(theirs)) for pair in pairs) / max(len(pairs), 1)
+    return sum(same(pair, texts(candidate), texts(live)) for pair in pairs) / max(len(pairs), 1)
 
 
 def halfway(live: views.Answers, base: views.Answers) -> views.Answers:
@@ -204,7 +203,7 @@ def halfway(live: views.Answers, base: views.Answers) -> views.Answers:
 def comparable(longest: int, *groups: Sequence[Completion]) -> list[int]:
     """Places at which the answers of all groups ended, or were cut off only where they were longer than any that was rated: ``longest`` tokens.
 
-    Ratings are of whole answers, so what is wanted of an answer's length or its end is not there to be seen in one that was cut off before.
+    GateRatings are of whole answers, so what is wanted of an answer's length or its end is not there to be seen in one that was cut off before.
     Cutting both of a pair alike would hide it in both: a version that learned to be short would be shown as long as the other. How many were
     cut off is measured for itself, and guarded (``Sampled.finished``).
     """
@@ -215,16 +214,16 @@ def comparable(longest: int, *groups: Sequence[Completion]) -> list[int]:
     ]
 
 
-def seen(asked: Sequence[Conversation], made: Answers, places: Sequence[int]) -> views.Answers:
+def seen(prompts: Sequence[Conversation], answers: Answers, places: Sequence[int]) -> views.Answers:
     """The answers as the reward model's input."""
     from clawback.rewards.views import Answers
 
-    chosen = [made.completions[i] for i in places]
+    chosen = [answers.completions[i] for i in places]
     return Answers(
         [one.answer_ids for one in chosen],
         [one.text for one in chosen],
-        made.hidden[list(places)],
-        [question(asked[i]) for i in places],
+        answers.hidden[list(places)],
+        [question(prompts[i]) for i in places],
     )
 
 
@@ -264,36 +263,38 @@ def read(
 
 
 def compare(
-    ensemble: RewardEnsemble, ours: views.Answers, before: views.Answers, *, paired: bool = True
+    ensemble: RewardEnsemble, candidate: views.Answers, reference: views.Answers, *, paired: bool = True
 ) -> Contrast:
     """The reward model's comparison of two versions' answers; ``paired``: to the same prompts in the same order."""
     from clawback.rewards.reward_ensemble import RULES, Contrast
 
-    if len(ours.texts) < LEAST_KNOWN:
+    if len(candidate.texts) < LEAST_KNOWN:
         return Contrast(0.0, 1.0, 0.5)  # nothing can be told apart
-    return ensemble.contrast(ensemble.views.view(ours), ensemble.views.view(before), RULES, paired=paired)
+    return ensemble.contrast(
+        ensemble.views.view(candidate), ensemble.views.view(reference), RULES, paired=paired
+    )
 
 
 def sampled(
-    asked: Sequence[Conversation],
-    made: Sequence[Completion],
+    prompts: Sequence[Conversation],
+    answers: Sequence[Completion],
     base: Sequence[float],
     elsewhere: Sequence[float] | None,
 ) -> Sampled:
     """Statistics of answers. ``base``: log-prob of each under the base model, given its own prompt; ``elsewhere``: given another."""
     from clawback.rewards import guards
 
-    count = max(len(made), 1)
-    tokens = max(sum(len(c.ids) for c in made), 1)
-    questions = [question(messages) for messages in asked]
+    count = max(len(answers), 1)
+    tokens = max(sum(len(c.ids) for c in answers), 1)
+    questions = [question(messages) for messages in prompts]
     return Sampled(
-        finished=sum(c.finished for c in made) / count,
-        empty=sum(not c.text.strip() for c in made) / count,
-        repeating=sum(guards.repeats(c.text) for c in made) / count,
-        length=sum(len(c.answer_ids) for c in made) / count,
-        whole=sum(guards.ends_whole(c.text) for c in made) / count,
-        copied=sum(guards.copies(q, c.text) for q, c in zip(questions, made, strict=True)) / count,
-        canned=guards.canned(questions, [c.text for c in made]),
+        finished=sum(c.finished for c in answers) / count,
+        empty=sum(not c.text.strip() for c in answers) / count,
+        repeating=sum(guards.repeats(c.text) for c in answers) / count,
+        length=sum(len(c.answer_ids) for c in answers) / count,
+        whole=sum(guards.ends_whole(c.text) for c in answers) / count,
+        copied=sum(guards.copies(q, c.text) for q, c in zip(questions, answers, strict=True)) / count,
+        canned=guards.canned(questions, [c.text for c in answers]),
         logprob=sum(base) / tokens,
         relevance=None if elsewhere is None else (sum(base) - sum(elsewhere)) / tokens,
     )

@@ -21,6 +21,27 @@ Conversation = Sequence[Message]
 
 
 @dataclass(frozen=True, slots=True)
+class VersionPair:
+    """The two versions that are compared, on one base model."""
+
+    candidate: Path | None
+    """The candidate's PEFT folder; that of the live version where only its prompt is another."""
+    live: Path | None
+    """None is the base model."""
+    candidate_prompt: str = ""
+    live_prompt: str = ""
+    """The learned prompts that they answer under. The base answers under the candidate's, and so does whatever compares: a prompt that was folded
+    into the weights is to be needed no more."""
+    folded: bool = False
+    """The candidate is to do without a prompt what the live version does with it. It is compared with the middle between the live version's answers
+    and the base's: to be better than that is to have kept more than half of what the prompt gives."""
+
+    @property
+    def same_prompt(self) -> bool:
+        return self.candidate_prompt == self.live_prompt
+
+
+@dataclass(frozen=True, slots=True)
 class Answers:
     """One version's answers, and the base model's scores of them."""
 
@@ -36,11 +57,11 @@ class Answers:
 
 @dataclass(frozen=True, slots=True)
 class Fresh:
-    """Answers of the candidate (``ours``), the live version (``before``) and the base to the conversations ``asked``."""
+    """Answers of the candidate, the live version and the base to the conversations ``prompts``."""
 
-    asked: list[Conversation]
-    ours: Answers
-    before: Answers
+    prompts: list[Conversation]
+    candidate: Answers
+    live: Answers
     base: Answers
     neutral: list[float]
     """log π of the base's answers under the candidate, each summed over its tokens."""
@@ -50,41 +71,32 @@ class Fresh:
 
 def draw(
     policy: Policy,
-    candidate: Path | None,
-    live: Path | None,
+    pair: VersionPair,
     held: Sequence[Sample],
-    asked: list[Conversation],
+    prompts: list[Conversation],
     limits: dict[str, Any],
-    *,
-    systems: tuple[str, str] = ("", ""),
-    folded: bool = False,
     tell: OnProgress = lambda _: None,
 ) -> Fresh:
-    """Put the adapters on in turn, and let each answer.
-
-    Args:
-        limits: what ``Policy.generate`` takes beside the conversations.
-        systems, folded: as for ``evidence.measure``.
-    """
+    """Put the adapters on in turn, and let each answer. ``limits``: what ``Policy.generate`` takes beside the conversations."""
     tell({"phase": "gate", "step": 0, "steps": 4})
-    policy.put(live)
-    with speaking(policy, *systems):
-        before = answers(policy, asked, limits)
-        held_before = per_token(policy, held)
-    if systems[0] != systems[1]:
-        before = understood(policy, asked, before.completions)
+    policy.put(pair.live)
+    with speaking(policy, pair.candidate_prompt, pair.live_prompt):
+        live = answers(policy, prompts, limits)
+        live_shares = per_token(policy, held)
+    if not pair.same_prompt:
+        live = understood(policy, prompts, live.completions)
     tell({"phase": "gate", "step": 1, "steps": 4})
-    base = before
-    if (candidate != live or folded) and (live is not None or systems[0] != systems[1]):
+    base = live
+    if (pair.candidate != pair.live or pair.folded) and (pair.live is not None or not pair.same_prompt):
         policy.put(None)
-        base = answers(policy, asked, limits)
+        base = answers(policy, prompts, limits)
     tell({"phase": "gate", "step": 2, "steps": 4})
-    policy.put(candidate)
-    ours = answers(policy, asked, limits)
-    shifts = [after - old for after, old in zip(per_token(policy, held), held_before, strict=True)]
-    neutral = totals(policy, asked, base.completions)
+    policy.put(pair.candidate)
+    candidate = answers(policy, prompts, limits)
+    shifts = [new - old for new, old in zip(per_token(policy, held), live_shares, strict=True)]
+    neutral = totals(policy, prompts, base.completions)
     tell({"phase": "gate", "step": 3, "steps": 4})
-    return Fresh(asked, ours, before, base, neutral, shifts)
+    return Fresh(prompts, candidate, live, base, neutral, shifts)
 
 
 @contextmanager
@@ -100,46 +112,58 @@ def speaking(policy: Policy, usual: str, system: str) -> Iterator[None]:
         policy.chat.system = usual
 
 
-def answers(policy: Policy, asked: Sequence[Conversation], limits: dict[str, Any]) -> Answers:
-    made = [c for [c] in policy.generate(asked, **limits)]
-    return understood(policy, asked, made, by_base=not policy.has_adapter)
+def answers(policy: Policy, prompts: Sequence[Conversation], limits: dict[str, Any]) -> Answers:
+    made = [c for [c] in policy.generate(prompts, **limits)]
+    return understood(policy, prompts, made, by_base=not policy.has_adapter)
 
 
 def understood(
-    policy: Policy, asked: Sequence[Conversation], made: list[Completion], by_base: bool = False
+    policy: Policy, prompts: Sequence[Conversation], drawn_answers: list[Completion], by_base: bool = False
 ) -> Answers:
     """The base model's scores of answers, under the prompt that the policy has now, if any. ``by_base``: it drew them itself, and their log-probs were
     recorded."""
-    base = [sum(one.logprobs) for one in made] if by_base else totals(policy, asked, made, base=True)
+    base = (
+        [sum(one.logprobs) for one in drawn_answers]
+        if by_base
+        else totals(policy, prompts, drawn_answers, base=True)
+    )
     # Of its own answers a version's log-probs were recorded when they were drawn.
-    kl = sum(sum(one.logprobs) - total for one, total in zip(made, base, strict=True)) / len(made)
-    return Answers(made, hidden(policy, asked, made), base, elsewhere(policy, asked, made), kl)
+    kl = sum(sum(one.logprobs) - total for one, total in zip(drawn_answers, base, strict=True)) / len(
+        drawn_answers
+    )
+    return Answers(
+        drawn_answers,
+        hidden(policy, prompts, drawn_answers),
+        base,
+        elsewhere(policy, prompts, drawn_answers),
+        kl,
+    )
 
 
-def hidden(policy: Policy, asked: Sequence[Conversation], made: Sequence[Completion]) -> Floats:
+def hidden(policy: Policy, prompts: Sequence[Conversation], completions: Sequence[Completion]) -> Floats:
     """``[n, hidden + 1]`` of the base, the adapter off."""
-    return policy.features(asked, [list(one.ids) for one in made]).double().numpy()
+    return policy.features(prompts, [list(one.ids) for one in completions]).double().numpy()
 
 
 def totals(
-    policy: Policy, asked: Sequence[Conversation], made: Sequence[Completion], base: bool = False
+    policy: Policy, prompts: Sequence[Conversation], completions: Sequence[Completion], base: bool = False
 ) -> list[float]:
     """Log-probability of each answer, summed over its tokens."""
-    ids = [list(c.ids) for c in made]
+    ids = [list(c.ids) for c in completions]
     if base:
         with policy.base():
-            values = policy.logprobs(asked, ids)
+            values = policy.logprobs(prompts, ids)
     else:
-        values = policy.logprobs(asked, ids)
+        values = policy.logprobs(prompts, ids)
     return [float(v.sum()) for v in values]
 
 
 def elsewhere(
-    policy: Policy, asked: Sequence[Conversation], made: Sequence[Completion]
+    policy: Policy, prompts: Sequence[Conversation], completions: Sequence[Completion]
 ) -> list[float] | None:
     """Log-probability of each answer under the base, given another of the conversations, one that asks something else."""
-    others = swapped(asked)
-    return None if others is None else totals(policy, others, made, base=True)
+    others = swapped(prompts)
+    return None if others is None else totals(policy, others, completions, base=True)
 
 
 def per_token(policy: Policy, samples: Sequence[Sample]) -> list[float]:
@@ -153,10 +177,10 @@ def per_token(policy: Policy, samples: Sequence[Sample]) -> list[float]:
     return [float(v.mean()) if len(v) else 0.0 for v in values]
 
 
-def swapped(asked: Sequence[Conversation]) -> list[Conversation] | None:
+def swapped(prompts: Sequence[Conversation]) -> list[Conversation] | None:
     """Another of the conversations for each, one that asks something else; None where all ask the same."""
-    questions = [question(messages) for messages in asked]
-    count = len(asked)
+    questions = [question(messages) for messages in prompts]
+    count = len(prompts)
     others = []
     for i, own in enumerate(questions):
         # Half way round first: neighbours are often about the same thing.
@@ -164,7 +188,7 @@ def swapped(asked: Sequence[Conversation]) -> list[Conversation] | None:
         other = next((j for j in places if questions[j] != own), None)
         if other is None:
             return None
-        others.append(asked[other])
+        others.append(prompts[other])
     return others
 
 

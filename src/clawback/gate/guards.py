@@ -121,9 +121,14 @@ def alarms(evidence: Measured, settings: Gate) -> tuple[str, ...]:
     return tuple(sentence for wrong, sentence in checks if wrong)
 
 
-def _under_the_base(ours: Sampled, base: Sampled, liked: Sampled) -> tuple[tuple[bool, str], ...]:
+def _under_the_base(candidate: Sampled, base: Sampled, liked: Sampled) -> tuple[tuple[bool, str], ...]:
     """What the base model makes of the answers: are they still about what was asked, and still language?"""
-    if ours.relevance is None or base.relevance is None or ours.logprob is None or base.logprob is None:
+    if (
+        candidate.relevance is None
+        or base.relevance is None
+        or candidate.logprob is None
+        or base.logprob is None
+    ):
         return ()
     needed = LESS_RELEVANT * min(
         base.relevance, base.relevance if liked.relevance is None else liked.relevance
@@ -131,12 +136,12 @@ def _under_the_base(ours: Sampled, base: Sampled, liked: Sampled) -> tuple[tuple
     least = min(base.logprob, base.logprob if liked.logprob is None else liked.logprob) - LESS_LIKELY
     return (
         (
-            not math.isfinite(ours.relevance) or ours.relevance < needed,
-            f"its answers have little to do with the question: relevance {ours.relevance:.2f} nats per token, "
+            not math.isfinite(candidate.relevance) or candidate.relevance < needed,
+            f"its answers have little to do with the question: relevance {candidate.relevance:.2f} nats per token, "
             f"the base model's {base.relevance:.2f}",
         ),
         (
-            not math.isfinite(ours.logprob) or ours.logprob < least,
-            f"its answers are unlikely text to the base model: {ours.logprob:.2f} nats per token, its own {base.logprob:.2f}",
+            not math.isfinite(candidate.logprob) or candidate.logprob < least,
+            f"its answers are unlikely text to the base model: {candidate.logprob:.2f} nats per token, its own {base.logprob:.2f}",
         ),
     )

@@ -90,7 +90,7 @@ def estimate(store: Store, settings: Config) -> Headroom | None:
 
 def of(
     samples: Sequence[Sample],
-    own: Sequence[Sample],
+    live_samples: Sequence[Sample],
     answered: dict[int, tuple[str, str]],
     broken: tuple[str, ...] = (),
 ) -> Headroom | None:
@@ -102,14 +102,14 @@ def of(
         return None
     import numpy as np
 
-    rated = {s.turn_id: (text_reading.question(s), s.response) for s in own}
+    rated = {s.turn_id: (text_reading.question(s), s.response) for s in live_samples}
     pairs = list((rated | answered).items())
     reader = text_reading.learn(samples[-LOOKED_AT:], [pair for _, pair in pairs])
     seen = reader.ensemble.views.view(text_reading.answers(reader.vocabulary, [pair for _, pair in pairs]))
     order = np.argsort(reader.ensemble.score(seen, RULES, 0.0), kind="stable")
     best = reader.ensemble.contrast(seen[order[-len(pairs) // QUARTERS :]], seen[order], RULES)
     quarter = {pairs[place][0]: rank * QUARTERS // len(pairs) for rank, place in enumerate(order)}
-    good = {s.turn_id: s.reward > 0 for s in own}
+    good = {s.turn_id: s.reward > 0 for s in live_samples}
     mean = sum(good.values()) / len(good)
     shares, errors = [], []
     for number in range(QUARTERS):

@@ -51,19 +51,25 @@ def obedience(check: Check, answers: Sequence[tuple[str, str]]) -> tuple[float, 
 
 
 def measure(
-    rules: Sequence[tuple[Rule, Check]], prompts: Sequence[str], ours: Sequence[str], theirs: Sequence[str]
+    rules: Sequence[tuple[Rule, Check]], prompts: Sequence[str], candidate: Sequence[str], live: Sequence[str]
 ) -> tuple[Obedience, ...]:
     """Both versions' answers to the same prompts, place by place. A rule of which nothing can be told is left out."""
     return tuple(
-        found for rule, check in rules if (found := _one(rule, check, prompts, ours, theirs)) is not None
+        found
+        for rule, check in rules
+        if (found := _measure_rule(rule, check, prompts, candidate, live)) is not None
     )
 
 
-def _one(
-    rule: Rule, check: Check, prompts: Sequence[str], ours: Sequence[str], theirs: Sequence[str]
+def _measure_rule(
+    rule: Rule,
+    check: Check,
+    prompts: Sequence[str],
+    candidate_answers: Sequence[str],
+    live_answers: Sequence[str],
 ) -> Obedience | None:
     sides: tuple[dict[str, list[tuple[str, str]]], ...] = ({}, {})
-    for prompt, *both in zip(prompts, ours, theirs, strict=True):
+    for prompt, *both in zip(prompts, candidate_answers, live_answers, strict=True):
         for side, text in zip(sides, both, strict=True):
             side.setdefault(prompt, []).append((prompt, text))
     kept = [{prompt: obedience(check, pairs) for prompt, pairs in side.items()} for side in sides]

@@ -21,7 +21,7 @@ from clawback.gate.evidence import asking as pairs_of
 from clawback.gate.fresh import question
 from clawback.gate.guards import Sampled
 from clawback.gate.questions import Question
-from clawback.gate.report import Opinion, Report, report_of
+from clawback.gate.report import Report, report_of
 from clawback.gate.rule import Evidence
 from clawback.paths import Home
 from clawback.records import Message, Sample, Version, text_of
@@ -47,6 +47,9 @@ MOST_MESSAGES = 8
 LONGEST_SYSTEM = 6_000
 """Characters of an agent's own system prompt beyond which it is left out: it would be paid for with every one of hundreds of calls."""
 
+MOST_BEGGING = 0.05
+"""By how much the share of answers that ask for praise or a rating may grow."""
+
 
 def gate(
     store: Store,
@@ -62,17 +65,13 @@ def gate(
 
     Raises ``UsageError`` where there is nothing to compare, and whatever ``ask`` raises.
     """
-    version, live = store.version(number), store.live()
-    if number in (0, live.number) or version.prompt == live.prompt:
-        raise UsageError(f"Version {number} has the prompt that is live: there is nothing to compare.")
-    if version.path != live.path:
-        raise UsageError(f"Version {number} has other weights than the live one. `clawback versions check {number}` judges these.")  # fmt: skip
+    version, live = _comparable(store, number)
     settings = settings or config.load(home.config)
     every = feedback.samples(store, raters=settings.training.raters)
     samples = feedback.evidence(every)
     alarms = screening.alarms(version.prompt, screening.quotable(every))
     if alarms:
-        return _kept(store, _report(version, live, False, 0.0, alarms, empty(samples)))
+        return _store_report(store, _report(version, live, False, 0.0, alarms, empty(samples)))
     if not samples:
         raise UsageError(f"There is nothing to judge version {number} by: there are no ratings.")
     if (previous := _unchanged(store, version, live, samples)) is not None:
@@ -84,7 +83,9 @@ def gate(
             "There are no captured prompts to answer. Use your agent through `clawback serve` first."
         )
     rounds = [asked[i % len(asked)] for i in range(answers)]
-    before, neutral, ours = drawn(ask, rounds, live.prompt, version.prompt, on_progress or (lambda _: None))
+    before, neutral, ours = draw_answers(
+        ask, rounds, live.prompt, version.prompt, on_progress or (lambda _: None)
+    )
     checks = obedience.checked(store)
     rules = obedience.measure(checks, [question(m) for m in rounds], ours, before)
     evidence, chosen = measure(samples, rounds, ours, before, neutral)
@@ -97,22 +98,36 @@ def gate(
         answers=questions.answers(store, version.number, live.number),
         ties=questions.ties(store, version.number, live.number),
     )
-    opinions: list[Opinion] = []
-    if look := asking.witness(home, opinions):
-        look(rounds, completions(Vocabulary(), ours), completions(Vocabulary(), before))
-    report, _ = report_of(store, version, live, evidence, settings.gate, opinions[0] if opinions else None)
-    begs = sum(map(screening.solicits, ours)) / len(ours) - sum(map(screening.solicits, neutral)) / len(
-        neutral
+    shown = questions.ShownAnswers(
+        rounds, completions_without_tokens(ours), completions_without_tokens(before), chosen
     )
-    if begs > 0.05:
-        why = f"{begs:.0%} more of its answers ask for praise or a rating"
+    opinion = asking.opinion(home, shown)
+    report, _ = report_of(store, version, live, evidence, settings.gate, opinion)
+    if why := _begging(ours, neutral):
         report = replace(report, accepted=False, again_at=0, reasons=(why, *report.reasons))
     if report.again_at:
-        questions.put(store, version, live, chosen, rounds, said(ours), said(before))
-    return _kept(store, report)
+        questions.put(store, version, live, shown)
+    return _store_report(store, report)
 
 
-def drawn(
+def _comparable(store: Store, number: int) -> tuple[Version, Version]:
+    """The version and the live one, of the same weights with other prompts. Raises ``UsageError``."""
+    version, live = store.version(number), store.live()
+    if number in (0, live.number) or version.prompt == live.prompt:
+        raise UsageError(f"Version {number} has the prompt that is live: there is nothing to compare.")
+    if version.path != live.path:
+        raise UsageError(f"Version {number} has other weights than the live one. `clawback versions check {number}` judges these.")  # fmt: skip
+    return version, live
+
+
+def _begging(candidate: Sequence[str], base: Sequence[str]) -> str:
+    """A sentence where the candidate's answers ask for praise more often than those without a prompt; "" else."""
+    shares = [sum(map(screening.solicits, answers)) / len(answers) for answers in (candidate, base)]
+    more = shares[0] - shares[1]
+    return f"{more:.0%} more of its answers ask for praise or a rating" if more > MOST_BEGGING else ""
+
+
+def draw_answers(
     ask: Backend, rounds: Sequence[Sequence[Message]], live: str, candidate: str, tell: OnProgress
 ) -> tuple[list[str], list[str], list[str]]:
     """Answers with the live prompt, with none, and with the candidate's, by as many calls."""
@@ -177,16 +192,16 @@ def recent(messages: Sequence[Message]) -> tuple[Message, ...]:
 
 def measure(
     samples: Sequence[Sample],
-    asked: Sequence[Sequence[Message]],
-    ours: Sequence[str],
-    before: Sequence[str],
+    prompts: Sequence[Sequence[Message]],
+    candidate: Sequence[str],
+    live: Sequence[str],
     base: Sequence[str],
 ) -> tuple[Evidence, list[Question]]:
-    """What the rule looks at, from texts, and what can be asked: ``ours`` with the candidate's prompt, ``before`` with the live one's, ``base`` with none."""
+    """What the rule looks at, from texts, and what can be asked: ``candidate`` with the candidate's prompt, ``live`` with the live one's, ``base`` with none."""
     words = Vocabulary()
-    put = [question(m) for m in asked]
+    put = [question(m) for m in prompts]
     rated = completions(words, [s.response for s in samples])
-    mine, theirs, plain = (completions(words, texts) for texts in (ours, before, base))
+    mine, theirs, plain = (completions(words, texts) for texts in (candidate, live, base))
     # How answers vary: rated ones and those of the model alone. 32 of these would leave rare things out.
     rated_pairs = [(question(s.messages), s.response) for s in samples]
     ground = [*zip(put, base, strict=True), *rated_pairs]
@@ -194,10 +209,12 @@ def measure(
     whole = [i for i in range(len(mine)) if mine[i].finished and theirs[i].finished]
     contrast = compare(
         ensemble,
-        *(viewed(words, [(put[i], texts[i]) for i in whole]) for texts in (ours, before)),
+        *(viewed(words, [(put[i], texts[i]) for i in whole]) for texts in (candidate, live)),
     )
-    grades = [graded(ensemble, viewed(words, list(zip(put, texts, strict=True)))) for texts in (ours, before)]
-    pairs, chosen = pairs_of(asked, mine, theirs, *grades)
+    grades = [
+        graded(ensemble, viewed(words, list(zip(put, texts, strict=True)))) for texts in (candidate, live)
+    ]
+    pairs, chosen = pairs_of(prompts, mine, theirs, *grades)
     liked = [c for c, s in zip(rated, samples, strict=True) if s.reward > 0 and c.text.strip()][-48:]
     evidence = Evidence(
         good=sum(s.reward > 0 for s in samples),
@@ -227,27 +244,27 @@ def completions(words: Vocabulary, texts: Sequence[str]) -> list[Completion]:
     return [Completion(text, words(text), (), bool(text.strip())) for text in texts]
 
 
-def said(texts: Sequence[str]) -> list[Completion]:
+def completions_without_tokens(texts: Sequence[str]) -> list[Completion]:
     """Without tokens: the model is elsewhere."""
     from clawback.models import Completion
 
     return [Completion(text, (), (), True) for text in texts]
 
 
-def sampled(questions: Sequence[str], made: Sequence[Completion]) -> Sampled:
+def sampled(questions: Sequence[str], answers: Sequence[Completion]) -> Sampled:
     """How answers are, as far as their text shows it; lengths are in words."""
     from clawback.rewards import guards
 
-    count = max(len(made), 1)
+    count = max(len(answers), 1)
     return Sampled(
         finished=1.0,
-        empty=sum(not c.text.strip() for c in made) / count,
-        repeating=sum(guards.repeats(c.text) for c in made) / count,
-        length=sum(len(c.answer_ids) for c in made) / count,
-        whole=sum(guards.ends_whole(c.text) for c in made) / count,
-        copied=sum(bool(q) and guards.copies(q, c.text) for q, c in zip(questions, made, strict=True))
+        empty=sum(not c.text.strip() for c in answers) / count,
+        repeating=sum(guards.repeats(c.text) for c in answers) / count,
+        length=sum(len(c.answer_ids) for c in answers) / count,
+        whole=sum(guards.ends_whole(c.text) for c in answers) / count,
+        copied=sum(bool(q) and guards.copies(q, c.text) for q, c in zip(questions, answers, strict=True))
         / count,
-        canned=guards.canned(questions, [c.text for c in made]) if any(questions) else 0.0,
+        canned=guards.canned(questions, [c.text for c in answers]) if any(questions) else 0.0,
     )
 
 
@@ -264,6 +281,6 @@ def _report(
     return Report(version.number, live.number, accepted, probability, tuple(reasons), evidence)
 
 
-def _kept(store: Store, report: Report) -> Report:
+def _store_report(store: Store, report: Report) -> Report:
     store.set_report(report.version, report.to_dict())
     return report

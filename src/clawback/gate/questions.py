@@ -40,28 +40,38 @@ class Question:
     apart: float
 
 
-def matched(prompts: Sequence[str], ours: Sequence[float], theirs: Sequence[float]) -> list[Question]:
-    """All answers in pairs, by rank within their prompt. ``ours``, ``theirs``: the reader's grades of the answers, place by place to the same prompts."""
+@dataclass(frozen=True, slots=True)
+class ShownAnswers:
+    """Both versions' answers that can be shown, to the same prompts in the same order, and the pairs of them that can be asked about."""
+
+    prompts: Sequence[Sequence[Message]]
+    candidate: Sequence[Completion]
+    live: Sequence[Completion]
+    questions: Sequence[Question] = ()
+
+
+def matched(prompts: Sequence[str], candidate: Sequence[float], live: Sequence[float]) -> list[Question]:
+    """All answers in pairs, by rank within their prompt. ``candidate``, ``live``: the reader's grades of the answers, place by place to the same prompts."""
     places: dict[str, list[int]] = {}
     for place, prompt in enumerate(prompts):
         places.setdefault(prompt, []).append(place)
     pairs = []
     for group in places.values():
-        mine, others = sorted(group, key=ours.__getitem__), sorted(group, key=theirs.__getitem__)
-        pairs += [Question(i, j, ours[i] - theirs[j]) for i, j in zip(mine, others, strict=True)]
+        mine, others = sorted(group, key=candidate.__getitem__), sorted(group, key=live.__getitem__)
+        pairs += [Question(i, j, candidate[i] - live[j]) for i, j in zip(mine, others, strict=True)]
     return pairs
 
 
-def same(pair: Question, ours: Sequence[str], theirs: Sequence[str]) -> bool:
+def same(pair: Question, candidate: Sequence[str], live: Sequence[str]) -> bool:
     """Whether both answers read the same."""
-    return text_key(ours[pair.candidate]) == text_key(theirs[pair.live])
+    return text_key(candidate[pair.candidate]) == text_key(live[pair.live])
 
 
 def informative(
-    pairs: Sequence[Question], prompts: Sequence[str], ours: Sequence[str], theirs: Sequence[str]
+    pairs: Sequence[Question], prompts: Sequence[str], candidate: Sequence[str], live: Sequence[str]
 ) -> list[Question]:
     """The pairs that can be asked about, in the order in which they are."""
-    different = [pair for pair in pairs if not same(pair, ours, theirs)]
+    different = [pair for pair in pairs if not same(pair, candidate, live)]
     count = len({prompts[pair.candidate] for pair in different})
     most = max(OF_A_PROMPT, math.ceil(MOST / max(count, 1)))
     times: Counter[str] = Counter()
@@ -86,22 +96,19 @@ def put(
     store: Store,
     candidate: Version,
     live: Version,
-    chosen: Sequence[Question],
-    prompts: Sequence[Sequence[Message]],
-    ours: Sequence[Completion],
-    theirs: Sequence[Completion],
+    shown: ShownAnswers,
 ) -> None:
     """Store both answers of each pair, in random order; pairs that are there already stay as they are. Each answer is a conversation of its own."""
     order = random.Random(f"{candidate.number}:{live.number}")
     with store.together():
-        for place, pair in enumerate(chosen):
-            sides = [(candidate, ours[pair.candidate]), (live, theirs[pair.live])]
+        for place, pair in enumerate(shown.questions):
+            sides = [(candidate, shown.candidate[pair.candidate]), (live, shown.live[pair.live])]
             order.shuffle(sides)
             for side, (version, answer) in enumerate(sides):
                 name = f"{sessions(candidate.number, live.number)}{place}:{side}"
                 turn = Turn(
                     session=name,
-                    messages=tuple(prompts[pair.candidate]),
+                    messages=tuple(shown.prompts[pair.candidate]),
                     response=answer.text,
                     agent=GATE,
                     version=version.number,

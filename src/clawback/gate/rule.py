@@ -26,6 +26,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from statistics import NormalDist
 
 from clawback.config import Gate
@@ -33,9 +34,12 @@ from clawback.gate import sequential
 from clawback.gate.guards import Sampled, alarms
 from clawback.gate.obedience import Obedience
 from clawback.gate.questions import MOST
-from clawback.gate.ranks import rank_test
 
 NORMAL = NormalDist()
+NORMAL = NormalDist()
+EXACT_UP_TO = 20_000
+"""Arrangements that are counted one by one; more are approximated by the normal law."""
+
 LEAST_OF_EACH_SIGN = 2
 """Good ratings and bad ones under which nothing is decided."""
 SHARE = 0.06
@@ -131,7 +135,7 @@ def decide(evidence: Evidence, settings: Gate, *, may_ask: bool = True) -> Decis
         return Decision(False, 0.0, (why, *tripped))
     if evidence.folded:
         return _folded(evidence, settings, tripped)
-    found = _found(evidence)
+    found = _findings(evidence)
     if tripped:
         return Decision(False, 0.0, (*tripped, *found))
     if settings.confidence <= 0.5:
@@ -141,11 +145,11 @@ def decide(evidence: Evidence, settings: Gate, *, may_ask: bool = True) -> Decis
     for decision in (_held(evidence, error), _obeys(evidence, error)):
         if decision is not None:
             return _with(decision, found)
-    return _with(_asked(evidence, settings, error, may_ask), found)
+    return _with(_by_questions(evidence, settings, error, may_ask), found)
 
 
-def _with(decision: Decision, found: Sequence[str]) -> Decision:
-    return Decision(decision.accepted, decision.probability, (*decision.reasons, *found), decision.asks)
+def _with(decision: Decision, findings: Sequence[str]) -> Decision:
+    return Decision(decision.accepted, decision.probability, (*decision.reasons, *findings), decision.asks)
 
 
 # ------------------------------------------------------------------------------------------------- what decides
@@ -176,7 +180,7 @@ def _obeys(evidence: Evidence, error: float) -> Decision | None:
     return None
 
 
-def _asked(evidence: Evidence, settings: Gate, error: float, may_ask: bool) -> Decision:
+def _by_questions(evidence: Evidence, settings: Gate, error: float, may_ask: bool) -> Decision:
     """By the answers to questions, or by asking them."""
     most = most_questions(evidence, settings)
     alpha = error_left(evidence, error)
@@ -272,7 +276,7 @@ def posterior(answers: Sequence[bool]) -> float:
 # ------------------------------------------------------------------------------------------------- what is said
 
 
-def _found(evidence: Evidence) -> tuple[str, ...]:
+def _findings(evidence: Evidence) -> tuple[str, ...]:
     """What was found beside what decides, a sentence each."""
     on = f"{evidence.prompts} prompts, {evidence.kept} of them kept out of every run"
     if evidence.kept < evidence.prompts:
@@ -363,3 +367,30 @@ def z_of(p: float) -> float:
 
 def mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
+
+
+def rank_test(liked: Sequence[float], disliked: Sequence[float], observed_counts: float = 0.5) -> float:
+    """One-sided p-value that liked shifts rank above disliked ones (Wilcoxon, Mann and Whitney).
+
+    Exact by counting every arrangement; those that are as good as the observed one count by ``observed_counts``: half of them give the mid-p,
+    which is unbiased in small samples, all of them the p-value that keeps its error.
+    """
+    values = [*liked, *disliked]
+    ranks = mid_ranks(values)
+    observed = sum(ranks[: len(liked)])
+    if math.comb(len(values), len(liked)) <= EXACT_UP_TO:
+        sums = [sum(chosen) for chosen in combinations(ranks, len(liked))]
+        above = sum(s > observed + 1e-9 for s in sums)
+        same = sum(abs(s - observed) <= 1e-9 for s in sums)
+        return (above + observed_counts * same) / len(sums)
+    n, a, b = len(values), len(liked), len(disliked)
+    variance = a * b / (n * (n - 1)) * sum((r - (n + 1) / 2) ** 2 for r in ranks)
+    return 1 - NORMAL.cdf((observed - a * (n + 1) / 2) / math.sqrt(max(variance, 1e-12)))
+
+
+def mid_ranks(values: Sequence[float]) -> list[float]:
+    """Ranks from 1; equal values share the middle of theirs."""
+    order = sorted(values)
+    first = {v: i for i, v in reversed(list(enumerate(order, 1)))}
+    last = {v: i for i, v in enumerate(order, 1)}
+    return [(first[v] + last[v]) / 2 for v in values]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clawback import config
+from clawback.paths import Home
 from clawback.records import Message, Turn
 from clawback.release import best_of
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from clawback.policy import Policy
     from clawback.records import Version
     from clawback.store import Store
+
+Pick = Callable[[str, "Sequence[Completion]"], "list[Completion]"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,3 +71,25 @@ class Answering:
         question = Turn("", tuple(messages), "").prompt
         texts, ended = [one.text for one in drawn], [one.finished for one in drawn]
         return Draw(drawn[self.reading.best(question, texts, ended)], trial.count)
+
+
+def picker(home: Home, settings: config.Config, count: int) -> Pick:
+    """(prompt, answers) → of every ``count`` in a row the best one, by the members' mean less their doubt.
+
+    An answer that was cut off is taken only where all were. Raises ``UsageError`` where the best of so many moves further from the
+    version than the gate allows a version to move from the base; ``NotFound``, ``ModelError`` without a usable reward model.
+    """
+    from clawback.jobs import rewarding
+
+    best_of.check_distance(settings, count)
+    model, _ = rewarding.load(home)
+
+    def pick(prompt: str, completions: Sequence[Completion]) -> list[Completion]:
+        scores = model.score([(prompt, c.text) for c in completions], settings.reward.pessimism)
+        order = [(c.finished, float(s)) for c, s in zip(completions, scores, strict=True)]
+        return [
+            completions[max(range(start, start + count), key=lambda i: order[i])]
+            for start in range(0, len(completions), count)
+        ]
+
+    return pick

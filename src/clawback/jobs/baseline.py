@@ -66,6 +66,22 @@ class Outcome:
         return asdict(self)
 
 
+@dataclass(frozen=True, slots=True)
+class TeacherTerms:
+    """On which terms a teacher model is asked."""
+
+    parallel: int = 4
+    """Requests at once."""
+    per_minute: float = 0.0
+    """Requests a minute at most; 0: any number."""
+    max_tokens: int = 1024
+    """Of one answer."""
+    max_money: float = 0.0
+    """By the prices given; 0: any sum."""
+    licence: str = ""
+    """That of the answers, which is stored with them."""
+
+
 def environment(path: Path | None) -> dict[str, str]:
     """The settings above, from a ``.env`` file and, above it, the environment. Nothing of it is stored, logged or handed to other processes."""
     found: dict[str, str] = {}
@@ -109,27 +125,22 @@ def ask(
     prompts: Sequence[str],
     backend: LLMBackend,
     model: str,
-    *,
-    parallel: int = 4,
-    per_minute: float = 0.0,
-    max_tokens: int = 1024,
-    max_money: float = 0.0,
-    licence: str = "",
+    terms: TeacherTerms = TeacherTerms(),
     on_progress: OnProgress | None = None,
 ) -> Outcome:
     """Ask for what is left, several at a time. Stopped or killed, the same call goes on: what was answered is in the store.
 
     Raises what the backend raises where ``FAILURES`` calls in a row fail: a wrong key is not tried a thousand times.
     """
-    pace, tell, began = _Pace(per_minute), on_progress or (lambda _: None), backend.usage
+    pace, tell, began = _Pace(terms.per_minute), on_progress or (lambda _: None), backend.usage
 
     def some(questions: Sequence[tuple[int, str]]) -> list[LLMResponse]:
         pace.wait()
-        return backend.complete_all([prompt for _, prompt in questions], max_tokens=max_tokens)
+        return backend.complete_all([prompt for _, prompt in questions], max_tokens=terms.max_tokens)
 
     problems: list[str] = []
     stopped, in_a_row, done = "", 0, 0
-    with store.connect(home.database) as db, ThreadPoolExecutor(parallel) as pool:
+    with store.connect(home.database) as db, ThreadPoolExecutor(terms.parallel) as pool:
         left = [
             (n, p)
             for n, p in enumerate(dict.fromkeys(prompts), 1)
@@ -137,7 +148,7 @@ def ask(
         ]
         size = backend.together
         waiting = iter([left[i : i + size] for i in range(0, len(left), size)])
-        under_way = {pool.submit(some, asked): asked for asked in itertools.islice(waiting, parallel)}
+        under_way = {pool.submit(some, asked): asked for asked in itertools.islice(waiting, terms.parallel)}
         while under_way:
             finished = next(as_completed(under_way))
             asked = under_way.pop(finished)
@@ -146,10 +157,12 @@ def ask(
                     if not made.text.strip():
                         problems.append(f"prompt {number}: the answer is empty")
                         continue
-                    _enter(db, prompt, made.text, model, licence)
+                    _enter(db, prompt, made.text, model, terms.licence)
                     in_a_row, done = 0, done + 1
                     if not made.whole:
-                        problems.append(f"prompt {number}: the answer was cut off at {max_tokens} tokens")
+                        problems.append(
+                            f"prompt {number}: the answer was cut off at {terms.max_tokens} tokens"
+                        )
             except ClawbackError as error:
                 problems.append(f"prompt {asked[0][0]}: {error}")
                 in_a_row += 1
@@ -158,8 +171,8 @@ def ask(
                         other.cancel()
                     raise
             tell({"phase": "ask", "step": done, "steps": len(left)})
-            if max_money and (backend.usage - began).money >= max_money:
-                stopped = f"{max_money:g} is spent"
+            if terms.max_money and (backend.usage - began).money >= terms.max_money:
+                stopped = f"{terms.max_money:g} is spent"
             if not stopped:
                 under_way |= {pool.submit(some, asked): asked for asked in itertools.islice(waiting, 1)}
         answers = sum(db.turn_of_event(name_of(model, p)) is not None for p in dict.fromkeys(prompts))

@@ -18,6 +18,7 @@ from clawback.errors import Busy, JudgeError, UsageError
 from clawback.feedback import hints as hinting
 from clawback.feedback import judge as judging
 from clawback.feedback.endpoint import Answer, Ask, Budget, Endpoint, guess
+from clawback.feedback.passes import PassPlan
 from clawback.feedback.verdict import HINT, JUDGE, shown
 from clawback.jobs import seams
 from clawback.paths import Home
@@ -114,24 +115,20 @@ def judge_once(
             f"The judge is {model} on a server ([judge] api): a cluster draws for the local judge alone. Leave --ray out."
         )
     budget = Budget(settings.max_calls, settings.max_seconds, settings.max_tokens)
-    how: dict[str, Any] = {
-        "budget": budget,
-        "votes": votes or settings.votes,
-        "limit": limit,
-        "on_progress": on_progress,
-    }
     home.create()
     try:
         # One at a time: two would pay for the same votes.
         with FileLock(home.judge_lock, timeout=0), store.connect(home.database) as db, ExitStack() as stack:
             ask = asker(home, db, settings, budget)
-            how["parallel"] = 1 if settings.api == LOCAL else settings.parallel
+            parallel = 1 if settings.api == LOCAL else settings.parallel
             if ray is not None:
                 assert isinstance(ask, Local)
-                how["parallel"] = stack.enter_context(shared(ask, ray, on_progress))
-            judged = judging.judge(db, ask, model, silent=silent, **how)
+                parallel = stack.enter_context(shared(ask, ray, on_progress))
+            tell = on_progress or (lambda _: None)
+            plan = PassPlan(model, budget, votes or settings.votes, limit, parallel, tell)
+            judged = judging.judge(db, ask, plan, silent=silent)
             wanted = settings.hints if hints is None else hints
-            hinted = hinting.extract(db, ask, model, **how) if wanted and not judged.stopped else None
+            hinted = hinting.extract(db, ask, plan) if wanted and not judged.stopped else None
     except Timeout:
         raise Busy("The judge is running already in another process.") from None
     return Pass(judged, hinted, budget.calls, budget.tokens)

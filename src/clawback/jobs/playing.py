@@ -109,7 +109,7 @@ def wish_of(run: Run) -> Wish | None:
 
 
 class _Job(RunJob):
-    kept = "Its episodes are kept."
+    sentence_on_failure = "Its episodes are kept."
     again = "clawback env train --resume {id}"
     stopped_by = (Stopped, KeyboardInterrupt)
     stops_in = frozenset({"before", "train", "after"})
@@ -367,15 +367,15 @@ class _Job(RunJob):
         )
 
     @staticmethod
-    def playing(told: Progress, run: Run) -> Progress:
+    def playing(report: Progress, run: Run) -> Progress:
         """How far a round's episodes are, as a place in the training that they are part of: one bar, not two by turns."""
         from clawback.engine import recipe_from
         from clawback.learning import EpisodeSettings
 
         settings = EpisodeSettings.of(recipe_from(run.recipe))
         each = settings.steps_a_round
-        return {"phase": "train", "step": (told["round"] - 1) * each, "steps": settings.rounds * each} | {
-            "round": told["round"], "rounds": settings.rounds
+        return {"phase": "train", "step": (report["round"] - 1) * each, "steps": settings.rounds * each} | {
+            "round": report["round"], "rounds": settings.rounds
         }  # fmt: skip
 
     def held_out(
@@ -402,12 +402,16 @@ class _Job(RunJob):
         return graded
 
     def compared(
-        self, run: Run, before: Sequence[Episode], after: Sequence[Episode]
+        self, run: Run, base_episodes: Sequence[Episode], after: Sequence[Episode]
     ) -> tuple[Sequence[Episode], Sequence[Episode]]:
         """Held-out episodes; where a judge rewards, each pair of one task is scored together, and pairs without a score are left out."""
         if self.judge is None:
-            return before, after
-        pairs = [pair for pair in zip(before, after, strict=True) if "failed" not in {e.status for e in pair}]
+            return base_episodes, after
+        pairs = [
+            pair
+            for pair in zip(base_episodes, after, strict=True)
+            if "failed" not in {e.status for e in pair}
+        ]
         scored = [pair for pair in self.graded(run, pairs) if pair]
         return [pair[0] for pair in scored], [pair[1] for pair in scored]
 

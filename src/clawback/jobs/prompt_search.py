@@ -145,7 +145,7 @@ class Search:
 
     def run(self, meter: Meter, tell: OnProgress) -> SearchResult:
         from clawback.prompts import Journal
-        from clawback.prompts.search.engines import engine
+        from clawback.prompts.search.optimize import engine
 
         self._keep()
         journal = Journal(self.home.prompts / JOURNAL)
@@ -313,8 +313,8 @@ class Search:
 
         quotable = screening.quotable([*self.train, *self.held])
 
-        def screen(new: Prompt, before: Prompt, examples: Sequence[Example]) -> list[str]:
-            return [*screening.alarms(new.system, quotable), *objections(new, before, examples)]
+        def screen(new: Prompt, previous: Prompt, examples: Sequence[Example]) -> list[str]:
+            return [*screening.alarms(new.system, quotable), *objections(new, previous, examples)]
 
         return screen
 

@@ -23,7 +23,7 @@ from clawback.paths import Home
 from clawback.records import Turn
 from clawback.rewards import encoder as encoders
 from clawback.rewards import files, guards, measures, similarity
-from clawback.rewards.composite import SIGNED, UNIT, Range
+from clawback.rewards.composite import UNIT, Range
 from clawback.rewards.composite import scale as scaled
 from clawback.rewards.measures import Floats, Interval
 from clawback.rewards.rated import Rated, folds, hold_out, mark, of_samples, read
@@ -354,43 +354,3 @@ def watch(model: Encoder, rated: Sequence[Rated], trained: Sequence[str]) -> gua
         if len(of) >= LEAST_WATCHED
     ]
     return guards.gap(checks)
-
-
-@dataclass(frozen=True)
-class Grader:
-    """The reward model's word on imagined answers, in [-1, 1], less its doubt."""
-
-    model: Encoder
-    pessimism: float
-
-    @property
-    def name(self) -> str:
-        return f"{self.model.name} (pessimism {self.pessimism:g})"
-
-    def __call__(self, pairs: Sequence[tuple[str, str]]) -> Floats:
-        low, high = SIGNED
-        return low + (high - low) * np.clip(self.model.score(pairs, self.pessimism), *UNIT)
-
-
-def grader(home: Home, settings: config.Reward) -> tuple[Grader | None, str]:
-    """The grader that a run is to use and "", or None and why not.
-
-    Raises ``NotFound`` where the settings ask for a reward model and there is none, ``ModelError`` where it is damaged.
-    """
-    if not settings.grade:
-        return None, ""
-    model, card = load(home)
-    with store.connect(home.database) as db:
-        there, held_out = bool(db.feedback(newest=1)), db.get(HELD_OUT)
-    if held_out and not held_out["spearman"]["low"] > 0:
-        said = measures.Interval(**held_out["spearman"])
-        return None, (
-            f"the reward model is not shown to read better than chance (ρ {said} on answers that it has not seen); the ensemble that this run fits to your ratings grades instead "
-            "(rate more and train it again: clawback lab reward train)"
-        )
-    if there and watch(model, ratings(home, all_of_them=True), card.trained).opened is not None:
-        return None, (
-            "the reward model promises more than people say of its versions; the ensemble that this run fits to your ratings grades instead "
-            "(train it again: clawback lab reward train)"
-        )
-    return Grader(model, settings.pessimism), ""

@@ -18,9 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from clawback import config
 from clawback.errors import JudgeError
-from clawback.feedback.endpoint import Budget, NoAnswer
 from clawback.files import append_line
-from clawback.jobs import judging
 from clawback.learning.options import RULES
 from clawback.progress import OnProgress
 from clawback.records import OWNER, Rule
@@ -54,6 +52,9 @@ def learn(home: Home, settings: config.Config, db: Store, policy: Policy | None 
 
 def judge_of(home: Home, settings: config.Judge, db: Store, policy: Policy | None = None) -> RuleJudge | None:
     """The judge on a server, where one is set; else the base of the ``policy``, where it has passed its exam (``clawback rules learn --base``)."""
+    from clawback.feedback.endpoint import Budget  # a run without rules asks no judge
+    from clawback.jobs import judging
+
     if settings.api == judging.LOCAL:
         return _proven_base(db, policy) if policy is not None else None
     budget = Budget(settings.max_calls, settings.max_seconds, settings.max_tokens)
@@ -154,6 +155,8 @@ class RunJudge:
 
     def _judged(self, pairs: Sequence[Pair], texts: Sequence[str]) -> Verdicts:
         """The verdicts of the judge on answers, what it said before included."""
+        from clawback.feedback.endpoint import NoAnswer
+
         keys = [_key(pair, texts) for pair in pairs]
         new = [i for i, key in enumerate(keys) if key not in self._known]
         for batch in _batches(new):

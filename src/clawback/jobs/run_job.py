@@ -32,7 +32,7 @@ def plays(run: Run) -> bool:
 class RunJob:
     """One call that makes a version."""
 
-    kept: ClassVar[str]
+    sentence_on_failure: ClassVar[str]
     """What a run that fails has not lost, as a sentence."""
     again: ClassVar[str]
     """The command that goes on with run ``{id}``."""
@@ -70,7 +70,7 @@ class RunJob:
         except Exception as error:
             why = f"{type(error).__name__}: {error}"
             self.fail(run, why)
-            raise TrainingError(f"The run failed ({why}). {self.kept}") from error
+            raise TrainingError(f"The run failed ({why}). {self.sentence_on_failure}") from error
         self.keep_steps(run)
         self.db.update_run(run.id, status="done", progress={"phase": "done"})
         self.clear(run)

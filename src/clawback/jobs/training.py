@@ -106,7 +106,7 @@ def judge_waiting(home: Home, *, on_progress: OnProgress | None = None) -> Repor
 class _Job(RunJob):
     """One call of ``train_once``: what its steps share."""
 
-    kept = "Your ratings are safe."
+    sentence_on_failure = "Your ratings are safe."
     again = "clawback runs resume"
     vllm: ServedSampler | None = None
     preparing: int | None = None
@@ -303,10 +303,10 @@ class _Job(RunJob):
         if policy is None:
             system = prompted.of_run(self.db, run)[0]
             policy = (seams.hosted().policy if away else inputs.policy)(self.settings, run.base, system)
-        from clawback.jobs import rewarding
+        from clawback.jobs import run_grader
 
         samples, terms = self.samples(run, recipe, policy)
-        grader, why = rewarding.grader(self.home, self.settings.reward)
+        grader, why = run_grader.grader(self.home, self.settings.reward)
         if why:
             self.tell({"phase": "reward", "note": why})
         shown, name = self.settings.tracking, f"run-{run.id:04d}"

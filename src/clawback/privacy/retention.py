@@ -51,7 +51,7 @@ def plan(store: Store, rules: RetentionRules, now: float | None = None) -> Erasu
     turns: set[int] = set()
     if rules.days is not None:
         before = store.trusted_time(rules.days * DAY, now) - rules.days * DAY
-        turns |= set(store.turns_to_prune(before=before, rated=rules.rated))
+        turns |= set(store.turns_to_prune(until=before, rated=rules.rated))
     if rules.keep_turns is not None:
         turns |= set(store.turns_to_prune(keep=rules.keep_turns, rated=rules.rated))
     if rules.version is not None:

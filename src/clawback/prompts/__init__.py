@@ -25,40 +25,6 @@ from clawback import installed, plugins
 from clawback.errors import MissingExtra
 
 if TYPE_CHECKING:
-    from clawback.extensions.rlprompt import (
-        ActorCriticParams,
-        Agreement,
-        CandidateResponse,
-        ConstantCritic,
-        Critic,
-        EvolutionaryParams,
-        FeedbackAggregator,
-        FlowStepResult,
-        GPROOptimizer,
-        HumanFeedbackCollector,
-        HumanFeedbackResult,
-        HybridOptimizationFlow,
-        HybridReward,
-        Individual,
-        MockCritic,
-        NoFeedback,
-        Population,
-        PromptActor,
-        PromptRefinementEnv,
-        RandomActor,
-        RefinementLoop,
-        RewardReport,
-        ScalarReward,
-        Shown,
-        ThompsonActor,
-        TrainingConfig,
-        TrainingLoop,
-        Transition,
-        launch_standalone,
-        preference_to_scores,
-        rating_to_score,
-        thumbs_to_score,
-    )
     from clawback.prompts.backends import (
         AnthropicBackend,
         BackendError,
@@ -78,10 +44,9 @@ if TYPE_CHECKING:
     from clawback.prompts.guards import objections
     from clawback.prompts.prompt import Prompt, PromptHistory
     from clawback.prompts.search.budget import Budget, Plan, Spent
-    from clawback.prompts.search.engines import engine
     from clawback.prompts.search.genome import PromptGenome, crossover_genomes, guided_mutation, mutate_genome
     from clawback.prompts.search.journal import Journal
-    from clawback.prompts.search.optimize import Optimizer, Result, Settings, optimize
+    from clawback.prompts.search.optimize import Optimizer, Result, Settings, engine, optimize
     from clawback.prompts.search.planning import plan
     from clawback.prompts.search.reflection import reflector
     from clawback.prompts.search.templates import from_remarks
@@ -108,7 +73,7 @@ _WHERE = {
         "backends",
     ),
     **dict.fromkeys(("Budget", "Plan", "Spent"), "search.budget"),
-    **dict.fromkeys(("engine",), "search.engines"),
+    **dict.fromkeys(("engine",), "search.optimize"),
     **dict.fromkeys(("contains", "evaluator", "exact_match"), "evaluation"),
     **dict.fromkeys(
         ("PromptGenome", "crossover_genomes", "guided_mutation", "mutate_genome"), "search.genome"

@@ -5,7 +5,7 @@ Imported when first used: ``composite`` and ``verifiers`` need no NumPy, the oth
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from clawback.rewards.reward_head import Head, Trust, fit
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["Head", "Trust", "fit"]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'clawback.rewards' has no attribute {name!r}")
     from clawback.rewards import reward_head

@@ -68,11 +68,11 @@ def places(count: int) -> list[int]:
     return made
 
 
-def _gain(log_evidence: LogEvidence, count: int, place: int) -> float:
-    """By how much a change at ``place`` explains the ratings around it better than one taste."""
-    start, end = max(0, place - REACH), min(count, place + REACH)
-    two = log_evidence.of_part(start, place) + log_evidence.of_part(place, end)
-    turned = log_evidence.turned(start, place, end)
+def _gain(log_evidence: LogEvidence, count: int, index: int) -> float:
+    """By how much a change at ``index`` explains the ratings around it better than one taste."""
+    start, end = max(0, index - REACH), min(count, index + REACH)
+    two = log_evidence.of_part(start, index) + log_evidence.of_part(index, end)
+    turned = log_evidence.turned(start, index, end)
     most = max(two, turned)
     either = (
         most + math.log((math.exp(two - most) + math.exp(turned - most)) / 2) if most > -math.inf else most

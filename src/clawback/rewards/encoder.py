@@ -150,13 +150,7 @@ def fit(
         ModelError: the encoder cannot be loaded.
         MissingExtra: sentence-transformers is not installed.
     """
-    values = np.array([r.value for r in rated])
-    if len({r.prompt for r in rated}) < LEAST:
-        raise TrainingError(f"A reward model needs ratings of at least {LEAST} different prompts.")
-    if np.ptp(values) == 0:
-        raise TrainingError(
-            "All ratings are the same, so there is nothing to tell apart. Rate some of the other kind."
-        )
+    values = _values(rated)
     targets = shares(values) if settings.targets == "ranks" else values
     prompts, pairs = [r.prompt for r in rated], [r.pair for r in rated]
     tell = on_progress or (lambda _: None)
@@ -198,6 +192,18 @@ def fit(
         ]
     calibration = isotonic(said, values[apart])
     return Trained(Encoder(tuple(members), calibration, look), tuple(history))
+
+
+def _values(rated: Sequence[Rated]) -> Floats:
+    """``[n]`` what was said of the answers. Raises ``TrainingError`` where that is too little, or all the same."""
+    values = np.array([r.value for r in rated])
+    if len({r.prompt for r in rated}) < LEAST:
+        raise TrainingError(f"A reward model needs ratings of at least {LEAST} different prompts.")
+    if np.ptp(values) == 0:
+        raise TrainingError(
+            "All ratings are the same, so there is nothing to tell apart. Rate some of the other kind."
+        )
+    return values
 
 
 def _new(settings: Settings, seed: int) -> CrossMember:

@@ -111,11 +111,11 @@ def load(root: Path, reader: Callable[[Settings], Reader]) -> tuple[Encoder, Car
 
     Raises ``NotFound``, ``MissingExtra``, and ``ModelError`` for damaged files or where the base is not what it was.
     """
-    from clawback.rewards.encoder import Encoder, Settings
+    card = read(root)
+    from clawback.rewards.encoder import Encoder, Settings  # most homes have no reward model
     from clawback.rewards.members import ENCODER, Member, StackedMember, cross, states
 
-    card = read(root)
-    folder = _whole(root, card)
+    folder = _verified_folder(root, card)
     settings = Settings(**card.settings)
     places = [folder / f"member-{n}" for n in range(card.members)]
     look = reader(settings)
@@ -124,18 +124,18 @@ def load(root: Path, reader: Callable[[Settings], Reader]) -> tuple[Encoder, Car
             f"The reward model was trained on the hidden states of another {settings.base}. Train again: clawback lab reward train."
         )
 
-    def member(place: Path) -> Member:
+    def member(folder: Path) -> Member:
         if not settings.fine_tuned:
-            return states(place)
+            return states(folder)
         encoder = cross(
-            str(place / ENCODER), max_length=settings.max_length, dropout=0.0, revision=None, local=True
+            str(folder / ENCODER), max_length=settings.max_length, dropout=0.0, revision=None, local=True
         )
-        return StackedMember(encoder, states(place), card.share)
+        return StackedMember(encoder, states(folder), card.share)
 
     return Encoder(tuple(map(member, places)), card.calibration, look, card.name), card
 
 
-def _whole(root: Path, card: Card) -> Path:
+def _verified_folder(root: Path, card: Card) -> Path:
     """The model's folder, if it holds exactly what its card says."""
     folder = root / card.folder
     if Path(card.folder).name != card.folder or not folder.is_dir():

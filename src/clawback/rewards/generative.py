@@ -43,8 +43,8 @@ class Generative:
         """
         if self.votes < 1:
             raise UsageError("A judge needs at least one vote.")
-        return [self._one(prompt, response) for prompt, response in pairs]
+        return [self._score(prompt, response) for prompt, response in pairs]
 
-    def _one(self, prompt: str, response: str) -> float:
+    def _score(self, prompt: str, response: str) -> float:
         material = fenced((("REQUEST", prompt), ("ANSWER", response)))
         return scale(statistics.median(readings(self.ask, GRADE, material, self.votes, grade)), TEN, UNIT)

@@ -120,20 +120,20 @@ class KernelEnsemble:
         return np.asarray((weights * means).sum(0) / weights.sum(0))
 
     def contrast(
-        self, ours: Mapping[str, Floats], before: Mapping[str, Floats], *, paired: bool = False
+        self, answers: Mapping[str, Floats], reference: Mapping[str, Floats], *, paired: bool = False
     ) -> tuple[Floats, Floats, Floats]:
-        """By how much the mean of what is expected of ``ours`` exceeds that of ``before``, model by model: weights (sum 1), means, variances.
+        """By how much the mean of what is expected of ``answers`` exceeds that of ``reference``, model by model: weights (sum 1), means, variances.
 
         A variance is that of the function along the difference of both means, plus that of having drawn so many answers; ``paired``: they answer the
         same prompts in the same order, and what a prompt does to both answers to it is no noise.
         """
         sides = [
-            np.array([k(side, self.rated) for k in self.kernels]) for side in (ours, before)
+            np.array([k(side, self.rated) for k in self.kernels]) for side in (answers, reference)
         ]  # [kernels, m, n]
         apart = sides[0].mean(1) - sides[1].mean(1)  # [kernels, n]
         own = np.array(
             [
-                k(ours, ours).mean() - 2 * k(ours, before).mean() + k(before, before).mean()
+                k(answers, answers).mean() - 2 * k(answers, reference).mean() + k(reference, reference).mean()
                 for k in self.kernels
             ]
         )

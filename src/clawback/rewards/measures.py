@@ -84,15 +84,15 @@ def interval(
 
 
 def ahead(
-    ours: ArrayLike,
-    theirs: ArrayLike,
+    scores: ArrayLike,
+    reference: ArrayLike,
     true: ArrayLike,
     groups: Sequence[Hashable],
     count: int = DRAWS,
     seed: int = 0,
 ) -> Interval:
     """By how much our ρ exceeds theirs on the same rows, and its 95 % interval from paired draws."""
-    a, b, t = (np.asarray(x, dtype=np.float64) for x in (ours, theirs, true))
+    a, b, t = (np.asarray(x, dtype=np.float64) for x in (scores, reference, true))
     found = [spearman(a[rows], t[rows]) - spearman(b[rows], t[rows]) for rows in draws(groups, count, seed)]
     low, high = np.quantile(found, [0.025, 0.975])
     return Interval(spearman(a, t) - spearman(b, t), float(low), float(high))

@@ -334,9 +334,9 @@ class StackedMember:
         self.head.save(folder)
 
 
-def stacking(one: Floats, other: Floats, targets: Floats) -> float:
-    """The share of ``one`` in [0, 1] whose mixture with ``other`` is nearest to the targets ``[n]``, of predictions that neither was
+def stacking(first: Floats, other: Floats, targets: Floats) -> float:
+    """The share of ``first`` in [0, 1] whose mixture with ``other`` is nearest to the targets ``[n]``, of predictions that neither was
     fitted on: stacked regression (Wolpert 1992; with weights that are not negative, Breiman 1996)."""
-    apart = one - other
+    apart = first - other
     spread = float(apart @ apart)
     return float(np.clip((targets - other) @ apart / spread, 0.0, 1.0)) if spread > 0 else 0.5

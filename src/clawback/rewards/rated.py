@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from clawback.capture.importers import scored_lines
 from clawback.errors import UsageError
 from clawback.records import Sample, Turn
 from clawback.rewards.composite import SIGNED, UNIT, scale
@@ -38,6 +37,8 @@ def read(path: Path, how: str = "auto") -> list[Rated]:
     ``how`` says what a score means: ``1-10``, ``0-1``, or ``auto``. Raises ``NotFound`` without a file,
     ``UsageError`` for a line that cannot be read: skipping it would train on part of the file without notice.
     """
+    from clawback.capture.importers import scored_lines
+
     found = []
     for number, messages, response, reward in scored_lines(path, how):
         if reward is None:

@@ -101,14 +101,14 @@ class RewardEnsemble:
         mean, sd = self.kernels.predict(seen.views)
         return np.asarray(rules + (1 - share) * (mean - pessimism * sd), dtype=np.float64)
 
-    def contrast(self, ours: Viewed, before: Viewed, share: float, *, paired: bool = False) -> Contrast:
-        """``ours`` against ``before``, by all members; ``paired``: row by row they answer the same prompts."""
+    def contrast(self, answers: Viewed, reference: Viewed, share: float, *, paired: bool = False) -> Contrast:
+        """``answers`` against ``reference``, by all members; ``paired``: row by row they answer the same prompts."""
         share = self.share(share)
         parts = []
         if share > 0.0:
-            parts.append((share, self.conjunctions.contrast(ours.signs, before.signs, paired=paired)))
+            parts.append((share, self.conjunctions.contrast(answers.signs, reference.signs, paired=paired)))
         if share < 1.0:
-            parts.append((1 - share, self.kernels.contrast(ours.views, before.views, paired=paired)))
+            parts.append((1 - share, self.kernels.contrast(answers.views, reference.views, paired=paired)))
         weights = np.concatenate([part * of[0] for part, of in parts])
         means, variances = (np.concatenate([of[i] for _, of in parts]) for i in (1, 2))
         gain = float(weights @ means)
@@ -174,7 +174,7 @@ def learn(
             EvidenceOverTime(views, space, seen[newest], rewards[newest], ridge), len(newest)
         )
     current = np.sort(newest[outdated:])
-    said, heard = _said(space, views, wished)
+    said, heard = _remark_likelihood(space, views, wished)
     ensemble = fit(
         views,
         space,
@@ -265,7 +265,7 @@ def _resembled(views: Views, remarks: Sequence[Remark]) -> tuple[dict[tuple[int,
     return odds, heard
 
 
-def _said(
+def _remark_likelihood(
     space: Space, views: Views, wished: Sequence[tuple[tuple[int, ...], str, Wish]]
 ) -> tuple[Floats, int]:
     """[h] log-likelihood of what was wished for, and how many wishes say anything here: the same about the same answer (by several
@@ -274,7 +274,7 @@ def _said(
     different = {(ids, tuple(wish.items())): (ids, text, wish) for ids, text, wish in wished}
     for ids, text, wish in different.values():
         wanted: dict[int, bool] = {}
-        signs = views.told(ids, text)
+        signs = views.response_signs(ids, text)
         for name, more in wish.items():
             columns = views.columns(name)
             wanted |= dict.fromkeys(columns, more)

@@ -69,7 +69,7 @@ class Layout:
     """What the columns of a table of signs are."""
 
     kinds: Ints  # [m]
-    own: Ints  # [m] which number a column is a cut of; -1: none
+    cut_of: Ints  # [m] which number a column is a cut of; -1: none
 
     @classmethod
     def manners_first(cls, manners: int, count: int) -> Layout:
@@ -103,7 +103,7 @@ class Space:
         tokens = tokens[np.argsort(np.abs(share[tokens] - 0.5), kind="stable")[:MOST_TOKENS]]
         columns = np.sort(np.concatenate([np.flatnonzero(varying & (layout.kinds != TOKEN_SIGN)), tokens]))
         k = len(columns)
-        kinds, own = layout.kinds[columns], layout.own[columns]
+        kinds, own = layout.kinds[columns], layout.cut_of[columns]
         literals, rules = _rules(kinds, own)
         there, holds = _literals(seen[:, columns]), np.zeros(len(literals))
         for start in range(0, len(literals), ROWS):
@@ -192,11 +192,11 @@ class RulePosterior:
         return mean, np.sqrt(np.maximum(1 - mean**2, 0.0))
 
     def contrast(
-        self, ours: ArrayLike, before: ArrayLike, *, paired: bool = False
+        self, answers: ArrayLike, reference: ArrayLike, *, paired: bool = False
     ) -> tuple[Floats, Floats, Floats]:
-        """By how much more of the answers with signs ``ours [n, m]`` are what is wanted than of ``before [n', m]``, in units of a rating, rule by
+        """By how much more of the answers with signs ``answers [n, m]`` are what is wanted than of ``reference [n', m]``, in units of a rating, rule by
         rule: weights (sum 1), means and variances of having drawn so many. ``paired``: row by row they answer the same prompts."""
-        one, other = self.met(ours), self.met(before)
+        one, other = self.met(answers), self.met(reference)
         if paired:
             count = len(one)
             gained, lost = (one & ~other).sum(axis=0), (~one & other).sum(axis=0)
@@ -251,7 +251,7 @@ def rules_met(literals: Bools, hypotheses: Ints, rules: Ints) -> Bools:
     return np.hstack(parts)
 
 
-def _rules(kinds: Ints, own: Ints) -> tuple[Ints, Ints]:
+def _rules(kinds: Ints, numbers: Ints) -> tuple[Ints, Ints]:
     """Literals ``[h, 3]`` of all rules over columns of these kinds, and how they make rules ``[h]``."""
     k = len(kinds)
     true = 2 * k
@@ -261,7 +261,11 @@ def _rules(kinds: Ints, own: Ints) -> tuple[Ints, Ints]:
     dear = np.flatnonzero((of == TOKEN_SIGN) | (of == STATISTIC_SIGN) | (of == JUDGED_SIGN))
     asked = np.flatnonzero(kinds == ASKED_SIGN)
     two = _combinations(cheap, 2)
-    between = [(a, k + b) for a, b in itertools.permutations(np.flatnonzero(own >= 0), 2) if own[a] == own[b]]
+    between = [
+        (a, k + b)
+        for a, b in itertools.permutations(np.flatnonzero(numbers >= 0), 2)
+        if numbers[a] == numbers[b]
+    ]
     manners = cheap[cheap < k]
     wide = len(asked) > 0 or len(between) > 0
     blocks = [
@@ -282,6 +286,6 @@ def _combinations(of: Ints, count: int) -> Ints:
     return np.array(list(itertools.combinations(of, count)), dtype=np.int64).reshape(-1, count)
 
 
-def _product(one: Ints, other: Ints) -> Ints:
+def _product(first: Ints, other: Ints) -> Ints:
     """[a · b, 2]"""
-    return np.stack([np.repeat(one, len(other)), np.tile(other, len(one))], axis=1)
+    return np.stack([np.repeat(first, len(other)), np.tile(other, len(first))], axis=1)

@@ -108,10 +108,10 @@ def read(settings: Mapping[str, Any]) -> Terms | None:
         return None
     weights = Weights(**dict.fromkeys(asdict(Weights()), 0.0) | dict(given)) if given else Weights()
     target, limit = settings.get("tokens") or (Terms.target, Terms.limit)
-    return Terms(weights, tuple(_made(dict(one)) for one in asked), target, limit)
+    return Terms(weights, tuple(_verifier(dict(one)) for one in asked), target, limit)
 
 
-def _made(settings: dict[str, Any]) -> Verifier:
+def _verifier(settings: dict[str, Any]) -> Verifier:
     name = settings.pop("name", None)
     if not isinstance(name, str):
         raise UsageError('A verifier in [reward] needs a name, such as {name = "regex", pattern = "…"}.')

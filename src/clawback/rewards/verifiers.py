@@ -178,7 +178,7 @@ class ExitCode:
 
 
 def run(
-    command: list[str], folder: str, given: str, seconds: float, more: Mapping[str, str] | None = None
+    command: list[str], folder: str, input_text: str, seconds: float, more: Mapping[str, str] | None = None
 ) -> tuple[int, str]:
     """Exit code and standard output (what it wrote to files and the like is gone with the folder). -9: out of time.
 
@@ -186,7 +186,7 @@ def run(
     """
     kept = {k: v for k, v in os.environ.items() if k in ("PATH", "LANG", "LC_ALL", "SYSTEMROOT")}
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as stdin:
-        stdin.write(given.encode("utf-8", "replace"))
+        stdin.write(input_text.encode("utf-8", "replace"))
         stdin.seek(0)
         try:
             process = subprocess.Popen(

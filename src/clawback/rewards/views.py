@@ -132,7 +132,7 @@ class Views:
     """The views of answers, standardised on answers of the base."""
 
     features: Features
-    asked: tuple[str, ...]
+    prompt_words: tuple[str, ...]
     """Everyday words of the prompts; with no prompts known there is neither ``prompt`` nor ``relation``."""
     knows_prompts: bool
     standards: Mapping[str, Standard]
@@ -201,7 +201,7 @@ class Views:
             parts.append(self._verdicts(answers) > THRESHOLD)
         return np.hstack(parts)
 
-    def told(self, ids: Sequence[int], text: str) -> Bools:
+    def response_signs(self, ids: Sequence[int], text: str) -> Bools:
         """``[m]`` signs of one answer without its prompt, because remarks are about answers."""
         own = self.features.signs([ids], [text])[0]
         counted = _text_numbers([text])[0]
@@ -275,8 +275,8 @@ class Views:
 
     def _asks(self, prompts: Sequence[str]) -> Floats:
         held = [set(_words(prompt)) for prompt in prompts]
-        return np.array([[w in one for w in self.asked] for one in held], dtype=np.float64).reshape(
-            len(held), len(self.asked)
+        return np.array([[w in one for w in self.prompt_words] for one in held], dtype=np.float64).reshape(
+            len(held), len(self.prompt_words)
         )
 
     def _asked_signs(self, prompts: Sequence[str]) -> Bools:

@@ -41,13 +41,15 @@ def totals(rewards: Tensor, episode: Tensor) -> Tensor:
     return rewards.new_zeros(int(index.max()) + 1).index_add(0, index, rewards)[index]
 
 
-def step_wise(rewards: Tensor, group: Tensor, place: Tensor, *, eps: float = 1e-6) -> tuple[Tensor, Tensor]:
+def step_wise(
+    rewards: Tensor, group: Tensor, position: Tensor, *, eps: float = 1e-6
+) -> tuple[Tensor, Tensor]:
     """Each turn against those at the same place of episodes of the same group: (r − mean) / (std + ε), population std.
 
     Args:
         rewards: [T] of each step: what a judge said of it, and the outcome of its episode on top.
         group: [T] int64, any labels: the task that the turn's episode tried.
-        place: [T] int64, which turn of its episode it is.
+        position: [T] int64, which turn of its episode it is.
 
     Returns:
         [T] advantages, and [T] bool: False for turns that say nothing, since all at their place were paid alike. One that has its place
@@ -57,7 +59,7 @@ def step_wise(rewards: Tensor, group: Tensor, place: Tensor, *, eps: float = 1e-
     if not rewards.numel():
         return rewards, torch.zeros(0, dtype=torch.bool, device=rewards.device)
     _, index, count = torch.unique(
-        torch.stack([group, place]), dim=1, return_inverse=True, return_counts=True
+        torch.stack([group, position]), dim=1, return_inverse=True, return_counts=True
     )
     size = count.to(rewards.dtype)
     mean = rewards.new_zeros(size.numel()).index_add(0, index, rewards) / size

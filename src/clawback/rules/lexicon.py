@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from clawback.feedback import news
+
 Kind = tuple[str, ...]
 """A class, and the values that it carries."""
 
@@ -68,20 +70,9 @@ FEATURES: dict[str, Feature] = {
 
 UNITS = {name: feature.unit for name, feature in FEATURES.items()}
 
-_ONES = [
+_ONES = (
     "zero",
-    "one",
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
+    *news.NUMBERS[1:],
     "thirteen",
     "fourteen",
     "fifteen",
@@ -89,7 +80,7 @@ _ONES = [
     "seventeen",
     "eighteen",
     "nineteen",
-]
+)
 _TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
 NUMBERS = {name: number for number, name in enumerate(_ONES)} | {name: 10 * number for number, name in enumerate(_TENS, 2)}  # fmt: skip
 

@@ -18,7 +18,7 @@ from clawback.store.rules import Checked
 if TYPE_CHECKING:
     from clawback.records import Sample
     from clawback.store import Store
-    from clawback.store.receipts import Answer, Obedience, Verdict
+    from clawback.store.rules import Answer, Obedience, Verdict
 
 Check = Callable[[str, str], float | None]
 
@@ -241,9 +241,9 @@ def _rated_by_judge(db: Store, rule: Rule, samples: Sequence[Sample]) -> list[tu
     return [(turn, rewards[turn], kept) for turn, kept in sorted(verdicts.items()) if rewards[turn]]
 
 
-def breaches(db: Store, rule: Rule, limit: int = BREACHES, before: int | None = None) -> list[Breach]:
+def breaches(db: Store, rule: Rule, limit: int = BREACHES, end_id: int | None = None) -> list[Breach]:
     """Answers that break the rule, newest first, with the place where code can say it."""
-    verdicts = db.breaches(rule, limit, before)
+    verdicts = db.breaches(rule, limit, end_id)
     check = check_of(rule) if rule.check else None
     answers = {one.id: one for one in db.answers_by_id(one.turn_id for one in verdicts)} if check else {}
     return [_breach(one, answers.get(one.turn_id), check) for one in verdicts]
@@ -272,8 +272,8 @@ def locate(check: Check, question: str, response: str) -> tuple[str, int]:
     return " ".join(text.split()), response.count("\n", 0, start) + 1
 
 
-def _breaks(kept: float | None) -> bool:
-    return kept is not None and kept < 0.5
+def _breaks(obedience: float | None) -> bool:
+    return obedience is not None and obedience < 0.5
 
 
 # ------------------------------------------------------------------------------------------------ as a regression test

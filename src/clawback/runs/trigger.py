@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from typing import TYPE_CHECKING, Any
 
-from clawback.runs import process
-
 if TYPE_CHECKING:
+    import subprocess
+
     from clawback.config import Config
     from clawback.paths import Home
     from clawback.runs.run_options import RunOptions
@@ -44,7 +43,8 @@ def start(
     """
     if under_way(home):
         return None
-    from clawback.runs.run_options import DEFAULTS  # a rating after which no run is due needs none of it
+    from clawback.runs import process  # a rating after which no run is due needs none of these
+    from clawback.runs.run_options import DEFAULTS
     from clawback.store import connect
 
     options = (options or DEFAULTS).changed(**values)
@@ -91,4 +91,6 @@ def prepare(store: Store, settings: Config, algorithm: str | None = None, seed: 
 
 def under_way(home: Home) -> bool:
     """Whether a live process trains."""
+    from clawback.runs import process
+
     return process.is_held(home.train_lock)

@@ -200,7 +200,7 @@ class AnswersAPI:
                     body,
                     headers,
                     session=session,
-                    answer=answer.said(),
+                    answer=answer.as_answer(),
                     # One that was chosen is no sample of the version (release.best_of).
                     version=None if chosen else version.number,
                     response_ids=tuple(answer.ids) if sampled else None,

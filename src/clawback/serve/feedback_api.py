@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from clawback.serve.server import Server
-    from clawback.store.usage import Use
+    from clawback.store.versions import Use
 
 
 def routes(server: Server) -> list[Any]:

@@ -92,7 +92,7 @@ class Answer:
             alternatives=self.alternatives,
         )
 
-    def said(self) -> Said:
+    def as_answer(self) -> Said:
         name = f"clawback-v{self.version}"
         if self.best_of > 1:
             name = model_name(self.version, self.best_of)

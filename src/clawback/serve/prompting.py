@@ -14,7 +14,6 @@ import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 from clawback.capture import conversations
 from clawback.capture.served import placed
@@ -79,7 +78,7 @@ def _prepared(
     encoding = headers.get("content-encoding", "").strip().lower()
     body = wire.parsed(raw, encoding)
     asked = dialect.read(body)
-    if _kind(asked, headers) == "side":
+    if conversations.kind_of(asked, headers) == "side":
         return Prompted(raw)
     session, _ = placed(store, asked.messages, headers, body)
     session = session or uuid.uuid4().hex
@@ -96,12 +95,6 @@ def _prepared(
 
 def _there(request: Asked, prompt: str) -> bool:
     return any(prompt in str(m.get("content")) for m in request.messages if m.get("role") == "system")
-
-
-def _kind(request: Asked, headers: Mapping[str, str]) -> Any:
-    return conversations.kind_of(
-        request.messages, tools=bool(request.tools), schema=request.schema, max_tokens=request.max_tokens, headers=headers
-    )  # fmt: skip
 
 
 class Prompts:

@@ -25,7 +25,7 @@ from clawback.paths import Home
 from clawback.records import Turn
 from clawback.redact import redact
 from clawback.serve import wire
-from clawback.serve.dialects import Asked, Reading, Said
+from clawback.serve.dialects import Reading, Said
 
 log = logging.getLogger("clawback.serve")
 MOST_TOGETHER = 256
@@ -184,7 +184,7 @@ class Recorder:
             response=said.text,
             thinking=said.thinking,
             agent=conversations.agent_of(exchange.headers),
-            kind=self._kind(asked, exchange.headers),
+            kind=conversations.kind_of(asked, exchange.headers),
             model=(said.model or asked.model)[:200],
             version=exchange.version,
             created_at=exchange.began,
@@ -226,15 +226,6 @@ class Recorder:
         if sentence not in self._logged and len(self._logged) < MOST_LOGGED:
             self._logged.add(sentence)
             log.warning("%s", redact(sentence))
-
-    def _kind(self, request: Asked, headers: Mapping[str, str]) -> Any:
-        return conversations.kind_of(
-            request.messages,
-            tools=bool(request.tools),
-            schema=request.schema,
-            max_tokens=request.max_tokens,
-            headers=headers,
-        )
 
 
 def _settle(done: asyncio.Future[int | None], number: int | None) -> None:

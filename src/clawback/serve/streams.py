@@ -218,7 +218,7 @@ class EngineAnswers:
             messages=question.messages,
             response=answer.text,
             agent="clawback",
-            model=answer.said().model if chosen else "",
+            model=answer.as_answer().model if chosen else "",
             version=None if chosen else answer.version,
             cwd=str(Path.cwd()),
             response_ids=None if chosen else tuple(answer.ids),

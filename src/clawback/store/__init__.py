@@ -1,49 +1,25 @@
-"""The store: SQLite, and the only package that contains SQL. All of the loop's state is here, so a restart loses nothing."""
+"""The store: SQLite, and the only package that contains SQL. All of the loop's state is here, so a restart loses nothing.
+
+Each name is imported when it is first used: an agent's hook needs the ``TurnStore`` alone.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from clawback.store.base import Base
-from clawback.store.episodes import EpisodeTable
-from clawback.store.forgetting import Forgetting
-from clawback.store.posts import Posts
-from clawback.store.prompts import PromptTable
-from clawback.store.raters import RaterTable
-from clawback.store.receipts import Receipts
-from clawback.store.runs import Runs
-from clawback.store.schema import open_database
-from clawback.store.sessions import Sessions
-from clawback.store.turns import Turns
-from clawback.store.usage import UsageTable
-from clawback.store.versions import Versions
+if TYPE_CHECKING:
+    from clawback.store.store import Store, connect
+    from clawback.store.turn_store import TurnStore, open_turns
 
-__all__ = ["Store", "connect"]
+__all__ = ["Store", "TurnStore", "connect", "open_turns"]
+
+_WHERE = {"TurnStore": "turn_store", "open_turns": "turn_store", "Store": "store", "connect": "store"}
 
 
-class Store(
-    Turns,
-    PromptTable,
-    Sessions,
-    Posts,
-    EpisodeTable,
-    RaterTable,
-    Receipts,
-    Runs,
-    Versions,
-    UsageTable,
-    Forgetting,
-    Base,
-):
-    """One connection to the database. A context manager; not for use by two threads at once.
+def __getattr__(name: str) -> object:
+    from importlib import import_module
 
-    Each call that writes is one transaction, and has reached the disk when it returns.
-    """
-
-
-def connect(path: Path, *, busy_seconds: float = 10.0) -> Store:
-    """Open the database of that path, made or brought up to date where needed.
-
-    Raises ``StoreError`` when it is damaged, newer than this program, or locked for longer than ``busy_seconds``.
-    """
-    return Store(path, open_database(path, busy_seconds=busy_seconds))
+    if name not in _WHERE:
+        raise AttributeError(f"module 'clawback.store' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"clawback.store.{_WHERE[name]}"), name)
+    return value

@@ -1,4 +1,4 @@
-"""What the tables share: the connection, write transactions, small values by name, backup and the integrity check."""
+"""What the tables share: the connection, write transactions, small values by name, backup, the integrity check, and the time to delete things by."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
 from clawback.errors import NotFound, StoreError
+from clawback.processes import boot_identity
 from clawback.store import connection, troubles
 from clawback.store.driver import sqlite3
 from clawback.store.schema import DAMAGED, ODD
@@ -37,6 +38,14 @@ def readable(of_row: Callable[P, R]) -> Callable[P, R]:
             ) from error
 
     return read
+
+
+CLOCK = "clock"
+"""Where the store keeps it: wall clock, boot, counter, the time that is trusted, and what was seen to pass since the last jump."""
+BELIEVED = 7 * 86_400.0
+"""Seconds that may pass unseen while the machine is off."""
+ADJUSTED = 3600.0
+"""A difference that small is the clock being set right."""
 
 
 class Base:
@@ -159,6 +168,74 @@ class Base:
             f"a row of {r[0]} points to a missing {r[2]}" for r in self._read("PRAGMA foreign_key_check")
         ]
 
+    # ------------------------------------------------------------------------------------ the time to delete things by
+    #
+    # What a home deletes by age it deletes by time that has really passed, as far as anything shows it: a clock that is set
+    # ahead deletes nothing. On one boot the machine's own counter shows it exactly, sleep included. Over a restart the clock
+    # is believed for a week; what it says to have passed beyond that counts only after one more period of the same length
+    # has been seen to pass.
+
+    def deletion_time(self, period: float, moment: float | None = None) -> float:
+        """The time to count the age of things from that are deleted after ``period`` seconds; never later than the clock's.
+
+        ``moment``: the clock, in place of the machine's (tests).
+        """
+        seen = self._look_at_clock(moment)
+        self.set(CLOCK, seen)
+        return self._trusted(seen, period)
+
+    def trusted_time(self, period: float, moment: float | None = None) -> float:
+        """The same, for who only looks."""
+        return self._trusted(self._look_at_clock(moment), period)
+
+    def clock_ahead(self) -> float:
+        """Seconds that the clock says to have passed and nothing has shown."""
+        return float(self._look_at_clock(None)["ahead"])
+
+    def trust_clock(self) -> None:
+        """The person says that the clock is right."""
+        seen = self._look_at_clock(None)
+        self.set(CLOCK, seen | {"trusted": seen["wall"], "ahead": 0.0})
+
+    def _look_at_clock(self, moment: float | None) -> dict[str, Any]:
+        wall = now() if moment is None else moment
+        boot, counter = (boot_identity(), _counter()) if moment is None else ("", 0.0)
+        known = self.get(CLOCK) or self._first_clock(wall)
+        passed = wall - known["wall"]
+        if boot and boot == known["boot"]:
+            passed = counter - known["counter"]
+        elif not 0 <= passed <= BELIEVED:
+            passed = 0.0
+        trusted, seen = known["trusted"] + passed, known["seen"] + passed
+        ahead = wall - trusted
+        if ahead <= ADJUSTED:
+            trusted, ahead = wall, 0.0
+        elif ahead > known["ahead"] + ADJUSTED:
+            seen = 0.0  # it has jumped
+        return {
+            "wall": wall,
+            "boot": boot,
+            "counter": counter,
+            "trusted": trusted,
+            "seen": seen,
+            "ahead": ahead,
+        }
+
+    @staticmethod
+    def _trusted(seen: dict[str, Any], period: float) -> float:
+        return float(seen["wall"] if seen["seen"] >= period else seen["trusted"])
+
+    def _first_clock(self, wall: float) -> dict[str, Any]:
+        """Of a home that has not looked before: its newest turn is the last that is known."""
+        newest = self._read("SELECT max(created_at) AS at FROM turns")[0]["at"]
+        last = wall if newest is None else min(float(newest), wall)
+        return {"wall": last, "boot": "", "counter": 0.0, "trusted": last, "seen": 0.0, "ahead": 0.0}
+
 
 def now() -> float:
     return time.time()
+
+
+def _counter() -> float:
+    """Seconds since the machine started, sleep included; nobody can set it."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()

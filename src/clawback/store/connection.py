@@ -13,7 +13,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from clawback import installed
 from clawback.errors import MissingExtra
 from clawback.store import keys
 from clawback.store.driver import sqlite3
@@ -79,6 +78,8 @@ def open_encrypted(
     try:
         from clawback.store import cipher
     except ImportError:
+        from clawback import installed
+
         raise MissingExtra(
             f"The database {path} is encrypted, and what reads it is not installed. Run: {installed.add('crypt')}"
         ) from None

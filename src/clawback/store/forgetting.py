@@ -53,7 +53,7 @@ class Forgetting(Base):
     def turns_to_prune(
         self,
         *,
-        before: float | None = None,
+        until: float | None = None,
         keep: int | None = None,
         version: int | None = None,
         rated: bool = False,
@@ -61,9 +61,9 @@ class Forgetting(Base):
         """Turns that *all* of the given rules name: made before then, not among the newest ``keep``, answered by ``version`` or an older one.
         Turns with feedback only with ``rated``."""
         where, values = ["1"], []
-        if before is not None:
+        if until is not None:
             where.append("t.created_at < ?")
-            values.append(before)
+            values.append(until)
         if keep is not None:
             where.append("t.id NOT IN (SELECT id FROM turns ORDER BY id DESC LIMIT ?)")
             values.append(keep)

@@ -13,7 +13,6 @@ import os
 from pathlib import Path
 from typing import Any, Literal
 
-from clawback import installed
 from clawback.errors import StoreError, UsageError
 from clawback.files import replace
 
@@ -178,6 +177,8 @@ def _ring() -> Any:
     try:
         import keyring
     except ImportError:
+        from clawback import installed
+
         raise StoreError(f"The keyring package is not installed ({installed.add('crypt')}).") from None
     ring = keyring.get_keyring()
     if ring.priority < 1:

@@ -1,13 +1,20 @@
-"""Prompts that wait for their answer: hooks report the two separately."""
+"""What waits: prompts for their answer (hooks report the two separately), and feedback for the turn that it is about.
+
+Where answers appeared outside Clawback is kept, so that feedback there reaches the right turn, in whatever order the two arrive.
+"""
 
 # No `from __future__ import annotations`: named tuples would compile each of theirs, in every hook (capture/events.py).
 
 import json
-from typing import NamedTuple
+import os
+from typing import TYPE_CHECKING, NamedTuple
 
 from clawback.store.base import now
-from clawback.store.clock import Clock
 from clawback.store.driver import sqlite3
+from clawback.store.feedback import FeedbackTable
+
+if TYPE_CHECKING:
+    from clawback.records import Feedback
 
 
 class Kept(NamedTuple):
@@ -29,9 +36,36 @@ class Kept(NamedTuple):
 DAY = 86_400.0
 MONTH = 30 * DAY
 KEPT_PROMPTS = 1000
+WAITS = 86_400.0
+"""Seconds for which feedback waits for the turn that it is about."""
+TOLD = 7 * 86_400.0
+"""Seconds for which it is told that it waited in vain."""
+NEVER_CAME = "its answer did not come within a day"
 
 
-class PromptTable(Clock):
+class Early(NamedTuple):
+    """Feedback whose turn is not known yet. ``lost``: why the turn will not come; "" while it is expected."""
+
+    post: str
+    kind: str
+    value: float
+    text: str
+    created_at: float
+    lost: str
+    score: float | None = None
+    scale: str = ""
+
+    @property
+    def summary(self) -> str:
+        """``good``, ``bad``, a number of ten, or what kind of words it was."""
+        if self.kind != "rating":
+            return "a note"
+        if self.score is not None:
+            return f"{self.score:g} of {self.scale.rpartition('-')[2]}"
+        return "good" if self.value > 0 else "bad"
+
+
+class PromptTable(FeedbackTable):
     def put_prompt(
         self,
         agent: str,
@@ -139,6 +173,141 @@ class PromptTable(Clock):
                 db.execute(
                     f"DELETE FROM obeyed WHERE {rows} AND at < ?", (self.deletion_time(period) - period,)
                 )
+
+    # ----------------------------------------------------------------------------- feedback whose turn is not known yet
+
+    def put_post(self, post: str, turn_id: int) -> list["Feedback"]:
+        """Record that this turn's answer is at ``post`` (a name that its agent gives it). Feedback that waited for it is stored now."""
+        from clawback.records import Feedback
+
+        with self._write() as db:
+            db.execute(
+                "INSERT INTO posts VALUES (?, ?) ON CONFLICT (place) DO UPDATE SET turn_id = excluded.turn_id",
+                (post, turn_id),
+            )
+            # What was given up may be here after all.
+            rows = db.execute("SELECT * FROM early WHERE place = ? ORDER BY created_at", (post,)).fetchall()
+            db.execute("DELETE FROM early WHERE place = ?", (post,))
+            return [
+                self.add_feedback(
+                    Feedback(
+                        turn_id,
+                        row["kind"],
+                        row["value"],
+                        row["text"],
+                        source=row["source"],
+                        event_id=row["event_id"],
+                        created_at=row["created_at"],
+                        person=row["person"],
+                        score=row["score"],
+                        scale=row["scale"],
+                    )
+                )
+                for row in rows
+            ]
+
+    def drop_post(self, post: str) -> None:
+        """The place is to be taken anew: an agent that gives its prompts no names has one place a session."""
+        with self._write() as db:
+            db.execute("DELETE FROM posts WHERE place = ?", (post,))
+
+    def posts_of(self, turn_id: int) -> list[str]:
+        """The places of a turn's answer."""
+        return [str(row[0]) for row in self._read("SELECT place FROM posts WHERE turn_id = ?", turn_id)]
+
+    def at_post(self, post: str) -> int | None:
+        """The turn whose answer is at this place."""
+        rows = self._read("SELECT turn_id FROM posts WHERE place = ?", post)
+        return int(rows[0][0]) if rows else None
+
+    def put_early(self, post: str, opinion: "Feedback") -> None:
+        """Keep feedback until its place is known (``turn_id`` is not looked at), for a day at most."""
+        with self._write() as db:
+            db.execute(
+                "INSERT INTO early (event_id, place, kind, value, text, source, created_at, person, score, scale)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                (
+                    opinion.event_id or os.urandom(8).hex(),
+                    post,
+                    opinion.kind,
+                    opinion.value,
+                    self.clean(opinion.text),
+                    self.clean(opinion.source),
+                    opinion.created_at or now(),
+                    self.clean(opinion.person) or self.person_behind(opinion.source, opinion.kind),
+                    opinion.score,
+                    opinion.scale,
+                ),
+            )
+            self._grow_old(db)
+
+    def early(self, place_starts: str = "") -> list[Early]:
+        """Feedback that waits, and feedback lost in the last week, oldest first; at places with this prefix."""
+        rows = self._read(
+            "SELECT place, kind, value, text, created_at, lost, score, scale FROM early"
+            " WHERE substr(place, 1, length(?)) = ? AND created_at >= ? ORDER BY created_at, event_id",
+            place_starts,
+            place_starts,
+            self.trusted_time(WAITS) - WAITS - TOLD,
+        )
+        found = [Early(*row) for row in rows]
+        late = self.trusted_time(WAITS) - WAITS
+        return [e._replace(lost=e.lost or (NEVER_CAME if e.created_at < late else "")) for e in found]
+
+    def waits_at(self, place_starts: str) -> list[str]:
+        """Places with this prefix where feedback waits. One query, and cheap where nothing does."""
+        rows = self._read(
+            "SELECT DISTINCT place FROM early WHERE lost = '' AND substr(place, 1, length(?)) = ?",
+            place_starts,
+            place_starts,
+        )
+        return [str(row[0]) for row in rows]
+
+    def lose_early(self, post: str, why: str) -> None:
+        """Mark what waits there as lost."""
+        with self._write() as db:
+            db.execute("UPDATE early SET lost = ? WHERE place = ? AND lost = ''", (why, post))
+
+    def untold(self, place_starts: str) -> list[Early]:
+        """Lost feedback at places with this prefix that the person has not been told of; it is marked as told."""
+        late = self.trusted_time(WAITS) - WAITS
+        if not self._read(
+            "SELECT 1 FROM early WHERE told_at IS NULL AND (lost != '' OR created_at < ?) LIMIT 1", late
+        ):
+            return []
+        with self._write() as db:
+            self._grow_old(db)
+            found = [e for e in self.early(place_starts) if e.lost]
+            new = db.execute(
+                "UPDATE early SET told_at = ? WHERE lost != '' AND told_at IS NULL AND substr(place, 1, length(?)) = ?"
+                " RETURNING place, created_at",
+                (now(), place_starts, place_starts),
+            ).fetchall()
+            keys = {(row[0], row[1]) for row in new}
+            return [e for e in found if (e.post, e.created_at) in keys]
+
+    def _grow_old(self, db: sqlite3.Connection) -> None:
+        late = self.deletion_time(WAITS) - WAITS
+        db.execute("UPDATE early SET lost = ? WHERE lost = '' AND created_at < ?", (NEVER_CAME, late))
+        db.execute("DELETE FROM early WHERE created_at < ?", (late - TOLD,))
+
+    def undo_event(self, event_id: str) -> "Feedback | None":
+        """Take back what an outside event said: a reaction that was removed. None: it had said nothing yet."""
+        with self._write() as db:
+            db.execute("DELETE FROM early WHERE event_id = ?", (event_id,))
+            rows = db.execute("SELECT id FROM feedback WHERE event_id = ?", (event_id,)).fetchall()
+            return self.undo_feedback(int(rows[0][0])) if rows else None
+
+    def undo_early(self, post: str, person: str | None = None) -> bool:
+        """Take back the newest of what waits for a place (of one person's where named). False: nothing does."""
+        by, whose = ("", []) if person is None else ("AND person IN (?, '')", [person])
+        with self._write() as db:
+            done = db.execute(
+                f"DELETE FROM early WHERE event_id = (SELECT event_id FROM early WHERE place = ? AND lost = '' {by}"
+                " ORDER BY created_at DESC, event_id LIMIT 1)",
+                (post, *whose),
+            )
+            return bool(done.rowcount)
 
 
 def _kept_prompt(row: sqlite3.Row) -> Kept:

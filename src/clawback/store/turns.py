@@ -60,7 +60,7 @@ class Turns(PictureTable):
                     now() if seen_at is None else seen_at,
                     turn.vouched,
                     turn.consent,
-                    self.clean(turn.licence),
+                    turn.licence,
                     turn.ending,
                     turn.session,
                 ),
@@ -94,21 +94,24 @@ class Turns(PictureTable):
         inline, response = split_thinking(turn.response)
         response = without_end(response) if inline else response
         thinking = "\n".join(part for part in (turn.thinking, inline) if part)
-        said = {
-            "response": self.clean(response),
-            "thinking": self.clean(thinking),
-            "calls": tuple(self.clean(list(turn.calls))),
-        }
-        if (said["response"], said["thinking"], said["calls"]) != (response, thinking, tuple(turn.calls)):
-            said |= {"response_ids": None, "response_logprobs": None}
         messages, shown = taken_out(turn.messages)
+        answer = [response, thinking, list(turn.calls)]
+        names = [turn.session, turn.model, turn.event_id, turn.licence]
+        clean_answer, clean_names, new_messages = self.clean([answer, names, messages[stored:]])
+        response, thinking, calls = clean_answer
+        session, model, event_id, licence = clean_names
+        if clean_answer != answer:
+            turn = replace(turn, response_ids=None, response_logprobs=None)
         cleaned = replace(
             turn,
-            session=self.clean(turn.session),
-            model=self.clean(turn.model),
-            event_id=self.clean(turn.event_id),
-            messages=(*messages[:stored], *self.clean(messages[stored:])),
-            **said,
+            session=session,
+            model=model,
+            event_id=event_id,
+            licence=licence,
+            messages=(*messages[:stored], *new_messages),
+            response=response,
+            thinking=thinking,
+            calls=tuple(calls),
         )
         return cleaned, shown
 
@@ -344,13 +347,13 @@ class Turns(PictureTable):
         lists = [json.dumps(list(numbers)) for numbers in (without, last)]
         return [_turn(row) for row in self._read(sql, source, *lists, limit)]
 
-    def drop_unrated(self, before: float) -> int:
+    def drop_unrated(self, until: float) -> int:
         """Delete turns made before then of which nobody ever said anything; how many."""
         with self._write() as db:
             return db.execute(
                 "DELETE FROM turns WHERE created_at < ? AND NOT EXISTS (SELECT 1 FROM feedback f WHERE f.turn_id = turns.id)"
                 " AND NOT EXISTS (SELECT 1 FROM feedback f WHERE f.other_turn_id = turns.id)",
-                (before,),
+                (until,),
             ).rowcount
 
     def count_tokens(self, since: float) -> int:

@@ -1,11 +1,11 @@
-"""The numbered policies, and which one is live."""
+"""The numbered policies, which one is live, and how its answers were received: surveys, uses, how long conversations lasted."""
 
-from __future__ import annotations
+# No `from __future__ import annotations`: named tuples would compile each of theirs, in every hook (capture/events.py).
 
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from clawback.errors import Busy, NotFound, StoreError, UsageError
 from clawback.store.base import Base, now, readable
@@ -13,6 +13,23 @@ from clawback.store.driver import sqlite3
 
 if TYPE_CHECKING:
     from clawback.records import Version
+
+
+Use = Literal["click", "copy", "accept"]
+USES: tuple[Use, ...] = get_args(Use)
+
+
+class Engagement(NamedTuple):
+    """One conversation that one version answered."""
+
+    version: int
+    turns: int
+    used: int
+    """Turns of which a link was opened, or that were copied or taken over."""
+    again: int
+    """Turns after which the same was asked again."""
+    seconds: float
+    """From the first answer to the last."""
 
 
 class Versions(Base):
@@ -23,7 +40,7 @@ class Versions(Base):
         )
         return int(row[0][0])
 
-    def add_version(self, version: Version) -> Version:
+    def add_version(self, version: "Version") -> "Version":
         """Store a candidate (``number`` 0 gives it the next one) and return it."""
         with self._write() as db:
             number = version.number or self.next_version()
@@ -47,19 +64,19 @@ class Versions(Base):
             self.set("last_version", number)
             return self.version(number)
 
-    def version(self, number: int) -> Version:
+    def version(self, number: int) -> "Version":
         """Raises ``NotFound``."""
         rows = self._read("SELECT * FROM versions WHERE number = ?", number)
         if not rows:
             raise NotFound(f"There is no version {number}. `clawback versions` lists them.")
         return self._version(rows[0])
 
-    def versions(self, newest: int = -1) -> list[Version]:
+    def versions(self, newest: int = -1) -> list["Version"]:
         """Oldest first; the first is version 0, the base model. ``newest``: only so many of the last."""
         rows = self._read("SELECT * FROM versions ORDER BY number DESC LIMIT ?", newest)
         return [self._version(row) for row in reversed(rows)]
 
-    def live(self) -> Version:
+    def live(self) -> "Version":
         """The version that answers now. There always is one."""
         rows = self._read("SELECT * FROM versions WHERE status = 'live'")
         if not rows:
@@ -109,7 +126,7 @@ class Versions(Base):
                 "UPDATE versions SET status = 'candidate' WHERE number = ? AND status = 'rejected'", (number,)
             )
 
-    def promote(self, number: int) -> Version:
+    def promote(self, number: int) -> "Version":
         """Make a version live and retire the one that was, in one transaction. Raises ``NotFound``."""
         with self._write() as db:
             self.version(number)
@@ -121,7 +138,7 @@ class Versions(Base):
             )
             return self.version(number)
 
-    def add_candidate(self, version: Version) -> Version:
+    def add_candidate(self, version: "Version") -> "Version":
         """Enter the version that a run made, and name it in the run, in one transaction."""
         with self._write() as db:
             made = self.add_version(version)
@@ -158,6 +175,37 @@ class Versions(Base):
             found.setdefault(int(row[0]), []).append(int(row[1]))
         return found
 
+    def add_use(self, turn_id: int, kind: Use) -> None:
+        """Raises ``NotFound``, ``UsageError``."""
+        if kind not in USES:
+            raise UsageError("kind is click, copy or accept.")
+        with self._write() as db:
+            if not db.execute("SELECT 1 FROM turns WHERE id = ?", (turn_id,)).fetchone():
+                raise NotFound(f"There is no turn {turn_id}. `clawback turns` lists them.")
+            db.execute(
+                "INSERT INTO uses (turn_id, kind, created_at) VALUES (?, ?, ?)", (turn_id, kind, now())
+            )
+
+    def engagement(self, since: float = 0.0) -> list[Engagement]:
+        """Conversations that began after ``since`` and that one version alone answered, oldest first."""
+        rows = self._read(
+            """
+            SELECT min(t.version) AS version, count(*) AS turns, max(t.created_at) - min(t.created_at) AS seconds,
+                   sum(EXISTS (SELECT 1 FROM uses u WHERE u.turn_id = t.id)) AS used,
+                   sum(EXISTS (SELECT 1 FROM feedback f WHERE f.turn_id = t.id AND f.kind = 'implicit' AND f.other_turn_id IS NULL AND f.undone_at IS NULL)) AS again
+            FROM sessions s JOIN turns t ON t.session_id = s.id
+            WHERE s.created_at > ? AND t.kind = 'main' AND t.version IS NOT NULL
+            GROUP BY s.id HAVING min(t.version) = max(t.version) ORDER BY s.id
+            """,
+            since,
+        )
+        return [Engagement(r["version"], r["turns"], r["used"], r["again"], r["seconds"]) for r in rows]
+
+    def surveys_over_time(self) -> list[tuple[float, int, int]]:
+        """(when, version, score), oldest first."""
+        rows = self._read("SELECT created_at, version, score FROM surveys ORDER BY created_at, id")
+        return [(row[0], int(row[1]), int(row[2])) for row in rows]
+
     def forget_training(self, *, feedback: bool) -> None:
         """Remove every run and every version but the base model, which must be live; with ``feedback`` all that was
         said about turns as well. Numbers are not used again. Raises ``Busy`` while a run is under way."""
@@ -173,7 +221,7 @@ class Versions(Base):
                 db.execute("DELETE FROM feedback")
 
     @readable
-    def _version(self, row: sqlite3.Row) -> Version:
+    def _version(self, row: sqlite3.Row) -> "Version":
         from clawback.records import Version  # hooks that make none need not load it
 
         return Version(

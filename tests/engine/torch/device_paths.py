@@ -306,7 +306,7 @@ def by_other_families(stage):
 def pictures(stage):
     """Learned from, drawn after, compared by the gate and served."""
     from clawback.environments.conversations import Conversations, Turn
-    from clawback.gate.fresh import draw
+    from clawback.gate.fresh import VersionPair, draw
     from clawback.models import vision
     from tests.engine.torch.test_vision import BLUE, RED, asked
 
@@ -320,7 +320,8 @@ def pictures(stage):
     words = ({"role": "user", "content": "Which colour?"},)
     policy.generate([asked(RED), words], samples=2, max_tokens=3, seed=3)
     policy.features([asked(RED)], ["red"])
-    draw(policy, stage.out / "adapter", None, samples[:1], [asked(RED), asked(BLUE)], {"max_tokens": 3})
+    pair = VersionPair(stage.out / "adapter", None)
+    draw(policy, pair, samples[:1], [asked(RED), asked(BLUE)], {"max_tokens": 3})
     policy.put(None)
     ids, pixels = policy.chat.looked(asked(RED))
     assert vision.Pixels.of(pixels.plain()).pictures == pixels.pictures
@@ -547,7 +548,7 @@ def drawn_and_read(stage):
 @scenario
 def gated(stage):
     """A candidate's evidence against the live version and the base, by models whose states are read and others."""
-    from clawback.gate import evidence
+    from clawback.gate import evidence, fresh
 
     policy = stage.policy()
     samples = make_samples(12)
@@ -556,8 +557,8 @@ def gated(stage):
         folder.mkdir()
         stirred(policy).save(folder)
         policy.put(None)
-    limits = {"max_tokens": 4, "seed": 5, "count": 4}
-    evidence.measure(policy, candidate, live, samples, samples[:4], [s.messages for s in samples], **limits)
+    pair, ratings = fresh.VersionPair(candidate, live), evidence.GateRatings(samples, samples[:4])
+    evidence.measure(policy, pair, ratings, [s.messages for s in samples], evidence.Drawing(4, 5, 4))
 
 
 def measured_little(stage):

@@ -112,7 +112,11 @@ def test_served_whole_and_streamed_it_is_one_answer_and_so_it_is_stored(
         pieces, answer = asyncio.run(answered())
         assert "".join(pieces) == answer.text == ANSWER
         assert len([piece for piece in pieces if piece]) > 1, "streamed, not held back"
-        assert (answer.said().ending, answer.reply().finished, answer.reply().stopped) == ("stop", True, "")
+        assert (answer.as_answer().ending, answer.reply().finished, answer.reply().stopped) == (
+            "stop",
+            True,
+            "",
+        )
         assert local.policy
         assert local.policy.tokenizer.decode(answer.ids) == ANSWER
         assert len(answer.ids) == len(answer.logprobs)
@@ -120,7 +124,11 @@ def test_served_whole_and_streamed_it_is_one_answer_and_so_it_is_stored(
         _, raw = asyncio.run(answered(raw="User: Hm?\n\nAssistant:", max_tokens=12))
         assert raw.text.count("User:") == 2
         _, cut = asyncio.run(answered(stop=(" swims",)))
-        assert (cut.text, cut.said().ending, local.policy.tokenizer.decode(cut.ids)) == (" It", "stop", " It")
+        assert (cut.text, cut.as_answer().ending, local.policy.tokenizer.decode(cut.ids)) == (
+            " It",
+            "stop",
+            " It",
+        )
     finally:
         local.close()
 

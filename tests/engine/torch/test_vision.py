@@ -13,7 +13,7 @@ pytest.importorskip("PIL")
 
 from clawback import engine
 from clawback.errors import TrainingError
-from clawback.gate.fresh import draw
+from clawback.gate.fresh import VersionPair, draw
 from clawback.learning.examples import Example
 from clawback.learning.loop.parallel import from_plain, to_plain
 from clawback.learning.run import TrainingRun
@@ -176,10 +176,10 @@ def test_answers_to_pictures_stand_in_order_with_the_log_probs_of_the_learner(fo
 
 def test_the_gate_compares_answers_to_what_was_seen(folder):
     policy = stirred(folder)
-    fresh = draw(policy, None, None, [], [asked(RED), asked(BLUE)], {"max_tokens": 5, "seed": 1})
+    fresh = draw(policy, VersionPair(None, None), [], [asked(RED), asked(BLUE)], {"max_tokens": 5, "seed": 1})
     policy.put(None)
-    seen = policy.logprobs(fresh.asked, [list(one.ids) for one in fresh.ours.completions])
-    for one, values in zip(fresh.ours.completions, seen, strict=True):
+    seen = policy.logprobs(fresh.prompts, [list(one.ids) for one in fresh.candidate.completions])
+    for one, values in zip(fresh.candidate.completions, seen, strict=True):
         assert torch.allclose(torch.tensor(one.logprobs), values, atol=1e-4)
 
 

@@ -56,7 +56,7 @@ def test_a_subset_allows_no_more_than_it_names() -> None:
     assert parse("click('1')", small).name == "click"
     with pytest.raises(Unreadable, match="There are: click, fill"):
         parse("hover('1')", small)
-    assert "click(bid, button?)" in actions.told(small)
+    assert "click(bid, button?)" in actions.description(small)
     for tool in actions.tools(actions.SUBSETS["all"]):
         jsonschema.Draft202012Validator.check_schema(tool["function"]["parameters"])
 

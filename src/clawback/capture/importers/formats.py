@@ -27,7 +27,7 @@ Record = Mapping[str, Any]
 class Format:
     """A way in which records are written.
 
-    ``read`` gives the entries of one record, or (``whole``) of all records of a file that make up one conversation, or one session.
+    ``read`` gives the entries of one record, or (``of_file``) of all records of a file that make up one conversation, or one session.
     """
 
     name: str
@@ -35,9 +35,9 @@ class Format:
     fits: Callable[[Record], bool]
     read: Callable[..., Iterator[Entry]]
     kind: Literal["history", "set", "own"] = "history"
-    whole: bool = False
+    of_file: bool = False
     conversation: Callable[[Record], str] | None = None
-    """The conversation of a record, where a file of a ``whole`` format holds many."""
+    """The conversation of a record, where a file of an ``of_file`` format holds many."""
     stranger: str = ""
     """Whose the opinions are in a set that strangers made (``set:NAME``); "" for the owner's, or for whom a record names."""
     scores: Callable[[Record], Iterable[tuple[str, Any]]] | None = None
@@ -85,10 +85,10 @@ def _set(
 
 
 FORMATS: tuple[Format, ...] = (
-    _history("claude-code", "Claude Code", sessions.is_claude_code, sessions.read_claude_code, whole=True),
-    _history("codex", "Codex", sessions.is_codex, sessions.read_codex, whole=True),
-    _history("openclaw", "OpenClaw", sessions.is_openclaw, sessions.read_openclaw, whole=True),
-    _history("gemini-cli", "Gemini CLI", sessions.is_gemini, sessions.read_gemini, whole=True),
+    _history("claude-code", "Claude Code", sessions.is_claude_code, sessions.read_claude_code, of_file=True),
+    _history("codex", "Codex", sessions.is_codex, sessions.read_codex, of_file=True),
+    _history("openclaw", "OpenClaw", sessions.is_openclaw, sessions.read_openclaw, of_file=True),
+    _history("gemini-cli", "Gemini CLI", sessions.is_gemini, sessions.read_gemini, of_file=True),
     _history("opencode", "opencode", sessions.is_opencode, sessions.read_opencode),
     _history("hermes", "Hermes", sessions.is_hermes, sessions.read_hermes),
     _history("chatgpt", "ChatGPT", chatgpt.is_chatgpt, chatgpt.read_chatgpt),
@@ -103,12 +103,12 @@ FORMATS: tuple[Format, ...] = (
     _history("librechat", "LibreChat", local_chats.is_librechat, local_chats.read_librechat),
     _history("grok", "Grok", chats.is_grok, chats.read_grok),
     _history("text-generation-webui", "text-generation-webui", local_chats.is_text_webui, local_chats.read_text_webui),
-    _history("sillytavern", "SillyTavern", local_chats.is_sillytavern, local_chats.read_sillytavern, whole=True),
+    _history("sillytavern", "SillyTavern", local_chats.is_sillytavern, local_chats.read_sillytavern, of_file=True),
     _set("argilla", "Argilla", annotated.is_argilla, annotated.read_argilla, scores=annotated.scores),
     _set("argilla-table", "Argilla", annotated.is_argilla_table, annotated.read_argilla_table, scores=annotated.scores),
     _set("label-studio", "Label Studio", annotated.is_label_studio, annotated.read_label_studio, scores=annotated.scores),
     _set("oasst", "OASST", sets.is_oasst_tree, sets.read_oasst_tree, stranger="oasst"),
-    _set("oasst-messages", "OASST", sets.is_oasst_message, sets.read_oasst_messages, whole=True, conversation=sets.tree_of, stranger="oasst"),
+    _set("oasst-messages", "OASST", sets.is_oasst_message, sets.read_oasst_messages, of_file=True, conversation=sets.tree_of, stranger="oasst"),
     _set("hh-rlhf", "HH-RLHF", sets.is_hh, pairs.read_pair, stranger="hh-rlhf"),
     _set(
         "ultrafeedback-binarized", "UltraFeedback, binarized", sets.is_ultrafeedback_binarized, pairs.read_pair,
@@ -126,7 +126,7 @@ FORMATS: tuple[Format, ...] = (
     _set("ranked", "several answers with scores or ranks", ranked.has_answers, ranked.read_answers, scores=ranked.answer_scores),
     _history("chats", "conversations", chats.is_history, chats.read_history),
     Format("lines", "answers", lines.fits, lines.read, "own", scores=_opinion),
-    _history("messages", "messages, one a line", chats.is_message, chats.read_messages, whole=True, conversation=chats.thread_of),
+    _history("messages", "messages, one a line", chats.is_message, chats.read_messages, of_file=True, conversation=chats.thread_of),
 )  # fmt: skip
 BY_NAME = {one.name: one for one in FORMATS}
 LINES = BY_NAME["lines"]
@@ -170,5 +170,5 @@ def whole_format_of(records: Sequence[Any]) -> Format | None:
     for record in records:
         found = format_of(record)
         if found is not None:
-            return found if found.whole else None
+            return found if found.of_file else None
     return None

@@ -6,7 +6,10 @@ record), once to show what it holds where somebody looks first, once to store it
 
 from __future__ import annotations
 
+import pickle
+import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -17,7 +20,6 @@ from clawback.capture.importers.columns import ColumnSurvey
 from clawback.capture.importers.containers import Opened, Source, open_path
 from clawback.capture.importers.entries import BadLine, Columns, Consent, Entry, Reading
 from clawback.capture.importers.formats import LINES, Format, Recogniser, format_of, whole_format_of
-from clawback.capture.importers.grouping import by_conversation
 from clawback.capture.importers.storing import Importer, Report
 from clawback.capture.importers.understanding import Understanding
 from clawback.capture.rows import Row
@@ -25,6 +27,8 @@ from clawback.errors import UsageError
 
 if TYPE_CHECKING:
     from clawback.store import Store
+
+Record = Mapping[str, Any]
 
 MOST_MISSING = 1_000
 """Problems that are named."""
@@ -54,7 +58,7 @@ class Recognised:
     source: Source
     options: Options
     columns: Columns
-    whole: Format | None
+    file_format: Format | None
     records: int
 
     def entries(self, understanding: Understanding) -> Iterator[tuple[Format, Entry]]:
@@ -67,8 +71,8 @@ class Recognised:
             self.options.liked,
             understanding.unread,
         )
-        if self.whole is not None:
-            yield from self._of_whole(self.whole, reading, understanding)
+        if self.file_format is not None:
+            yield from self._of_whole(self.file_format, reading, understanding)
             return
         known = Recogniser()
         for row in self.source.read():
@@ -91,7 +95,7 @@ class Recognised:
             if self.options.format in formats.BY_NAME
             else known.format_of(record)
         )
-        if found is None or found.whole:
+        if found is None or found.of_file:
             if not isinstance(record, dict):
                 raise BadLine("not a JSON object")
             found = LINES  # its reader says what is missing
@@ -157,7 +161,7 @@ def recognise(source: Source, options: Options) -> Recognised:
     whole = whole_format_of([row for row in map(_parsed_or_none, sample) if row is not None])
     if options.format:
         chosen = formats.BY_NAME[options.format]
-        whole = chosen if chosen.whole else None
+        whole = chosen if chosen.of_file else None
     survey = ColumnSurvey(options.scale, options.rating_field)
     people: set[str] = set()
     own, number, known = 0, 0, Recogniser()
@@ -278,3 +282,18 @@ def sources_of(
     # What is about messages of other files comes after them.
     every.sources.sort(key=lambda source: "feedback" in source.name.rsplit("/", 1)[-1])
     return every
+
+
+def by_conversation(records: Iterable[Record], name_of: Callable[[Record], str]) -> Iterator[list[Record]]:
+    """The records of each conversation in their order, conversations in that of their first record."""
+    with closing(
+        sqlite3.connect("")
+    ) as db:  # a database without a name is a file that is gone when it is closed
+        db.execute("CREATE TABLE records (number INTEGER PRIMARY KEY, conversation TEXT, record BLOB)")
+        rows = ((name_of(record), pickle.dumps(dict(record))) for record in records)
+        db.executemany("INSERT INTO records (conversation, record) VALUES (CAST(? AS TEXT), ?)", rows)
+        db.execute("CREATE INDEX by_conversation ON records (conversation, number)")
+        names = db.execute("SELECT conversation FROM records GROUP BY conversation ORDER BY min(number)")
+        for (name,) in names:
+            listed = db.execute("SELECT record FROM records WHERE conversation = ? ORDER BY number", (name,))
+            yield [pickle.loads(record) for (record,) in listed]  # noqa: S301 — written above

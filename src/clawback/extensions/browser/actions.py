@@ -141,7 +141,7 @@ def _fits(value: Any, kind: str) -> bool:
     )
 
 
-def told(allowed: tuple[str, ...]) -> str:
+def description(allowed: tuple[str, ...]) -> str:
     """The actions, for a system message."""
     shown = [
         f"{name}({', '.join(p if must else f'{p}?' for p, _, must in ACTIONS[name])})" for name in allowed

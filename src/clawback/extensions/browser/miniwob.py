@@ -51,12 +51,12 @@ def names() -> list[str]:
     return [path.stem for path in (folder() / "miniwob").glob("*.html")]
 
 
-def folder(given: Any = None) -> Path:
+def folder(setting: Any = None) -> Path:
     """The wheel's ``html`` folder. Raises ``NotFound``."""
     spec = find_spec("miniwob")
     places = (
-        [Path(str(given)).expanduser()]
-        if given
+        [Path(str(setting)).expanduser()]
+        if setting
         else [Path(place) / "html" for place in (spec.submodule_search_locations if spec else ()) or ()]
     )
     found = next((place for place in places if (place / "miniwob").is_dir()), None)
@@ -142,7 +142,7 @@ class MiniWob:
             await self._until_ready()
             goal = str(await self.page.evaluate(_GOAL))
             seen = await self._seen(f"Goal: {goal}")
-        how = "Call one tool at a time." if self.of.tools else actions.told(self.of.allowed)
+        how = "Call one tool at a time." if self.of.tools else actions.description(self.of.allowed)
         told = {"role": "system", "content": f"You use a web page to reach a goal. {how}"}
         return Observation((told, seen), self.of.tools)
 
@@ -201,7 +201,7 @@ class MiniWob:
             return call, actions.of_call(call.name, call.arguments, self.of.allowed)
         return None, actions.parse(worlds.text(message), self.of.allowed)
 
-    async def _seen(self, said: str) -> Message:
+    async def _seen(self, sentence: str) -> Message:
         shown = self.of.observe
-        text = f"{said}\n{await page.tree(self.page)}" if shown != "screenshot" else said
+        text = f"{sentence}\n{await page.tree(self.page)}" if shown != "screenshot" else sentence
         return page.message(text, await page.picture(self.page) if shown != "tree" else None)

@@ -238,13 +238,13 @@ async def _forward(page: Any, a: dict[str, Any]) -> None:  # noqa: ARG001
     await page.go_forward(timeout=PATIENCE)
 
 
-async def _said(page: Any, a: dict[str, Any]) -> None:
+async def _no_change(page: Any, a: dict[str, Any]) -> None:
     """What is said to a user changes no page."""
 
 
 _ACTS = {
     "click": _click, "dblclick": _dblclick, "hover": _hover, "fill": _fill, "clear": _clear, "press": _press, "focus": _focus,
     "select_option": _select, "drag_and_drop": _drag, "scroll": _scroll, "mouse_click": _mouse_click, "mouse_drag_and_drop": _mouse_drag,
-    "keyboard_press": _key, "keyboard_type": _type, "noop": _noop, "go_back": _back, "go_forward": _forward, "send_msg_to_user": _said,
-    "report_infeasible": _said,
+    "keyboard_press": _key, "keyboard_type": _type, "noop": _noop, "go_back": _back, "go_forward": _forward, "send_msg_to_user": _no_change,
+    "report_infeasible": _no_change,
 }  # fmt: skip

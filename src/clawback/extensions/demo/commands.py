@@ -74,21 +74,15 @@ def demo(
     clawback demo --home ./demo && CLAWBACK_HOME=./demo clawback versions
     """
     if cloud:
-        needs("uvicorn", "proxy")
-        needs("numpy", "proxy")
-    else:
-        needs("torch")
-    from rich.console import Console
-
-    if cloud:
         if interactive or rounds or model != EMBEDDED:
             raise UsageError(
                 "--cloud has a model and a person of its own: leave --interactive, --rounds and --model out."
             )
-        played = in_the_cloud(folder, taste, seed, Console(quiet=as_json))
-        if as_json:
-            emit(played, "", True)
+        in_the_cloud(folder, taste, seed, as_json)
         return
+    needs("torch")
+    from rich.console import Console
+
     from clawback.extensions.demo import Demo
     from clawback.extensions.demo.worlds import world
 
@@ -123,8 +117,12 @@ def demo(
         emit(data, "", True)
 
 
-def in_the_cloud(folder: Path | None, taste: str | None, seed: int, console: Console) -> dict[str, Any]:
+def in_the_cloud(folder: Path | None, taste: str | None, seed: int, as_json: bool) -> None:
     """The demo for a model whose weights nobody has."""
+    needs("uvicorn", "proxy")
+    needs("numpy", "proxy")
+    from rich.console import Console
+
     from clawback.extensions.demo import cloud_display
     from clawback.extensions.demo.cloud_demo import CloudDemo
 
@@ -132,7 +130,9 @@ def in_the_cloud(folder: Path | None, taste: str | None, seed: int, console: Con
         if folder is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="clawback-demo-")))
         here = stack.enter_context(CloudDemo(Home(folder.resolve()), taste, seed=seed))
-        return cloud_display.play(here, console)
+        data = cloud_display.play(here, Console(quiet=as_json))
+    if as_json:
+        emit(data, "", True)
 
 
 def checked(model: str, *, quiet: bool) -> str:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import click
 
 from clawback.cli.common import Group, current_home, emit, fold, json_option, needs
+
+if TYPE_CHECKING:
+    from clawback.extensions.federated.aggregate import Rule
 
 FOLDER = click.argument("folder", type=click.Path(path_type=Path))
 
@@ -79,12 +83,11 @@ def begin(
     needs("torch")
     from clawback.extensions.federated import federating
 
-    rule = rule or ("mean" if noise else "median")
-    terms = federating.begin(
-        current_home(), folder, rank=rank, seed=seed, rule=rule, clip=clip, noise=noise, step=step, name=name
-    )
+    chosen = cast("Rule", rule or ("mean" if noise else "median"))  # click allows no other
+    aggregation = federating.Aggregation(chosen, clip, noise, step)
+    terms = federating.begin(current_home(), folder, aggregation, rank=rank, seed=seed, name=name)
     text = (
-        f"Agreed on in {folder}: {terms.base}, rank {rank}, {rule}.\n"
+        f"Agreed on in {folder}: {terms.base}, rank {rank}, {chosen}.\n"
         f"Its terms are {terms.digest}. Tell them to the others by another way than the folder: `clawback lab federated join` shows the same."
     )
     emit(asdict(terms) | {"terms": terms.digest}, fold(text), as_json)

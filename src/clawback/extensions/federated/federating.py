@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from clawback import config, feedback, release, store
 from clawback.errors import Busy, StoreError, TrainingError, UsageError
 from clawback.extensions.federated import exchange, privacy, rounds
-from clawback.extensions.federated.aggregate import Array, Update
+from clawback.extensions.federated.aggregate import Array, Rule, Update
 from clawback.extensions.federated.exchange import Federation, FederationState
 from clawback.extensions.federated.identity import Signer, load_signer
 from clawback.extensions.federated.rounds import Combined
@@ -50,19 +50,37 @@ def signer(home: Home) -> Signer:
     return load_signer(home.root / "federated.key")
 
 
+@dataclass(frozen=True, slots=True)
+class Aggregation:
+    """How the members' changes become one."""
+
+    rule: Rule
+    clip: float = 0.0
+    """Norm that one person's update may have; 0: any."""
+    noise: float = 0.0
+    """In clips, for differential privacy."""
+    step: float = 0.0
+    """How far the combined change is followed; 0: the square root of the number of people."""
+
+
 def begin(
-    home: Home, folder: Path, *, rank: int, seed: int, rule: str, clip: float, noise: float, step: float = 0.0,
-    name: str = "",
-) -> Terms:  # fmt: skip
+    home: Home, folder: Path, aggregation: Aggregation, *, rank: int, seed: int, name: str = ""
+) -> Terms:
     """Agree on the base of this home's settings, and on the rest. This home founds the federation: its key signs who is a member."""
     founder = signer(home)
     settings = config.load(home.config)
     policy = inputs.policy(settings, settings.model.base)
     policy.attach(rank=rank, alpha=2 * rank, seed=seed)
     terms = Terms(
-        settings.model.base, policy.info.weights or policy.info.revision, rank, 2 * rank, seed, rule, clip, noise, step=step,  # type: ignore[arg-type]
-        shapes=_shapes(policy), founder=founder.public,
-    )  # fmt: skip
+        settings.model.base,
+        policy.info.weights or policy.info.revision,
+        rank,
+        2 * rank,
+        seed,
+        **dataclasses.asdict(aggregation),
+        shapes=_shapes(policy),
+        founder=founder.public,
+    )
     write_terms(folder, terms)
     if _joined(home).get(terms.digest) is None:
         roster = Roster(1)

@@ -191,12 +191,12 @@ class Sandbox:
 
     def read(self, path: str, limit: int = _READ_LIMIT) -> bytes:
         """A plain file's content. Links are not followed, wherever they point."""
-        root, below, _ = self._place(path)
+        root, below, _ = self._location(path)
         return tree.read(root, below, limit)
 
     def write(self, path: str, data: bytes, mode: int = 0o644) -> None:
         """Write a file, with the folders that lead to it; in read-only folders of the box too."""
-        root, below, owner = self._place(path)
+        root, below, owner = self._location(path)
         if len(data) > self.limits.disk:
             raise UsageError(f"{path} would have {len(data)} bytes; the box holds {self.limits.disk}.")
         tree.write(root, below, data, mode, owner)
@@ -224,7 +224,7 @@ class Sandbox:
     def _absolute(self, path: str) -> str:
         return os.path.normpath(path if path.startswith("/") else f"{self.work}/{path}")
 
-    def _place(self, path: str) -> tuple[Path, str, int | None]:
+    def _location(self, path: str) -> tuple[Path, str, int | None]:
         if ".." in path.split("/"):
             raise SandboxRefused(f"{path!r} is no file in the box. Name one without `..`.")
         whole = self._absolute(path)
@@ -236,7 +236,7 @@ class Sandbox:
         raise SandboxRefused(f"{path} is not in the box, which has {names}.")
 
     def _folder_of(self, at: str) -> tuple[Path, int | None]:
-        root, below, owner = self._place(at)
+        root, below, owner = self._location(at)
         if below:
             raise SandboxRefused(f"{at} is no folder of the box itself.")
         return root, owner

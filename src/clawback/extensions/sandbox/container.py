@@ -104,10 +104,10 @@ def last_line(text: str) -> str:
     return (text.strip().splitlines() or ["it gave no reason"])[-1]
 
 
-def _image(engine: RungName, name: str, told: Mapping[str, Any]) -> Image:
-    work = os.path.normpath(str(told.get("WorkingDir") or "/"))
+def _image(engine: RungName, name: str, settings: Mapping[str, Any]) -> Image:
+    work = os.path.normpath(str(settings.get("WorkingDir") or "/"))
     work = DEFAULT_WORK if work == "/" else work
-    stray = [at for at in told.get("Volumes") or () if os.path.normpath(at) not in (work, "/tmp")]  # noqa: S108
+    stray = [at for at in settings.get("Volumes") or () if os.path.normpath(at) not in (work, "/tmp")]  # noqa: S108
     if stray:
         raise SandboxRefused(
             f"The image {name} declares volumes ({', '.join(sorted(stray))}), which {engine} makes writable and does not limit."

@@ -127,7 +127,7 @@ def remaining(watch: Watch) -> int:
 
 
 def main(control: int, status: int) -> None:
-    spec = keeper.told(control, status)
+    spec = keeper.instruction(control, status)
     if spec is None:
         return
     try:

@@ -363,7 +363,7 @@ def _line(handle: int) -> bytes:
 
 
 def main(control: int, status: int) -> None:
-    spec = told(control, status)
+    spec = instruction(control, status)
     if spec is None:
         return
     report, spec["ready"] = os.pipe()
@@ -386,7 +386,7 @@ def main(control: int, status: int) -> None:
     os.write(status, json.dumps(answer).encode() + b"\n")
 
 
-def told(control: int, status: int) -> dict[str, Any] | None:
+def instruction(control: int, status: int) -> dict[str, Any] | None:
     """What is to be done; None where there is nothing to do, or no way to look after it."""
     for handle in (control, status):
         os.set_inheritable(handle, False)

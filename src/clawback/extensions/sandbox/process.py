@@ -229,7 +229,7 @@ class Process:
             seconds=time.monotonic() - self._began,
         )  # fmt: skip
 
-    def _ending(self, answer: dict[str, Any], said: str) -> tuple[int, Ended]:
+    def _ending(self, answer: dict[str, Any], stderr_text: str) -> tuple[int, Ended]:
         ended: Ended = answer["why"]
         if ended == "stopped" and self._flooded:
             ended = "output"
@@ -238,9 +238,9 @@ class Process:
             words = [json.loads(word) for word in _documents(answer.get("report", ""))]
             if not any("child-pid" in word for word in words):
                 raise SandboxError(
-                    f"The sandbox could not be set up, so nothing was run: {said or 'no reason given'}."
+                    f"The sandbox could not be set up, so nothing was run: {stderr_text or 'no reason given'}."
                 )
-            if code == 1 and said.startswith("bwrap: execvp "):
+            if code == 1 and stderr_text.startswith("bwrap: execvp "):
                 code = 127
         if code == 128 + 24:  # the kernel's own limit of processor time
             ended = ended or "time"

@@ -59,10 +59,10 @@ def make(rest: str, settings: Mapping[str, Any]) -> ToolSet:
     )
 
 
-def data_folder(given: Any = None) -> Path:
+def data_folder(setting: Any = None) -> Path:
     """Where the rows are. Raises ``NotFound``."""
-    if given:
-        folder = Path(str(given)).expanduser()
+    if setting:
+        folder = Path(str(setting)).expanduser()
     else:
         spec = find_spec("bfcl_eval")
         if spec is None or not spec.submodule_search_locations:
@@ -110,14 +110,14 @@ def safe(name: str) -> str:
     return re.sub(r"[^\w-]", "_", name)
 
 
-def _schema(given: Any) -> Any:
+def _schema(types: Any) -> Any:
     """Their types as JSON Schema's, all the way down."""
-    if isinstance(given, list):
-        return [_schema(part) for part in given]
-    if not isinstance(given, Mapping):
-        return given
+    if isinstance(types, list):
+        return [_schema(part) for part in types]
+    if not isinstance(types, Mapping):
+        return types
     made: Json = {}
-    for key, value in given.items():
+    for key, value in types.items():
         if key == "type" and isinstance(value, str):
             kind = _TYPES.get(value.lower(), value.lower())
             made |= (
@@ -194,14 +194,14 @@ class Matches:
         return 1.0
 
 
-def fits(given: Mapping[str, Any], accepted: Mapping[str, Any], parameters: Mapping[str, Any]) -> bool:
+def fits(arguments: Mapping[str, Any], accepted: Mapping[str, Any], parameters: Mapping[str, Any]) -> bool:
     """Is each argument one of the accepted values, and none too many or missing?"""
-    if not set(given) <= set(accepted):
+    if not set(arguments) <= set(accepted):
         return False
-    if any(name not in given and not _optional(values) for name, values in accepted.items()):
+    if any(name not in arguments and not _optional(values) for name, values in accepted.items()):
         return False
     kinds = parameters.get("properties") or {}
-    return all(_among(value, accepted[name], kinds.get(name) or {}) for name, value in given.items())
+    return all(_among(value, accepted[name], kinds.get(name) or {}) for name, value in arguments.items())
 
 
 def _among(value: Any, accepted: Any, kind: Mapping[str, Any]) -> bool:

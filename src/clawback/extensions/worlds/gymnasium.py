@@ -107,17 +107,17 @@ def _set_of(known: str, settings: Mapping[str, Any], kind: Any = None) -> Gymnas
         inner.close()
     # A return of 1 is what counts as solved: only a lake pays that.
     return (
-        SolvableGymnasiumSet(found.world, own, found.ours)
+        SolvableGymnasiumSet(found.world, own, found.set_options)
         if kind is None and has_way and toy_text.world(known) == "FrozenLake"
         else found
     )
 
 
-def _check_text(found: GymnasiumSet, inner: Any) -> None:
+def _check_text(world_set: GymnasiumSet, inner: Any) -> None:
     """Raises ``UsageError`` where the method that is to say what is seen does not exist."""
-    method = found.ours.get("text")
+    method = world_set.set_options.get("text")
     if method and not callable(getattr(inner.unwrapped, str(method), None)):
-        raise UsageError(f"{found.world} has no method {method!r} that could say what is seen.")
+        raise UsageError(f"{world_set.world} has no method {method!r} that could say what is seen.")
 
 
 def _count(shape: Sequence[int]) -> int:
@@ -133,16 +133,24 @@ class GymnasiumSet:
     def __init__(
         self,
         world: str,
-        own: Mapping[str, Any] | None = None,
-        ours: Mapping[str, Any] | None = None,
+        world_options: Mapping[str, Any] | None = None,
+        set_options: Mapping[str, Any] | None = None,
         kind: Any = None,
     ) -> None:
         """``kind``: makes the environment, in place of Gymnasium's registry."""
-        self.world, self.own, self.ours, self.kind = world, dict(own or {}), dict(ours or {}), kind
-        self.name = worlds.full_name("gymnasium", world, self.own)
+        self.world, self.world_options, self.set_options, self.kind = (
+            world,
+            dict(world_options or {}),
+            dict(set_options or {}),
+            kind,
+        )
+        self.name = worlds.full_name("gymnasium", world, self.world_options)
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        given = (self.ours.get("tasks", worlds.TRAIN_TASKS), self.ours.get("held_out", worlds.TEST_TASKS))
+        given = (
+            self.set_options.get("tasks", worlds.TRAIN_TASKS),
+            self.set_options.get("held_out", worlds.TEST_TASKS),
+        )
         return worlds.seeded_tasks(self.name, split, *given)
 
     def make(self) -> Gymnasium:
@@ -162,7 +170,9 @@ class GymnasiumSet:
         parts = _plain(reward)
         if not isinstance(parts, list):
             return float(reward)
-        weights = [float(part) for part in str(self.ours.get("weights", "")).split(",") if part.strip()]
+        weights = [
+            float(part) for part in str(self.set_options.get("weights", "")).split(",") if part.strip()
+        ]
         if len(parts) == 1 and not weights:
             return float(parts[0])
         if len(weights) != len(parts):
@@ -174,21 +184,21 @@ class GymnasiumSet:
 
     def number_names(self) -> Sequence[str]:
         """What the numbers of an observation are, in order: by the setting ``names``, or as they are known."""
-        if names_ := self.ours.get("names"):
+        if names_ := self.set_options.get("names"):
             return [name.strip() for name in str(names_).split(",")]
         return toy_text.NUMBERS.get(toy_text.world(self.world), ())
 
     def text_of(self, inner: Any) -> str:
         """The environment's own method that says in text what is seen: by the setting ``text``, or one that is known; "" for none."""
-        wanted = [str(self.ours["text"])] if self.ours.get("text") else toy_text.TEXT_METHODS
+        wanted = [str(self.set_options["text"])] if self.set_options.get("text") else toy_text.TEXT_METHODS
         return next((name for name in wanted if callable(getattr(inner.unwrapped, name, None))), "")
 
     def open_world(self) -> Any:
         import gymnasium
 
         if self.kind is not None:
-            return self.kind(**self.own)
-        return gymnasium.make(self.world, **self.own)
+            return self.kind(**self.world_options)
+        return gymnasium.make(self.world, **self.world_options)
 
 
 class SolvableGymnasiumSet(GymnasiumSet):
@@ -219,7 +229,7 @@ class Gymnasium:
     async def reset(self, task: Task, seed: int) -> Observation:
         self.unread = self.turns = 0
         seen = await self._call(self._reset, int(task.data["seed"]), worlds.mixed(task.id, seed))
-        goal = self.of.ours.get("goal") or toy_text.GOALS.get(
+        goal = self.of.set_options.get("goal") or toy_text.GOALS.get(
             self.world, f"You act in the world {self.of.world}."
         )
         return Observation(
@@ -233,11 +243,11 @@ class Gymnasium:
         self.turns += 1
         spec = self.inner.spec
         endless = spec is None or spec.max_episode_steps is None
-        late = endless and self.turns >= int(self.of.ours.get("turns", TURNS))
+        late = endless and self.turns >= int(self.of.set_options.get("turns", TURNS))
         action = self.read(worlds.text(message))
         if action is None:
             self.unread += 1
-            over = self.unread >= int(self.of.ours.get("patience", PATIENCE)) or late
+            over = self.unread >= int(self.of.set_options.get("patience", PATIENCE)) or late
             said = {"role": "user", "content": f"That names no action. {self.how()}"}
             return Step(() if over else (said,), 0.0 if over else None, over, {"unparsable": True})
         self.unread = 0

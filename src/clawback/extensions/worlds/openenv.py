@@ -95,7 +95,7 @@ class OpenEnv:
         late = self.turns >= int(self.of.settings.get("turns", TURNS))
         reply = reading.read(message, tools=self.tools)
         if self.field:
-            return await self._one({self.field: worlds.text(message)}, None, late)
+            return await self._step_once({self.field: worlds.text(message)}, None, late)
         if not reply.calls:
             if self.is_mcp and not reply.problems:
                 return Step((), None, True, {"answer": reply.text})
@@ -153,16 +153,16 @@ class OpenEnv:
             },
         )
 
-    async def _all(self, made: Sequence[reading.Call], late: bool) -> Step:
+    async def _all(self, calls: Sequence[reading.Call], late: bool) -> Step:
         """Several calls of one reply, in order, until the episode is over."""
         messages: list[Message] = []
         rewards: list[float] = []
         info: dict[str, Any] = {}
-        for call in made:
+        for call in calls:
             action = dict(call.arguments)
             if self.is_mcp:
                 action = {"type": "call_tool", "tool_name": call.name, "arguments": action}
-            step = await self._one(action, call, late)
+            step = await self._step_once(action, call, late)
             messages += step.messages
             rewards += [] if step.reward is None else [step.reward]
             info |= step.info
@@ -170,7 +170,7 @@ class OpenEnv:
                 break
         return Step(tuple(messages), sum(rewards) if rewards else None, step.done, info)
 
-    async def _one(self, action: Mapping[str, Any], call: reading.Call | None, late: bool) -> Step:
+    async def _step_once(self, action: Mapping[str, Any], call: reading.Call | None, late: bool) -> Step:
         with worlds.faults(self.of.name):
             try:
                 made = await self._ask({"type": "step", "data": action})
@@ -209,10 +209,10 @@ class _WrongAction(EnvironmentFailure):
     """The server did not understand the action."""
 
 
-def _answer(said: str, call: reading.Call | None) -> Message:
+def _answer(text: str, call: reading.Call | None) -> Message:
     if call is None:
-        return {"role": "user", "content": said}
-    return {"role": "tool", "tool_call_id": call.id, "name": call.name, "content": said}
+        return {"role": "user", "content": text}
+    return {"role": "tool", "tool_call_id": call.id, "name": call.name, "content": text}
 
 
 def in_words(seen: Any) -> str:

@@ -43,10 +43,12 @@ class ReasoningSet:
     """Questions of one generator. Item n is made from the seed plus n, so the seeds of the splits lie far apart; a held-out question
     that training happens to have, too, is left out."""
 
-    def __init__(self, kind: str, own: Mapping[str, Any], train: int, test: int, tags: bool) -> None:
-        self.kind, self.own, self.tags = kind, dict(own), tags
+    def __init__(
+        self, kind: str, world_options: Mapping[str, Any], train: int, test: int, tags: bool
+    ) -> None:
+        self.kind, self.world_options, self.tags = kind, dict(world_options), tags
         self.sizes: dict[Split, int] = {"train": train, "test": test}
-        self.name = worlds.full_name("reasoning-gym", kind, self.own)
+        self.name = worlds.full_name("reasoning-gym", kind, self.world_options)
         self._made: dict[Split, Any] = {}
         self._lock = threading.Lock()
 
@@ -57,7 +59,7 @@ class ReasoningSet:
             if split not in self._made:
                 seed = 0 if split == "train" else worlds.HELD_OUT_FROM
                 self._made[split] = reasoning_gym.create_dataset(
-                    self.kind, seed=seed, size=self.sizes[split], **self.own
+                    self.kind, seed=seed, size=self.sizes[split], **self.world_options
                 )
             return self._made[split]
 

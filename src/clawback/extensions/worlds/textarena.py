@@ -52,22 +52,25 @@ class TextArenaSet:
     def __init__(
         self,
         game: str,
-        own: Mapping[str, Any],
-        ours: Mapping[str, Any],
+        world_options: Mapping[str, Any],
+        set_options: Mapping[str, Any],
         players: int = 1,
         opponent: Callable[[str], str] | None = None,
     ) -> None:
-        self.game, self.own, self.ours, self.players, self.opponent = (
+        self.game, self.world_options, self.set_options, self.players, self.opponent = (
             game,
-            dict(own),
-            dict(ours),
+            dict(world_options),
+            dict(set_options),
             players,
             opponent,
         )
-        self.name = worlds.full_name("textarena", game, self.own)
+        self.name = worlds.full_name("textarena", game, self.world_options)
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        given = (self.ours.get("tasks", worlds.TRAIN_TASKS), self.ours.get("held_out", worlds.TEST_TASKS))
+        given = (
+            self.set_options.get("tasks", worlds.TRAIN_TASKS),
+            self.set_options.get("held_out", worlds.TEST_TASKS),
+        )
         return worlds.seeded_tasks(self.name, split, *given)
 
     def make(self) -> TextArena:
@@ -78,7 +81,9 @@ class TextArenaSet:
         import textarena
 
         with _own_luck(Luck(seed)):
-            game = _without_history(textarena.make(self.game, **self.own), textarena.ObservationWrapper)
+            game = _without_history(
+                textarena.make(self.game, **self.world_options), textarena.ObservationWrapper
+            )
             game.reset(num_players=self.players, seed=seed)
             return game
 
@@ -142,7 +147,7 @@ class TextArena:
             over, _ = self.game.step(worlds.text(message))
             refused = getattr(self.game.state, "error_count", 0) > errors
             over, seen = (True, "") if over else self._to_us()
-            late = not over and self.turns >= int(self.of.ours.get("turns", TURNS))
+            late = not over and self.turns >= int(self.of.set_options.get("turns", TURNS))
             if not over and not late:
                 return Step(
                     ({"role": "user", "content": seen},), None, False, {"unparsable": True} if refused else {}

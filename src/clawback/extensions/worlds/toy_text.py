@@ -81,8 +81,8 @@ def _taxi(seen: Any, inner: Any) -> str:
     )
 
 
-def _at(place: Any) -> str:
-    return f"(row {place[0]}, column {place[1]})"
+def _at(position: Any) -> str:
+    return f"(row {position[0]}, column {position[1]})"
 
 
 def _blackjack(seen: Any, inner: Any) -> str:  # noqa: ARG001

@@ -78,7 +78,7 @@ class Trl:
             self.inner = self.of.factory()
             begin = worlds.mixed(task.id, seed)
             said = await asyncio.to_thread(
-                self.inner.reset, **_taken(self.inner.reset, {"seed": begin} | dict(task.data))
+                self.inner.reset, **_accepted(self.inner.reset, {"seed": begin} | dict(task.data))
             )
         found = inspect.getmembers(self.inner, inspect.ismethod)
         self.box = Functions(
@@ -118,27 +118,29 @@ class Trl:
             return float(await asyncio.to_thread(reward))
 
 
-def _taken(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def _accepted(function: Callable[..., Any], fields: Mapping[str, Any]) -> dict[str, Any]:
     """The fields that a function takes; all of them where it takes any."""
     parameters = inspect.signature(function).parameters
     if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-        return dict(given)
-    return {name: value for name, value in given.items() if name in parameters}
+        return dict(fields)
+    return {name: value for name, value in fields.items() if name in parameters}
 
 
-def _opening(prompt: Any, said: Any) -> Sequence[Message]:
+def _opening(prompt: Any, observation: Any) -> Sequence[Message]:
     """The prompt; what ``reset`` said stands at the end of the last user message."""
     messages: list[dict[str, Any]] = (
         [{"role": "user", "content": prompt}]
         if isinstance(prompt, str)
         else [dict(message) for message in prompt]
     )
-    if isinstance(said, str) and said:
+    if isinstance(observation, str) and observation:
         last = next((m for m in reversed(messages) if m.get("role") == "user"), None)
         if last is None:
-            messages.append({"role": "user", "content": said})
+            messages.append({"role": "user", "content": observation})
         else:
             last["content"] = (
-                f"{last['content']}\n{said}".strip() if isinstance(last["content"], str) else last["content"]
+                f"{last['content']}\n{observation}".strip()
+                if isinstance(last["content"], str)
+                else last["content"]
             )
     return messages

@@ -43,17 +43,17 @@ def read(path: Path) -> list[Trace]:
     return [_trace(trace, file) for episode in rows(file) for trace in episode.get("traces", ())]
 
 
-def _trace(told: Mapping[str, Any], file: Path) -> Trace:
-    if told.get("version") != VERSION:
+def _trace(record: Mapping[str, Any], file: Path) -> Trace:
+    if record.get("version") != VERSION:
         raise UsageError(
-            f"{file} holds traces of version {told.get('version')}; version {VERSION} can be read."
+            f"{file} holds traces of version {record.get('version')}; version {VERSION} can be read."
         )
-    nodes = [node for node in told.get("nodes") or () if isinstance(node, Mapping)]
+    nodes = [node for node in record.get("nodes") or () if isinstance(node, Mapping)]
     ways = list(_ways(nodes))
-    task = told.get("task") or {}
-    errors = told.get("errors") or ()
-    rewards = [reward for reward in (told.get("rewards") or {}).values() if reward is not None]
-    whole = bool(told.get("ok")) and bool(rewards)
+    task = record.get("task") or {}
+    errors = record.get("errors") or ()
+    rewards = [reward for reward in (record.get("rewards") or {}).values() if reward is not None]
+    whole = bool(record.get("ok")) and bool(rewards)
     return Trace(
         task=str(task.get("key") or row_id(str(task.get("type", "task")), task.get("data") or {})),
         conversations=tuple(tuple(nodes[n]["message"] for n in way) for way in ways),

@@ -20,8 +20,10 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from importlib import import_module
+from typing import Any, ClassVar, Protocol, cast
 
+from clawback.errors import UsageError
 from clawback.progress import OnProgress
 from clawback.prompts.guards import Screen, objections
 from clawback.prompts.prompt import Prompt
@@ -33,6 +35,8 @@ from clawback.prompts.search.journal import Journal
 from clawback.prompts.search.ledger import Ledger, Over
 from clawback.prompts.search.planning import reserve, split_up
 from clawback.prompts.types import Evaluate, Example, Propose, Request, mean
+
+ENGINES = {"reflect": "optimize", "evolve": "evolution", "gepa": "gepa_engine"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,3 +334,10 @@ class Run:
             stopped,
             tuple(self.notes),
         )
+
+
+def engine(name: str) -> Optimizer:
+    """The optimizer of that name. Raises ``UsageError`` for another, ``MissingExtra`` when it is called and not installed."""
+    if name not in ENGINES:
+        raise UsageError(f"There is no engine {name!r}. There is: {', '.join(ENGINES)}.")
+    return cast("Optimizer", import_module(f"clawback.prompts.search.{ENGINES[name]}").optimize)

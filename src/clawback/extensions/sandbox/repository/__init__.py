@@ -37,7 +37,7 @@ def make(rest: str = "", settings: Mapping[str, Any] | None = None) -> Repositor
     if not rest:
         folder = scratch.make("own")
         made = RepositoryTasks(own.build(folder), folder, chosen, "repository", test_seconds=seconds)
-        made.own(folder)
+        made.delete_at_end(folder)
         return made
     if repositories is None:
         raise UsageError("Say where the clones are: repository:ROWS.jsonl?repositories=FOLDER.")

@@ -92,14 +92,16 @@ class RepositoryTasks:
 
         return self._once(f"{row.id}-fixed", make) if row.patch.strip() else None
 
-    def plan(self, row: Row, tests: Sequence[str], place: judging.Place) -> tuple[judging.FilePlan, ...]:
+    def plan(
+        self, row: Row, tests: Sequence[str], box_settings: judging.Place
+    ) -> tuple[judging.FilePlan, ...]:
         """How the row's tests are judged, made once: other episodes of the row wait for it. A failure is not kept."""
         with self._lock:
             lock = self._planning.setdefault(row.id, Lock())
         with lock:
             if row.id not in self._plans:
                 reference, fixed = self.reference(row), self.fixed(row)
-                self._plans[row.id] = judging.plan(reference, fixed, tests, row.fail_to_pass, place)
+                self._plans[row.id] = judging.plan(reference, fixed, tests, row.fail_to_pass, box_settings)
             return self._plans[row.id]
 
     def _once(self, name: str, make: Callable[[Path], None]) -> Path:
@@ -111,7 +113,7 @@ class RepositoryTasks:
                 self._made[name] = target
             return self._made[name]
 
-    def own(self, folder: Path) -> None:
+    def delete_at_end(self, folder: Path) -> None:
         """A folder that goes when the tasks do."""
         weakref.finalize(self, scratch.let_go, folder)
 

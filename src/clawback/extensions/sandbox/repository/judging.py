@@ -112,7 +112,7 @@ def packages() -> list[Path]:
 
 
 def plan(
-    reference: Path, fixed: Path | None, ids: Sequence[str], deciding: Sequence[str], place: Place
+    reference: Path, fixed: Path | None, ids: Sequence[str], deciding: Sequence[str], box_settings: Place
 ) -> tuple[FilePlan, ...]:
     """How the tests ``ids`` are judged. ``deciding``: those that the fix makes pass.
 
@@ -132,7 +132,7 @@ def plan(
             if fixed is None:
                 build = _unproven(file, text, chance, rounds)
             else:
-                build = _proven(file, text, fixed, place, chance, rounds)
+                build = _proven(file, text, fixed, box_settings, chance, rounds)
         except SyntaxError as error:
             raise EnvironmentFailure(f"The test file {path} cannot be read: {error}.") from error
         plans.append(replace(file, checks=tuple(build)))
@@ -172,10 +172,10 @@ def _unproven(file: FilePlan, text: str, chance: random.Random, rounds: int) -> 
 
 
 def _proven(
-    file: FilePlan, text: str, fixed: Path, place: Place, chance: random.Random, rounds: int
+    file: FilePlan, text: str, fixed: Path, box_settings: Place, chance: random.Random, rounds: int
 ) -> list[Check]:
     """With the fix: expected values are hidden where they are plain, and each twist is seen to fail on the fixed code."""
-    base = _hidden(file, text, fixed, place)
+    base = _hidden(file, text, fixed, box_settings)
     assert base.fixed is not None
     able = variants.twistable(base.variant.text)
     unseen = {name for (name, _), result in base.fixed.results.items() if not result.seen}
@@ -184,7 +184,7 @@ def _proven(
     if not exposed:
         return [base]
     halves = [half for _ in range(rounds) for half in _halves(exposed, chance)]
-    return [_twisted(file, base, half, fixed, place, chance) if half else base for half in halves]
+    return [_twisted(file, base, half, fixed, box_settings, chance) if half else base for half in halves]
 
 
 def _halves(names: Sequence[str], chance: random.Random) -> list[list[str]]:
@@ -197,12 +197,12 @@ def _halves(names: Sequence[str], chance: random.Random) -> list[list[str]]:
     return halves
 
 
-def _hidden(file: FilePlan, text: str, fixed: Path, place: Place) -> Check:
+def _hidden(file: FilePlan, text: str, fixed: Path, box_settings: Place) -> Check:
     """The file without its expected values, where the fixed code gives exactly these."""
     leave: frozenset[int] = frozenset()
     for _ in range(2):
         variant = variants.hide(text, leave)
-        report = run(fixed, file, variant, place)
+        report = run(fixed, file, variant, box_settings)
         wrong = {
             site for (_, case), result in report.results.items() for site, value in result.seen
             if site not in variant.sites or not variant.sites[site].right(case, value)
@@ -211,7 +211,7 @@ def _hidden(file: FilePlan, text: str, fixed: Path, place: Place) -> Check:
             return Check(variant, report)
         leave |= wrong
     variant = variants.unchanged(text)
-    report = run(fixed, file, variant, place)
+    report = run(fixed, file, variant, box_settings)
     if failing := _failing(file, report):
         why = f" (the tests were ended: {report.ended})" if report.ended else ""
         raise EnvironmentFailure(
@@ -237,15 +237,15 @@ def _keys(id: str, report: Report) -> list[Key]:
 
 
 def _twisted(
-    file: FilePlan, base: Check, names: Sequence[str], fixed: Path, place: Place, chance: random.Random
+    file: FilePlan, base: Check, names: Sequence[str], fixed: Path, box_settings: Place, chance: random.Random
 ) -> Check:
     """A variant in which these tests are seen to fail on the fixed code, and the other wanted ones to pass."""
     able = variants.twistable(base.variant.text)
     variant = variants.twist(base.variant, [name for name in names if name in able], chance)
-    report = run(fixed, file, variant, place)
+    report = run(fixed, file, variant, box_settings)
     if passing := [name for name in names if name not in _failed(report)]:
         variant = variants.refute(variant, passing, chance)
-        report = run(fixed, file, variant, place)
+        report = run(fixed, file, variant, box_settings)
     others = [id for id in _failing(file, report) if _below(id) not in names]
     if others or not set(names) <= _failed(report):
         raise EnvironmentFailure(
@@ -261,13 +261,13 @@ def _failed(report: Report) -> set[str]:
 # ---- the verdict
 
 
-def judge(tree: Path, plans: Sequence[FilePlan], place: Place) -> Verdict | None:
+def judge(tree: Path, plans: Sequence[FilePlan], box_settings: Place) -> Verdict | None:
     """Run the tests on a tree. None where nothing was reported at all, and no fix shows that it could have been."""
     passed: set[str] = set()
     for file in plans:
         good: dict[str, bool] = {}
         for check in file.checks:
-            report = run(tree, file, check.variant, place)
+            report = run(tree, file, check.variant, box_settings)
             if report.ended:
                 return Verdict(frozenset(), f"the tests were ended: {report.ended}")
             if not report.results and check.fixed is None:
@@ -316,22 +316,22 @@ def _as_expected(key: Key, check: Check, report: Report) -> bool:
 # ---- one process in one box
 
 
-def run(tree: Path, file: FilePlan, variant: Variant, place: Place) -> Report:
+def run(tree: Path, file: FilePlan, variant: Variant, box_settings: Place) -> Report:
     """Run one variant of a file on a tree, in a fresh box."""
     limits = replace(
-        place.limits,
-        seconds=place.seconds,
-        cpu_seconds=place.seconds,
-        output=max(place.limits.output, 4 << 20),
+        box_settings.limits,
+        seconds=box_settings.seconds,
+        cpu_seconds=box_settings.seconds,
+        output=max(box_settings.limits.output, 4 << 20),
     )
     extras = [Extra(JUDGE, _judge_folder(), copy=False)]
-    with open_sandbox(limits, place.rung, work=TREE, extra=extras, read=place.packages) as box:
+    with open_sandbox(limits, box_settings.rung, work=TREE, extra=extras, read=box_settings.packages) as box:
         box.put(tree)
         box.write(f"{TREE}/{file.path}", variant.text.encode("utf-8", "surrogateescape"))
         orders = {
             "tests": [f"{file.path}::{test}" if test else file.path for test in file.tests],
             "tree": box.path(TREE), "source": [".", "src", "lib"],
-            "packages": [box.path(f"{JUDGE}/packages"), *map(str, place.packages)],
+            "packages": [box.path(f"{JUDGE}/packages"), *map(str, box_settings.packages)],
         }  # fmt: skip
         env = {"HOME": box.path("/tmp"), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONHASHSEED": "0"}  # noqa: S108
         argv = ["python3", "-I", "-S", f"{box.path(JUDGE)}/runner.py"]

@@ -27,14 +27,14 @@ def build(folder: Path) -> list[Row]:
     return rows
 
 
-def _build(root: Path, told: Mapping[str, Any]) -> list[Row]:
+def _build(root: Path, repository: Mapping[str, Any]) -> list[Row]:
     root.mkdir(parents=True)
     git(root, "init", "--quiet")
-    for path, text in told["files"].items():
+    for path, text in repository["files"].items():
         _write(root, path, text)
     _commit(root, "Begin", 0)
     rows = []
-    for number, instance in enumerate(told["instances"], 1):
+    for number, instance in enumerate(repository["instances"], 1):
         base = git(root, "rev-parse", "HEAD").strip()
         before = _tests(root)
         code = (root / instance["path"]).read_text()
@@ -53,7 +53,7 @@ def _build(root: Path, told: Mapping[str, Any]) -> list[Row]:
             for name in re.findall(r"^def (test_\w+)", instance["test"], re.M)
         ]
         rows.append(Row(
-            id=instance["id"], repo=told["name"], base_commit=base, problem=instance["problem"].strip(), patch=patch, test_patch=test_patch,
+            id=instance["id"], repo=repository["name"], base_commit=base, problem=instance["problem"].strip(), patch=patch, test_patch=test_patch,
             fail_to_pass=tuple(fails), pass_to_pass=tuple(before), split=instance.get("split", "train"),
         ))  # fmt: skip
         _commit(root, f"Fix: {instance['title']}", number)

@@ -37,10 +37,10 @@ def decides(path: str, may_change: frozenset[str] | set[str]) -> bool:
     return bool(_FOLDERS.intersection(parts[:-1])) or any(fnmatch.fnmatch(parts[-1], name) for name in _NAMES)
 
 
-def assemble(theirs: Path, reference: Path, target: Path, may_change: set[str]) -> None:
-    """``theirs`` without what decides, and that of ``reference`` (the base, with the tests of the fix) in its place."""
+def assemble(solution: Path, reference: Path, target: Path, may_change: set[str]) -> None:
+    """``solution`` without what decides, and that of ``reference`` (the base, with the tests of the fix) in its place."""
     target.mkdir(mode=0o755)
-    tree.copy(theirs, target)
+    tree.copy(solution, target)
     for path in _files(target):
         if decides(path, may_change):
             _drop(target / path)

@@ -43,19 +43,21 @@ def load(path: Path) -> list[Row]:
     return [read(row) for row in rows]
 
 
-def read(told: Mapping[str, Any]) -> Row:
+def read(fields: Mapping[str, Any]) -> Row:
     """One row. Lists of tests may be JSON in a string, as the data sets have them."""
     try:
         return Row(
-            id=str(told["instance_id"]), repo=str(told["repo"]), base_commit=str(told["base_commit"]),
-            problem=str(told["problem_statement"]), patch=str(told.get("patch") or ""), test_patch=str(told.get("test_patch") or ""),
-            fail_to_pass=_names(told["FAIL_TO_PASS"]), pass_to_pass=_names(told.get("PASS_TO_PASS") or []), split=str(told.get("split") or ""),
+            id=str(fields["instance_id"]), repo=str(fields["repo"]), base_commit=str(fields["base_commit"]),
+            problem=str(fields["problem_statement"]), patch=str(fields.get("patch") or ""), test_patch=str(fields.get("test_patch") or ""),
+            fail_to_pass=_names(fields["FAIL_TO_PASS"]), pass_to_pass=_names(fields.get("PASS_TO_PASS") or []), split=str(fields.get("split") or ""),
         )  # fmt: skip
     except KeyError as error:
-        raise UsageError(f"The row {told.get('instance_id', '(without a name)')} has no {error}.") from error
+        raise UsageError(
+            f"The row {fields.get('instance_id', '(without a name)')} has no {error}."
+        ) from error
 
 
-def _names(told: Any) -> tuple[str, ...]:
-    if isinstance(told, str):
-        told = json.loads(told)
-    return tuple(str(name) for name in told)
+def _names(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        value = json.loads(value)
+    return tuple(str(name) for name in value)

@@ -404,10 +404,10 @@ def _twist(test: Test, chance: random.Random, certain: bool) -> bool:
     return True
 
 
-def _related(one: str, other: str) -> bool:
+def _related(subject: str, other: str) -> bool:
     import builtins
 
-    first, second = (getattr(builtins, name, None) for name in (one, other))
+    first, second = (getattr(builtins, name, None) for name in (subject, other))
     if not (isinstance(first, type) and isinstance(second, type)):
         return False
     return issubclass(first, second) or issubclass(second, first)

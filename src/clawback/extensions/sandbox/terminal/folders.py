@@ -95,54 +95,54 @@ def _harbor(root: Path) -> Folder:
         test=test if test.is_file() else None, solution=solution if solution.is_file() else None,
         agent_seconds=float(_table(told, "agent").get("timeout_sec", 600.0)),
         test_seconds=float(_table(told, "verifier").get("timeout_sec", 600.0)),
-        cpus=_whole(environment.get("cpus")), memory=_mebibytes(environment.get("memory_mb")), disk=_mebibytes(environment.get("storage_mb")),
+        cpus=_rounded_up(environment.get("cpus")), memory=_mebibytes(environment.get("memory_mb")), disk=_mebibytes(environment.get("storage_mb")),
         split=str(_table(told, "metadata").get("split", "")),
         refusal=_harbor_refusal(root, told, environment) or refusal or ("" if test.is_file() else "it has no tests/test.sh"),
     )  # fmt: skip
 
 
-def _harbor_refusal(root: Path, told: Mapping[str, Any], environment: Mapping[str, Any]) -> str:
-    version = str(told.get("schema_version", "1.4"))
+def _harbor_refusal(root: Path, task: Mapping[str, Any], environment: Mapping[str, Any]) -> str:
+    version = str(task.get("schema_version", "1.4"))
     if not version.startswith("1."):
         return f"its schema_version is {version}, and 1.x is read"
     asked = {"gpus": "a GPU", "mcp_servers": "MCP servers", "healthcheck": "services that run beside"}
     for name, what in asked.items():
         if environment.get(name):
             return f"it needs {what} ([environment] {name}), which a box does not have"
-    if _table(_table(told, "verifier"), "environment").get("docker_image"):
+    if _table(_table(task, "verifier"), "environment").get("docker_image"):
         return "its checks need another image than its own ([verifier.environment] docker_image)"
     workdir = str(environment.get("workdir") or _WORK)
     if not workdir.startswith("/") or workdir.strip("/") == "" or ".." in workdir.split("/"):
         return f"its working folder is {workdir!r}, and not a folder below the root"
-    users = {name: str(_table(told, name).get("user") or "") for name in ("agent", "verifier")}
+    users = {name: str(_table(task, name).get("user") or "") for name in ("agent", "verifier")}
     if environment.get("docker_image") and (
         root_user := next((n for n, user in users.items() if user in ("root", "0")), "")
     ):
         return f"it wants to be root ([{root_user}] user), and a box's user is an ordinary one"
     if environment.get("os", "linux") != "linux":
         return f"it is for {environment['os']}"
-    if told.get("steps") or (root / "steps").is_dir():
+    if task.get("steps") or (root / "steps").is_dir():
         return "it has several steps, which are not supported"
-    network = environment.get("network_mode") or _table(told, "agent").get("network_mode")
+    network = environment.get("network_mode") or _table(task, "agent").get("network_mode")
     if network == "allowlist" or environment.get("allow_internet"):
         return "it needs the network, which a box does not have"
     return ""
 
 
-def _table(told: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    it = told.get(name, {})
+def _table(tables: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    it = tables.get(name, {})
     return it if isinstance(it, dict) else {}
 
 
-def _variables(told: Mapping[str, Any]) -> dict[str, str]:
+def _variables(values: Mapping[str, Any]) -> dict[str, str]:
     """``${NAME:-default}`` is the default: nothing of our own environment is let in."""
     return {
         name: re.sub(r"\$\{\w+(?::-([^}]{0,1000}))?\}", lambda m: m.group(1) or "", str(value))
-        for name, value in told.items()
+        for name, value in values.items()
     }
 
 
-def _whole(value: Any) -> int | None:
+def _rounded_up(value: Any) -> int | None:
     return math.ceil(value) if isinstance(value, int | float) and 0 < value < math.inf else None
 
 

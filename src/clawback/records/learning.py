@@ -1,176 +1,25 @@
-"""The records that all packages share: plain frozen dataclasses, no I/O, nothing of ours imported but how a person's words are found."""
+"""Records of learning: what a run learns from, what it plays, and what comes of it.
+
+They are imported when one of them is first used: a hook stores turns and feedback alone, and making these
+classes takes longer than all else that it does.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
-from clawback.reminders import without_reminders
+from clawback.records import CUT, OWNER, Ending, FeedbackKind, Message
 
-Message = Mapping[str, Any]
-"""One chat message as OpenAI-style APIs write it: ``{"role": …, "content": …}``."""
-
-TurnKind = Literal["main", "side"]
-FeedbackKind = Literal["rating", "preference", "edit", "critique", "implicit", "judge", "reward"]
-FEEDBACK_KINDS: tuple[str, ...] = get_args(FeedbackKind)
-KIND_WORDS = {"critique": "remark"}
-"""What people read, where a kind of feedback has another name in the store and the API."""
-Ending = Literal[
-    "", "done", "stop", "length", "filter", "refusal", "pause", "error", "incomplete", "interrupted"
-]
-"""Why an answer ended. "": not known, and treated as ``done``. ``done``: the model ended it. ``stop``: a stop string did, so that the
-text is complete and has no end token. The others were cut: at a limit of length, by a filter, by a provider's refusal, at a pause that a
-further request goes on from, by an error, because the connection broke, or because the person or their client stopped it."""
-CUT: frozenset[Ending] = frozenset(
-    ("length", "filter", "refusal", "pause", "error", "incomplete", "interrupted")
-)
-"""Endings of answers that are not complete: they can be rated, and are never learned as complete ones."""
-UNLEARNED: frozenset[Ending] = frozenset(("filter", "refusal", "error", "incomplete"))
-"""Endings of answers that are not learned from at all: something else than the model or the person broke them off."""
-OWN_MODELS = frozenset(("clawback", "clawback-base", "local"))
-"""Names of the live version and its base, as our server and ``--api local`` give them; so do names that begin with ``clawback/``."""
 VersionStatus = Literal["candidate", "live", "retired", "rejected"]
 RunStatus = Literal["preparing", "running", "done", "failed", "stopped"]
+"""``preparing``: somebody has asked for it, and a process loads the model or measures the machine; nothing was learned yet."""
 RunKind = Literal["ratings", "episodes", "prompt", "federated", "adopted"]
 """What a run makes its version from: ratings, episodes of an environment, a search for a prompt, the changes of a
 federation's members, or an adapter that was trained elsewhere."""
-"""``preparing``: somebody has asked for it, and a process loads the model or measures the machine; nothing was learned yet."""
-GATE = "gate"
-"""The agent of turns that the gate puts into the inbox: answers of two versions to prompts that the person has asked already."""
-TEACHER = "teacher:"
-"""How the source of an edit or a preference begins that stands for a teacher model's answer (``clawback baseline --own``)."""
 EpisodeStatus = Literal["completed", "truncated", "failed", "aborted"]
 """``completed``: the world ended it. ``truncated``: a limit did. ``failed``: the world broke, so there is no reward. ``aborted``: we stopped it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """One model response and the messages that led to it.
-
-    ``id`` is 0 until the store has given one. ``event_id`` names the outside event that brought the turn
-    (the same event twice is one turn). ``version`` is the number of the policy that answered, if it was ours.
-    ``response_ids`` and ``response_logprobs`` are what the embedded engine sampled, token by token.
-    """
-
-    session: str
-    messages: tuple[Message, ...]
-    response: str
-    id: int = 0
-    agent: str = "api"
-    kind: TurnKind = "main"
-    model: str = ""
-    version: int | None = None
-    cwd: str = ""
-    event_id: str = ""
-    created_at: float = 0.0
-    response_ids: tuple[int, ...] | None = None
-    response_logprobs: tuple[float, ...] | None = None
-    calls: tuple[Message, ...] = ()
-    """Tools that the response calls: ``{"id", "name", "arguments"}``."""
-    next_state: tuple[Message, ...] = ()
-    """What came back: the messages of the user, a tool or the environment that the next request brought."""
-    vouched: bool = True
-    """False: it came to our server without the token, and no hook has told of it. Anybody on this machine may have sent it."""
-    consent: Literal["", "yes", "no"] = ""
-    """Whether whoever it is from agreed that it is learned from: ``no`` is kept to look at and never trained on; "" where nobody asked."""
-    licence: str = ""
-    """Under which an imported turn came."""
-    thinking: str = ""
-    """What the model thought before it answered, as text. It is no part of ``response``; the tokens of it, if we sampled them, are the first
-    of ``response_ids``."""
-    ending: Ending = ""
-    """Why the response ended."""
-
-    @property
-    def cut(self) -> bool:
-        """Whether the response is not complete."""
-        return self.ending in CUT
-
-    @property
-    def trainable(self) -> bool:
-        """Whether anything may be learned from it: of the person's own conversation, and nobody has said no."""
-        return self.kind == "main" and self.consent != "no"
-
-    @property
-    def prompt(self) -> str:
-        """The last thing the user said, as text, without what their agent put in ("" when there is none)."""
-        for message in reversed(self.messages):
-            if message.get("role") == "user" and (
-                text := without_reminders(shown_text(message.get("content")))
-            ):
-                return text
-        return ""
-
-
-@dataclass(frozen=True, slots=True)
-class Session:
-    """A conversation, and how many turns of each kind it has. ``reward``: mean of its rated turns, None for none."""
-
-    name: str
-    agent: str
-    cwd: str
-    created_at: float
-    done_at: float | None
-    main: int
-    side: int
-    rated: int
-    reward: float | None
-
-
-OWNER = "owner"
-"""The person whose home it is: everything that the owner says, in a terminal, on the page or in an agent, is one person's word."""
-MACHINE_KINDS = ("judge", "implicit", "reward")
-"""Kinds of feedback that no person gives."""
-
-
-def person_of(source: str, kind: str = "rating") -> str:
-    """The person behind a source where nobody has named one.
-
-    ``rater:anna`` and ``slack:U012`` name somebody, and so do machines (``judge:MODEL``). The terminal, the page, agents, MCP clients and files
-    are surfaces: what comes through them is the owner's opinion.
-
-    >>> person_of("claude-code"), person_of("rater:anna"), person_of("asked-again", "implicit")
-    ('owner', 'rater:anna', 'asked-again')
-    """
-    return source if ":" in source or kind in MACHINE_KINDS else OWNER
-
-
-@dataclass(frozen=True, slots=True)
-class Feedback:
-    """One observation about a turn. ``value`` is in [-1, 1]; text carries an edit, a critique or a note.
-
-    ``source`` is the surface through which it came; ``person`` is who gave it ("" until the store has it: see ``author``). ``score`` is what the
-    person wrote where they gave one on a ``scale`` ("1-10"); ``value`` is then the score with the middle of the scale at 0.
-    """
-
-    turn_id: int
-    kind: FeedbackKind
-    value: float = 0.0
-    text: str = ""
-    other_turn_id: int | None = None
-    source: str = "cli"
-    event_id: str = ""
-    id: int = 0
-    created_at: float = 0.0
-    undone_at: float | None = None
-    person: str = ""
-    score: float | None = None
-    scale: str = ""
-
-    @property
-    def author(self) -> str:
-        """The person (or the machine) that it is from."""
-        return self.person or person_of(self.source, self.kind)
-
-    @property
-    def moment(self) -> tuple[float, int]:
-        """Orders what is said of a turn: by when it was said, not by when it was stored."""
-        return (self.created_at, self.id)
-
-
-BETTER = "A better answer would have been:"
-"""What stands before an edit when it is a hint: that is an answer, and no remark about one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -412,28 +261,3 @@ class Version:
     """What is added to the agent's own system prompt while it answers; "" for none."""
     origin: Mapping[str, Any] = field(default_factory=dict)
     """How the prompt came about: ``author``, what was spent, what was left out."""
-
-
-def text_of(content: Any) -> str:
-    """The text of a message's content: a string, or a list of blocks of which the text ones count."""
-    if isinstance(content, str):
-        return content
-    if isinstance(content, (list, tuple)):
-        texts = (
-            b.get("text", "") for b in content if isinstance(b, Mapping) and b.get("type", "text") == "text"
-        )
-        return "\n".join(t for t in texts if isinstance(t, str))
-    return ""
-
-
-PICTURE = "[image]"
-"""Stands in a text where the message has a picture."""
-
-
-def shown_text(content: Any) -> str:
-    """As ``text_of``, with a mark where a picture stands."""
-    if not isinstance(content, (list, tuple)):
-        return text_of(content)
-    return text_of(
-        [{"text": PICTURE} if isinstance(b, Mapping) and b.get("type") == "image_url" else b for b in content]
-    )
