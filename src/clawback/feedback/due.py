@@ -76,7 +76,8 @@ def significance(store: TurnStore, threshold: int, level: float) -> float:
     skipped = no_gain(store)
     if not skipped or "after" not in skipped:
         return level
-    return level * min(1.0, max(store.count_fresh() - skipped["fresh"], 0) / threshold)
+    fresh: int = store.count_fresh() - skipped["fresh"]
+    return level * min(1.0, max(fresh, 0) / threshold)
 
 
 def count_towards_run(store: TurnStore) -> int:
