@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from clawback.errors import ModelError, UsageError
 from clawback.learning.best_weights import BestWeights
 from clawback.learning.episodes import HELD_KL_START, WARM_UP, episode_recipe
-from clawback.records import Episode, EpisodeStep, Message
+from clawback.records import Episode, Message
 
 if TYPE_CHECKING:
+    from clawback.environments.token_record import TokenRecord
     from clawback.extensions.llamagym.agent_settings import AgentSettings
     from clawback.learning.recipe import Recipe
-    from clawback.models.dialogue import Dialogue
     from clawback.policy.policy import Policy
 
 STATE = "agent.pt"
@@ -109,22 +109,10 @@ class Learner:
 
     # ------------------------------------------------------------------------------------------------- replies
 
-    def dialogue(self, messages: Sequence[Message]) -> Dialogue:
-        from clawback.models.dialogue import Dialogue
-
-        room = self.policy.info.context - self.settings.max_tokens
-        return Dialogue(self.policy.chat, messages, max_prompt=max(16, min(self.policy.max_prompt, room)))
-
-    def reply(self, dialogue: Dialogue, seed: int) -> tuple[EpisodeStep, str]:
-        """The next message of an episode, as a step of it and as text."""
-        from clawback.sampling.conversations import Turn
-
-        ids = dialogue.prompt()
-        turn = Turn("episode", ids, seed, self.settings.max_tokens, dialogue.pixels)
-        [drawn] = self.conversations.draw([turn])
-        branch = dialogue.branch
-        start, end, text = dialogue.wrote(drawn.ids, drawn.logprobs, drawn.finished)
-        return EpisodeStep(branch, start, end, update=self.update, ended=drawn.finished), text
+    def reply(self, record: TokenRecord, seed: int) -> str:
+        """The next reply of an episode, as text."""
+        [drawn] = self.conversations.draw([record.turn("episode", seed)])
+        return str(record.write(drawn, self.update)["content"])
 
     def answer(self, messages: Sequence[Message], seed: int) -> str:
         """A reply that no episode is made of."""
