@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 STATE = "agent.pt"
 _ENDLESS = 10**9
+STEPS = 4
+"""Optimizer steps of an update at least, where it has as many mini-batches, as those of ``clawback env train`` have."""
 
 
 class Learner:
@@ -94,6 +96,14 @@ class Learner:
         weight = 1.0 if left is None else 1.0 + (HELD_KL_START - 1.0) * left
         self.loop.source.settings = dataclasses.replace(self.loop.source.settings, kl_start=weight)
 
+    def _set_steps(self) -> None:
+        """Optimizer steps of this update: more than the settings' own where many episodes were played at once."""
+        updates, source, given = self.update, self.loop.source, self.settings
+        mini_batches = sum(len(e.steps) for e in self.batch) // given.mini_batch
+        steps = max(math.ceil(given.batch / given.mini_batch), min(STEPS, mini_batches))
+        source.settings = dataclasses.replace(source.settings, round_steps=steps)
+        self.loop.step = updates * source.settings.steps_a_round
+
     def watch_best(self) -> None:
         """Keep the weights that play best from now on."""
         self.loop.source.best = BestWeights(self.policy)
@@ -130,6 +140,7 @@ class Learner:
         self.batch = [e for e in episodes if e.steps and e.status in ("completed", "truncated")]
         if not self.batch:
             return {}
+        self._set_steps()
         loop, steps = self.loop, self.loop.source.settings.steps_a_round
         rows, began = [], loop.step
         while loop.step < began + steps and not loop.fitted.stopped:
@@ -144,6 +155,7 @@ class Learner:
             loop.fitted.stopped = ""
             loop.step = began + steps
         loop.source.round, self.batch = [], ()
+        self._set_steps()  # between updates, and in what is saved, steps are counted in the settings' own
         loop.fitted.history.clear()
         self.conversations.refresh()
         # As the scripts of others know them.
