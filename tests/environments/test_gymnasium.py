@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from typing import Any
 
 import pytest
@@ -310,6 +311,110 @@ def test_an_id_may_be_registered_by_the_packages_envs(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     found = registry.find("gymnasium:lazy_worlds:lazy_worlds/Two?weights=1,0")
     assert action_replies(found) == ("Action: 0", "Action: 1")
+
+
+NEWCOMER = """
+import enum, random
+import gymnasium
+import numpy
+from gymnasium import spaces
+
+
+class Move(enum.Enum):
+    STAY = 0
+    GO = 1
+
+
+class MoveAction:
+    STAY = 0
+    GO = 1
+
+
+class Walk(gymnasium.Env):
+    \'\'\'
+    Walk
+    ====
+
+    Walk to the end of the board,
+    and no further.
+
+    The board is a matrix.
+    \'\'\'
+
+    observation_space = spaces.Box(0, 9, (2, 3), dtype=int)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        return numpy.array([[random.randrange(9), 0, 1], [1, 1, int(numpy.random.randint(9))]]), {}
+
+    def step(self, action):
+        return numpy.array([[random.randrange(10**6), 0, 0], [0, 0, 0]]), 0.0, False, False, {}
+
+
+class Parts(Walk):
+    action_space = spaces.Dict({"hand": spaces.Discrete(2), "row": spaces.Discrete(3, start=1)})
+
+
+def register():
+    gymnasium.register("LateWalk-v0", entry_point="late_walks:Walk")
+"""
+
+
+@pytest.fixture
+def newcomer(tmp_path, monkeypatch):
+    """A package as its authors wrote it: nothing in it knows of language models."""
+    (tmp_path / "late_walks.py").write_text(NEWCOMER)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "late_walks", raising=False)
+    yield
+    gymnasium.registry.pop("LateWalk-v0", None)
+
+
+def test_an_environment_is_told_in_its_own_words(newcomer):
+    found = registry.find("gymnasium:late_walks:LateWalk-v0")  # registered by a function of the package
+    opening, [step] = asyncio.run(walk(found, found.tasks("train")[0], ["Action: go"]))
+    system, seen = (message["content"] for message in opening.messages)
+    assert system.startswith("Walk to the end of the board, and no further.\n")
+    assert "stay, go" in system
+    assert [len(row.split()) for row in seen.splitlines()] == [3, 3]  # a board, row by row
+    assert action_replies(found) == ("Action: stay", "Action: go")
+    assert not step.info.get("unparsable")
+
+
+def test_an_id_that_a_package_has_not_is_answered_with_those_that_it_has(newcomer):
+    with pytest.raises(NotFound, match=r"no Walk-v7 in late_walks. It registers: LateWalk-v0"):
+        registry.find("gymnasium:late_walks:Walk-v7")
+
+
+def test_actions_of_several_parts_are_listed_and_read(newcomer):
+    found = registry.find("gymnasium:late_walks:Parts")
+    replies = action_replies(found)
+    assert len(replies) == 6
+    assert replies[0] == 'Action: {"hand": 0, "row": 1}'
+    _, steps = asyncio.run(walk(found, found.tasks("train")[0], replies))
+    assert [bool(step.info.get("unparsable")) for step in steps] == [False] * 6
+
+
+def test_shared_generators_are_an_episodes_own(newcomer):
+    """A package that draws from Python's and NumPy's shared generators: one seed is one episode, also among others, and the process's are left as they were."""
+    import random
+
+    import numpy
+
+    found = registry.find("gymnasium:late_walks:LateWalk-v0")
+    random.seed(1)
+    numpy.random.seed(1)
+    before = random.getstate(), numpy.random.get_state()[1].tolist()
+    task, other = found.tasks("train")[:2]
+    assert [check.problem for check in asyncio.run(validate(found, [task, other]))] == ["", ""]
+
+    async def among_others():
+        return await asyncio.gather(*(walk(found, one, ["Action: go"] * 5) for one in (task, other, task)))
+
+    first, second, third = asyncio.run(among_others())
+    assert first == third
+    assert first != second
+    assert (random.getstate(), numpy.random.get_state()[1].tolist()) == before
 
 
 @pytest.mark.parametrize(

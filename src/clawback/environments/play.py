@@ -1,26 +1,34 @@
 """Plays tasks with a policy to measure it, without learning. Many episodes run at once in one event loop.
 
-A broken environment (``EnvironmentFailure``) is tried again, then counted apart: it is never a reward of 0.
+A broken environment (``EnvironmentFailure``) is tried again, then counted apart: it is never a reward of 0 (``episode_loop``).
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import sqrt
-from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
-from clawback.environments.core import EnvironmentFailure, EnvironmentSet, Task, Tool
-from clawback.environments.world_loops import BoundedWorld, Hanging, let_go
-from clawback.errors import ClawbackError, MissingExtra, UsageError
+from clawback.environments.core import EnvironmentFailure, EnvironmentSet, Observation, Step, Task, Tool
+from clawback.environments.episode_loop import (
+    Answer,
+    AskOpening,
+    AskReply,
+    AskStep,
+    Ending,
+    EpisodeLimits,
+    advance,
+    episode_loop,
+)
+from clawback.environments.world_loops import BoundedWorld, let_go
+from clawback.errors import MissingExtra, UsageError
 from clawback.records import Message
 
 __all__ = ["Played", "Player", "View", "episode", "let_go", "play", "summary", "wilson"]
-
-T = TypeVar("T")
 
 Stop = Literal["done", "truncated", "turns", "failed"]
 TURNS = 64
@@ -74,6 +82,53 @@ class Played:
         return bool(self.info.get("success", (self.reward or 0.0) >= SOLVED))
 
 
+class _Messages:
+    """What an episode's policy sees, and what it was given: a ``Record`` of an episode loop."""
+
+    def __init__(self, task: Task, seed: int) -> None:
+        self.task, self.seed = task, seed
+        self.begin()
+
+    def begin(self) -> None:
+        self.messages: list[Message] = []
+        self.tools: tuple[Tool, ...] = ()
+        self.reward, self.turns, self.unparsable = 0.0, 0, 0
+        self.info: Mapping[str, Any] = {}
+
+    def open(self, observation: Observation) -> None:
+        self.messages, self.tools = list(observation.messages), observation.tools
+
+    def view(self) -> View:
+        return View(self.task, tuple(self.messages), self.tools, self.seed, self.turns)
+
+    def write(self, message: Message) -> None:
+        self.messages.append(message)
+        self.turns += 1
+
+    def hear(self, step: Step) -> None:
+        self.messages += step.messages
+        self.reward += 0.0 if step.reward is None else step.reward
+        self.unparsable += bool(step.info.get("unparsable"))
+        self.info = step.info
+
+    def played(self, ending: Ending, seconds: float) -> Played:
+        if ending.status == "failed":
+            return Played(self.task, self.seed, "failed", None, seconds=seconds, error=ending.reason)
+        stop: Stop = "turns" if ending.at_limit else "truncated" if ending.status == "truncated" else "done"
+        return Played(
+            self.task,
+            self.seed,
+            stop,
+            self.reward,
+            tuple(self.messages),
+            self.turns,
+            self.unparsable,
+            seconds,
+            "",
+            self.info,
+        )
+
+
 async def episode(
     environments: EnvironmentSet,
     task: Task,
@@ -84,76 +139,46 @@ async def episode(
 ) -> Played:
     """One try at a task, with a second one where the world breaks; none where it does not answer.
 
-    Whatever the world raises is its failure. ``seconds``: what one answer of it may take.
+    Whatever the world raises is its failure, and so is an ``EnvironmentFailure`` of the player. ``seconds``: what one answer of
+    the world may take.
     """
     began = time.monotonic()
-    error = ""
-    for _ in range(ATTEMPTS):
-        try:
-            return await _try(environments, task, player, seed, turns, began, seconds)
-        except Hanging as failure:
-            error = str(failure)
-            break
-        except EnvironmentFailure as failure:
-            error = str(failure)
-    return Played(task, seed, "failed", None, seconds=time.monotonic() - began, error=error)
-
-
-async def _try(
-    environments: EnvironmentSet,
-    task: Task,
-    player: Player,
-    seed: int,
-    turns: int,
-    began: float,
-    seconds: float | None,
-) -> Played:
-    world = BoundedWorld(environments, seconds)
+    record = _Messages(task, seed)
+    loop = episode_loop(record, EpisodeLimits(turns, ATTEMPTS - 1, retry_hanging=False))
+    asks, world = advance(loop), None
     try:
-        opened = await _of_the_world(world.reset(task, seed))
-        messages, rewards, unparsable = list(opened.messages), [0.0], 0
-        stop: Stop = "turns"
-        info: Mapping[str, Any] = {}
-        turn = 0
-        while turn < turns:
-            message = await player(View(task, tuple(messages), opened.tools, seed, turn))
-            turn += 1
-            step = await _of_the_world(world.step(message))
-            messages += [message, *step.messages]
-            rewards += [] if step.reward is None else [step.reward]
-            unparsable += bool(step.info.get("unparsable"))
-            info = step.info
-            if step.done:
-                stop = "truncated" if info.get("truncated") else "done"
-                break
-        return Played(
-            task,
-            seed,
-            stop,
-            sum(rewards),
-            tuple(messages),
-            turn,
-            unparsable,
-            time.monotonic() - began,
-            "",
-            info,
-        )
+        while not isinstance(asks, Ending):
+            try:
+                match asks:
+                    case AskOpening():
+                        await _close(world)
+                        world = BoundedWorld(environments, seconds)
+                        answer: Answer = await world.reset(task, seed)
+                    case AskReply():
+                        answer = await player(record.view())
+                        record.write(answer)
+                    case AskStep(message):
+                        assert world is not None
+                        answer = await world.step(message)
+            except MissingExtra:
+                raise
+            except Exception as error:
+                if isinstance(asks, AskReply) and not isinstance(error, EnvironmentFailure):
+                    raise
+                asks = advance(loop, failure=error)
+            else:
+                asks = advance(loop, answer)
+        return record.played(asks, time.monotonic() - began)
     finally:
-        with suppress(Exception):  # its episode is over all the same
-            await world.close()
-        world.leave()
+        await _close(world)
 
 
-async def _of_the_world(answer: Awaitable[T]) -> T:
-    """An answer of a world. What is not installed ends everything; whatever else is raised is a failure of this world."""
-    try:
-        return await answer
-    except (EnvironmentFailure, MissingExtra):
-        raise
-    except ClawbackError as error:
-        raise EnvironmentFailure(str(error)) from error
-    except Exception as error:
-        raise EnvironmentFailure(f"{type(error).__name__}: {error}") from error
+async def _close(world: BoundedWorld | None) -> None:
+    if world is None:
+        return
+    with suppress(Exception):  # its episode is over all the same
+        await world.close()
+    world.leave()
 
 
 async def play(

@@ -6,7 +6,7 @@ still in the cache. Environments that answer within ``patience`` are waited for,
 waves, and with them the bits of every episode, follow from the seed alone; slow ones join a later wave.
 
 A failing environment is no fault of the policy: its episode begins again in a fresh one, at most ``retries``
-times, and is then ``failed``, without a reward and excluded from training.
+times, and is then ``failed``, without a reward and excluded from training (``episode_loop``).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
@@ -27,21 +27,26 @@ from clawback.environments.core import (
     EnvironmentFailure,
     EnvironmentSet,
     Observation,
-    Request,
-    Step,
     Task,
 )
-from clawback.environments.program_dialogue import ProgramDialogue
-from clawback.environments.tools.calls import in_words
-from clawback.environments.world_loops import RESPONDS, Hanging, WorldLoops, answer_seconds, checked
+from clawback.environments.episode_loop import (
+    AskReply,
+    AskStep,
+    Ending,
+    EpisodeLimits,
+    Loop,
+    advance,
+    episode_loop,
+)
+from clawback.environments.token_record import TokenRecord
+from clawback.environments.world_loops import RESPONDS, Hanging, WorldLoops, answer_seconds
 from clawback.environments.worlds import mixed
-from clawback.errors import ClawbackError, MissingExtra
+from clawback.errors import MissingExtra
 from clawback.models import Sampling
-from clawback.records import Episode, EpisodeStatus, EpisodeStep
+from clawback.records import Episode
 
 if TYPE_CHECKING:
     from clawback.environments.conversations import Turn
-    from clawback.environments.dialogue import Dialogue
     from clawback.policy import Policy
     from clawback.sampling import Sampled
 
@@ -127,19 +132,18 @@ class EpisodeSource(Protocol):
 
 @dataclass(eq=False, slots=True)
 class _Live:
-    """An episode under way."""
+    """An episode under way, in one environment: where that fails, another one takes its loop and its record."""
 
     order: Order
+    loop: Loop
+    record: TokenRecord
     lane: BackgroundLoop
-    """Where its world runs."""
+    """Where its environment runs."""
     answer: Future[Any]
-    """What the world is asked for: an observation first, then a step."""
-    attempt: int = 0
+    """What the environment is asked for: an observation first, then a step."""
     world: Environment | None = None
     asked: float = 0.0
     """When it was asked."""
-    dialogue: Dialogue | ProgramDialogue | None = None
-    steps: list[EpisodeStep] = field(default_factory=list)
 
 
 class Rollouts:
@@ -209,9 +213,10 @@ class Rollouts:
         done: list[Episode] = []
         ready: list[_Live] = []
         for live in self._answered():
-            if (episode := self._take(live)) is not None:
-                done.append(episode)
-            elif live in self._live and live.answer.done() and live.dialogue is not None:
+            asks = self._take(live)
+            if isinstance(asks, Ending):
+                done.append(self._finish(live, asks))
+            elif isinstance(asks, AskReply):
                 ready.append(live)
         self._reply(ready)
         if done:
@@ -244,11 +249,15 @@ class Rollouts:
     # ----------------------------------------------------------------------------------------------------- a wave
 
     def _admit(self) -> None:
+        limits = EpisodeLimits(self.how.max_turns, self.how.retries)
         while self._waiting and len(self._live) < self.how.together:
-            self._live.append(self._open(self._waiting.popleft(), 0))
+            record = TokenRecord(self.policy, self.max_tokens, self.how.penalty)
+            loop = episode_loop(record, limits)
+            advance(loop)
+            self._live.append(self._open(self._waiting.popleft(), loop, record))
 
-    def _open(self, order: Order, attempt: int) -> _Live:
-        live = _Live(order, self._loops.lane(), Future(), attempt)
+    def _open(self, order: Order, loop: Loop, record: TokenRecord) -> _Live:
+        live = _Live(order, loop, record, self._loops.lane(), Future())
 
         async def start() -> Observation:
             live.world = self.worlds.make()
@@ -284,82 +293,41 @@ class Rollouts:
                     live.answer, live.world = Future(), None
                     live.answer.set_exception(Hanging("the environment blocks and does not answer"))
 
-    def _take(self, live: _Live) -> Episode | None:
-        """What the world said, entered. The episode, where that ended it."""
-        from clawback.environments.dialogue import Dialogue
-
+    def _take(self, live: _Live) -> AskReply | Ending | None:
+        """What the environment answered, handed to the episode's loop, and what that asks next. None: another environment was opened."""
         try:
-            said = checked(live.answer.result(), Step if live.dialogue else Observation)
+            answer = live.answer.result()
         except MissingExtra:  # no world of this set will ever open here, however often it is tried
             raise
         except Exception as error:
-            return self._again(live, error)
-        if isinstance(said, Observation):
-            if said.request is not None:
-                live.dialogue = ProgramDialogue(self.policy)
-                return self._request(live, said.request)
-            room = self.policy.info.context - self.max_tokens
-            live.dialogue = Dialogue(
-                self.policy.chat,
-                in_words(said.messages, said.tools),
-                max_prompt=max(16, min(self.policy.max_prompt, room)),
-            )
-            return None
-        assert isinstance(said, Step)
-        assert live.dialogue is not None
-        live.dialogue.heard(in_words(said.messages, ()))
-        live.steps[-1] = scored(live.steps[-1], said, self.how.penalty)
-        if said.done:
-            cut = bool(said.info.get("truncated"))
-            why = str(said.info.get("stop_reason") or ("the environment's limit" if cut else "done"))
-            return self._finish(live, "truncated" if cut else "completed", why)
-        if said.request is not None:  # a program ends at a limit of its own, and is judged then
-            return self._request(live, said.request)
-        if len(live.steps) >= self.how.max_turns:
-            return self._finish(live, "truncated", f"{self.how.max_turns} turns")
-        return None
-
-    def _request(self, live: _Live, request: Request) -> Episode | None:
-        """What a program asks next; where it cannot be put to the policy, its episode broke."""
-        assert isinstance(live.dialogue, ProgramDialogue)
-        try:
-            live.dialogue.request(request)
-        except Exception as error:
-            return self._again(live, error)
-        return None
-
-    def _again(self, live: _Live, error: Exception) -> Episode | None:
-        """The world broke: a fresh one, or the end."""
+            asks = advance(live.loop, failure=error)
+        else:
+            asks = advance(live.loop, answer)
+        if isinstance(asks, AskReply) or (isinstance(asks, Ending) and asks.status != "failed"):
+            return asks
         self.broken += 1
         self._let_go(live)
         self.conversations.forget(live.order.number)
-        place = self._live.index(live)
-        if live.attempt < self.how.retries:
-            self._live[place] = self._open(live.order, live.attempt + 1)
-            return None
-        why = str(error) if isinstance(error, ClawbackError) else f"{type(error).__name__}: {error}"
-        return self._finish(live, "failed", why)
+        if isinstance(asks, Ending):
+            return asks
+        self._live[self._live.index(live)] = self._open(live.order, live.loop, live.record)
+        return None
 
-    def _finish(self, live: _Live, status: EpisodeStatus, why: str) -> Episode:
+    def _finish(self, live: _Live, ending: Ending) -> Episode:
         self._live.remove(live)
-        self.conversations.forget(live.order.number)
-        if status != "failed":  # whose world has been let go of
+        if ending.status != "failed":  # whose world has been let go of
+            self.conversations.forget(live.order.number)
             self._let_go(live)
-        order, dialogue = live.order, live.dialogue
-        whole = status != "failed" and dialogue is not None
-        return Episode(
-            environment=self.worlds.name,
-            task=order.task.id,
+        order = live.order
+        return live.record.episode(
+            self.worlds.name,
+            order.task.id,
+            ending.status,
             seed=order.seed,
-            messages=tuple(dialogue.messages) if dialogue else (),
-            branches=dialogue.branches if whole and dialogue else (),
-            steps=tuple(live.steps) if whole else (),
-            status=status,
-            stop_reason=why,
             number=order.number,
             group=order.group,
             split=order.split,
-            created_at=time.time(),
+            stop_reason=ending.reason,
         )
 
     def _let_go(self, live: _Live) -> None:
@@ -369,24 +337,17 @@ class Rollouts:
 
     def _reply(self, ready: Sequence[_Live]) -> None:
         """One batch of replies; each is handed to its world."""
-        from clawback.environments.conversations import Turn
-
-        turns = []
-        for live in ready:
-            assert live.dialogue is not None
-            order = live.order
-            seed = mixed(order.draws, order.number, len(live.steps))
-            prompt, most = live.dialogue.prompt(), self.max_tokens
-            if isinstance(live.dialogue, ProgramDialogue):
-                most = live.dialogue.most_tokens(most)
-            turns.append(Turn(order.number, prompt, seed, most, live.dialogue.pixels))
-        for live, sampled in zip(ready, self.conversations.draw(turns), strict=True):
-            assert live.dialogue is not None
-            branch = live.dialogue.branch
-            start, end, _ = live.dialogue.wrote(sampled.ids, sampled.logprobs, sampled.finished)
-            live.steps.append(EpisodeStep(branch, start, end, update=self.update, ended=sampled.finished))
+        turns = [
+            live.record.turn(
+                live.order.number, mixed(live.order.draws, live.order.number, len(live.record.steps))
+            )
+            for live in ready
+        ]
+        for live, drawn in zip(ready, self.conversations.draw(turns), strict=True):
+            asks = advance(live.loop, live.record.write(drawn, self.update))
+            assert isinstance(asks, AskStep)
             assert live.world is not None
-            self._ask(live, partial(live.world.step, live.dialogue.messages[-1]))
+            self._ask(live, partial(live.world.step, asks.message))
 
     def _check(self) -> None:
         check_broken(self.over, self.broken, self.worlds.name)
@@ -400,14 +361,6 @@ def check_broken(over: int, broken: int, name: str) -> None:
             f"{broken} of {tries} tries at {name} ended because the environment failed, not the policy. "
             "`clawback env episodes list` shows why; fix it, then resume."
         )
-
-
-def scored(step: EpisodeStep, said: Step, penalty: float) -> EpisodeStep:
-    """A reply with what its world made of it."""
-    unparsable = bool(said.info.get("unparsable"))
-    return replace(
-        step, reward=said.reward, unparsable=unparsable, penalty=-abs(penalty) if unparsable else 0.0
-    )
 
 
 async def _within(what: Callable[[], Awaitable[T]], seconds: float) -> T:

@@ -14,7 +14,7 @@ from typing import Any
 from clawback.environments.core import EnvironmentFailure, EnvironmentSet, Observation, Solvable, Step, Task
 from clawback.environments.play import SOLVED, Player, View, episode, let_go
 from clawback.environments.policies import Solution
-from clawback.environments.world_loops import BoundedWorld
+from clawback.environments.world_loops import BoundedWorld, checked
 from clawback.errors import MissingExtra, NotFound
 from clawback.records import Message
 
@@ -113,9 +113,9 @@ async def _opened(environments: EnvironmentSet, task: Task, seed: int, seconds: 
 async def _walk(environments: EnvironmentSet, task: Task, seed: int, seconds: float | None) -> list[Any]:
     world = BoundedWorld(environments, seconds)
     try:
-        seen: list[Observation | Step] = [await world.reset(task, seed)]
+        seen: list[Observation | Step] = [checked(await world.reset(task, seed), Observation)]
         for said in REPLIES:
-            step = await world.step({"role": "assistant", "content": said})
+            step = checked(await world.step({"role": "assistant", "content": said}), Step)
             seen.append(step)
             if step.done:
                 break

@@ -132,14 +132,14 @@ class BoundedWorld:
             self._world = self.environments.make()
             return await self._world.reset(task, seed)
 
-        return checked(await self._call(start), Observation)
+        return await self._call(start)
 
     async def step(self, message: Message) -> Step:
         async def answer() -> Step:
             assert self._world is not None
             return await self._world.step(message)
 
-        return checked(await self._call(answer), Step)
+        return await self._call(answer)
 
     async def close(self) -> None:
         """Close the environment; one that cannot be closed in time is left behind."""

@@ -11,7 +11,7 @@ from clawback.paths import Home
 from clawback.records import GATE, Message, Turn
 
 if TYPE_CHECKING:
-    from clawback.learning.reading import Reader
+    from clawback.learning import Reader
     from clawback.rewards.encoder import Settings
     from clawback.store import Store
 

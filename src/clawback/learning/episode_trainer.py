@@ -70,9 +70,11 @@ class EpisodeTrainer:
             self.learner.remember(self.loop.step)
         return notice
 
-    def learn(self, episodes: Sequence[Episode]) -> dict[str, Any]:
+    def learn(self, episodes: Sequence[Episode], round_steps: int | None = None) -> dict[str, Any]:
         """One update; the means of its steps' figures. Where the policy drifted too far its last good weights are taken (``stopped`` says so),
-        and it goes on."""
+        and it goes on. ``round_steps``: optimizer steps of this update in place of the settings'."""
+        usual = self.source.settings.round_steps
+        self._count_steps(round_steps or usual)
         self.batch = episodes
         loop, steps = self.loop, self.source.settings.steps_a_round
         rows, began = [], loop.step
@@ -85,7 +87,16 @@ class EpisodeTrainer:
             loop.step = began + steps
         self.source.round, self.batch = [], ()
         loop.fitted.history.clear()
+        self._count_steps(
+            usual
+        )  # between updates, and in what is saved, steps are counted in the settings' own
         return figures
+
+    def _count_steps(self, round_steps: int) -> None:
+        """Make an update of so many steps, and count the updates so far as if they had been."""
+        updates = self.update
+        self.source.settings = dataclasses.replace(self.source.settings, round_steps=round_steps)
+        self.loop.step = updates * self.source.settings.steps_a_round
 
     def imitate(self, episodes: Sequence[Episode], replies: int) -> dict[str, float]:
         """Learn the form of the replies of these episodes, one of ``replies`` each (``sources/imitation.py``)."""

@@ -11,8 +11,6 @@ import json
 import math
 import os
 import random
-import sys
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -20,45 +18,31 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from clawback.environments.action_form import EPISODES as FORM_EPISODES
 from clawback.environments.action_form import (
-    CURE,
     action_replies,
-    answered_at_random,
-    clear_form,
-    form_sentence,
     quoted,
     random_episodes,
     unread_notice,
     unread_share,
 )
-from clawback.environments.action_form import EPISODES as FORM_EPISODES
+from clawback.environments.core import Observation, Task
 from clawback.environments.rollouts import Order, Play, Rollouts
+from clawback.environments.token_record import TokenRecord
 from clawback.environments.worlds import mixed
 from clawback.errors import UsageError
 from clawback.extensions.llamagym import agent_learner
+from clawback.extensions.llamagym.agent_form import FormCheck
 from clawback.extensions.llamagym.agent_settings import settings_of
-from clawback.extensions.llamagym.agent_worlds import (
-    UNREAD,
-    AgentWorlds,
-    ReplyForm,
-    baseline,
-    equal_forms,
-    opening,
-    read_action,
-    reply_form,
-    shown,
-)
-from clawback.jobs.reply_form import form_notice, observation_notice
+from clawback.extensions.llamagym.agent_worlds import ActionReader, AgentWorlds, baseline, opening, shown
 from clawback.learning import summary
-from clawback.records import Episode, EpisodeStep, Message
+from clawback.records import Episode, Message
 
 LOOKED_AT = 8
 """Episodes of ``learn`` that show whether replies name actions."""
 
 if TYPE_CHECKING:
     import torch
-
-    from clawback.environments.dialogue import Dialogue
 
 
 class Agent(ABC):
@@ -120,26 +104,19 @@ class Agent(ABC):
         self.batch: list[Episode] = []
         """Episodes that wait to be learned from."""
         self.seen_actions: list[Any] = []
-        self._dialogue: Dialogue | None = None
-        self._steps: list[EpisodeStep] = []
+        self._form_check = FormCheck(self, self.learner, grammar, quiet)
+        self._record: TokenRecord | None = None
+        """Of the episode under way."""
         self._rewards: list[float] = []
-        self.quiet = quiet
-        self._form: ReplyForm | None = None
         self._turns: list[list[Message]] = []
         """What the policy read at each ``act`` of the episode."""
-        self._played: list[list[list[Message]]] = []
-        """The same of episodes that wait to be learned from, until the first batch."""
-        self._form_checked = grammar is False
-        self.held_to: tuple[str, ...] = ()
-        """Replies that it is held to; none: it writes what it likes."""
-        self._grammar = grammar
 
     @classmethod
     def speaker(cls, seed: int = 0) -> Agent:
         """One without a model, that only puts worlds into words (``clawback env train``). ``__init__`` is not called: what its three methods need
         are class attributes."""
         made = cls.__new__(cls)
-        made.seed, made.episodes, made.seen_actions, made._steps = seed, 0, [], []
+        made.seed, made.episodes, made.seen_actions, made._record = seed, 0, [], None
         return made
 
     # ------------------------------------------------------------------------------------------- yours to write
@@ -169,60 +146,62 @@ class Agent(ABC):
         """What is done when replies cannot be read: an action of earlier replies, at random; with none yet, 0, or ``look`` where
         observations are texts. Override it where that is no action of your environment."""
         if self.seen_actions:
-            return random.Random(mixed(self.seed, self.episodes, len(self._steps))).choice(self.seen_actions)
+            return random.Random(mixed(self.seed, self.episodes, self._replies)).choice(self.seen_actions)
         return "look" if isinstance(observation, str) else 0
 
     # ------------------------------------------------------------------------------------------------ the loop
 
     @property
     def current_episode_messages(self) -> list[Message]:
-        return self._dialogue.messages if self._dialogue else []
+        return self._record.messages if self._record else []
 
     @property
     def current_episode_rewards(self) -> list[float]:
         """As they were assigned."""
         return self._rewards
 
+    @property
+    def held_to(self) -> tuple[str, ...]:
+        """Replies that it is held to; none: it writes what it likes."""
+        return self._form_check.held_to
+
+    @property
+    def _replies(self) -> int:
+        """Of the episode under way."""
+        return len(self._record.steps) if self._record else 0
+
     def llm(self, messages: Sequence[Message]) -> str:
         """The model's reply to a conversation. Of the episode under way it is kept, token by token, to be learned from."""
-        if self._dialogue is not None and messages is self._dialogue.messages:
-            step, text = self.learner.reply(self._dialogue, mixed(self.seed, self.episodes, len(self._steps)))
-            self._steps.append(step)
-            return text
+        if self._record is not None and messages is self._record.messages:
+            return self.learner.reply(self._record, mixed(self.seed, self.episodes, self._replies))
         return self.learner.answer(messages, mixed(self.seed, self.episodes, "aside"))
 
     def act(self, observation: Any) -> Any:
         """What to do. Never None: a reply that cannot be read costs something, is asked for again, and in the end ``fallback_action`` decides."""
-        if self._form is None:
-            form = reply_form(self)
-            clear = clear_form(self.policy, equal_forms(self, form.replies)) if form.replies else ()
-            self._form = replace(form, replies=tuple(clear))
-            if self._grammar:
-                self._hold_to(self._form.replies)
-        if self._dialogue is None:
+        reader = ActionReader(self, self._form_check.find())
+        if self._record is None:
             self._turns = [opening(self, observation)]
-            self._dialogue = self.learner.dialogue(self._turns[0])
+            self._record = TokenRecord(self.policy, self.settings.max_tokens, self.unparsable_penalty)
+            self._record.open(Observation(tuple(self._turns[0])))
         else:
             self._turns.append([shown(self, observation)])
-            self._dialogue.heard(self._turns[-1])
-        for attempt in range(self.retries + 1):
-            before = len(self._steps)
-            reply = self.llm(self._dialogue.messages)
-            if len(self._steps) == before:
+            self._record.show(self._turns[-1])
+        while True:
+            before = self._replies
+            reply = self.llm(self._record.messages)
+            if self._replies == before:
                 raise UsageError(
                     "llm was overridden and the model did not write the reply, so there is nothing to learn from. "
                     "Call super().llm(messages) in it."
                 )
-            action = read_action(self, reply)
-            named = action is not UNREAD and self._form.names(reply, action)
-            if not named:
-                self._steps[-1] = replace(self._steps[-1], unparsable=True, penalty=-self.unparsable_penalty)
-            if action is not UNREAD:
-                self._note(action)
-                return action
-            if attempt < self.retries:
-                self._dialogue.heard([{"role": "user", "content": self.hint(reply)}])
-        return self.fallback_action(observation)
+            reading = reader.read(reply, observation)
+            if not reading.named:
+                self._record.note(None, True)
+            if not reading.again:
+                if not reading.guessed:
+                    self._note(reading.action)
+                return reading.action
+            self._record.show([{"role": "user", "content": self.hint(reply)}])
 
     def _note(self, action: Any) -> None:
         """Keep an action that was read, for ``fallback_action``."""
@@ -239,42 +218,36 @@ class Agent(ABC):
         value = float(reward)
         if not math.isfinite(value):
             raise UsageError(
-                f"Episode {self.episodes}, turn {len(self._steps)}: a reward of {value} cannot be learned from."
+                f"Episode {self.episodes}, turn {self._replies}: a reward of {value} cannot be learned from."
             )
-        if not self._steps:
+        if self._record is None or not self._record.steps:
             raise UsageError(
                 f"Episode {self.episodes}: a reward of {value:g} was assigned before anything was done. Call act first."
             )
         self._rewards.append(value)
-        last = self._steps[-1]
-        self._steps[-1] = replace(last, reward=(last.reward or 0.0) + value)
+        last = self._record.steps[-1]
+        self._record.steps[-1] = replace(last, reward=(last.reward or 0.0) + value)
 
     def terminate_episode(self, train: bool = True) -> dict[str, Any]:
         """End the episode, and learn where as many turns as ``batch_size`` have come together. Figures of that; {} where nothing was learned."""
-        if not self._steps or self._dialogue is None:
-            self._dialogue, self._rewards = None, []
+        record, self._record, self._rewards = self._record, None, []
+        if record is None or not record.steps:
             return {}
         self.learner.forget()
-        episode = Episode(
-            environment=type(self).__name__,
-            task="own loop",
+        episode = record.episode(
+            type(self).__name__,
+            "own loop",
+            "completed",
             seed=self.seed,
-            messages=tuple(self._dialogue.messages),
-            branches=self._dialogue.branches,
-            steps=tuple(self._steps),
-            status="completed",
             number=self.episodes,
             group=self.episodes,
             split="train" if train else "test",
-            created_at=time.time(),
         )
-        self._dialogue, self._steps, self._rewards = None, [], []
         self.finished(episode)
         if not train:
             return {}
         self.batch.append(episode)
-        if not self._form_checked:
-            self._played.append(self._turns)
+        self._form_check.watch(self._turns)
         turns = sum(len(e.steps) for e in self.batch)
         return self.train_batch() if turns >= self.settings.batch else {}
 
@@ -303,78 +276,19 @@ class Agent(ABC):
         batch, self.batch = self.batch, []
         if not batch:
             return {}
-        figures = self._learn_form(batch) or self.learner.learn(batch)
+        figures = self._form_check.learn(batch) or self.learner.learn(batch)
         self._show(batch, figures)
         return figures
-
-    def _learn_form(self, batch: Sequence[Episode]) -> dict[str, Any]:
-        """The first batch shows whether replies name actions. Where most do not and the actions are known, the form is learned in place
-        of the batch: figures of that; {} where there is nothing to learn, or nobody knows how."""
-        if self._form_checked:
-            return {}
-        self._form_checked, played, self._played = True, self._played, []
-        notice = unread_notice(batch, "of the first batch")
-        if not notice:
-            return {}
-        replies = self._form.replies if self._form else ()
-        if len(replies) < 2 or not played:
-            self._say(f"{notice} {CURE}")
-            return {}
-
-        def examples() -> list[Episode]:
-            return [
-                answered_at_random(self.policy, turns, replies, mixed(self.seed, i))
-                for i, turns in enumerate(played)
-            ]
-
-        return self._take_form(replies, examples, batch, notice)
-
-    def _hold_to(self, replies: Sequence[str]) -> bool:
-        """Raises ``UsageError`` where no replies are known."""
-        if len(replies) < 2:
-            raise UsageError(
-                f"No replies are known that {type(self).__name__} could be held to: name one for each action in `action_replies`."
-            )
-        if not self.learner.hold_to(replies):
-            return False
-        self._form_checked, self.held_to = True, tuple(replies)
-        return True
-
-    def _take_form(
-        self,
-        replies: Sequence[str],
-        examples: Callable[[], Sequence[Episode]],
-        batch: Sequence[Episode],
-        notice: str,
-    ) -> dict[str, Any]:
-        """Replies name actions from now on: by grammar where this model can be held to one, and as learned from episodes of these replies at
-        random, so that none is preferred to begin with."""
-        held = self._hold_to(replies)
-        self._say(f"{notice} {form_sentence(replies, held)}")
-        for sentence in filter(
-            None, (form_notice(self.policy, replies), observation_notice(self.policy, batch))
-        ):
-            self._say(sentence)
-        learned = self.learner.imitate(examples(), len(replies))
-        return {f"form_{name}": value for name, value in learned.items()} | {
-            "unparsable": unread_share(batch), "return": summary([e.total for e in batch])["mean"],
-            "loss": learned["loss"], "entropy": 0.0, "episodes_trained": 0, "turns_trained": 0, "objective/kl": 0.0,
-            "objective/entropy": 0.0, "ppo/mean_scores": 0.0, "ppo/loss/total": learned["loss"],
-        }  # fmt: skip
 
     def _show(self, batch: Sequence[Episode], figures: Mapping[str, Any]) -> None:
         """The line of a batch."""
         count = len(batch)
         won, turns = sum(e.total > 0 for e in batch) / count, sum(len(e.steps) for e in batch) / count
-        self._say(
+        self._form_check.say(
             f"{self.episodes:5d} episodes  return {sum(e.total for e in batch) / count:+.3f}  success {won:4.0%}  "
             f"{turns:.1f} replies an episode  {unread_share(batch):.0%} unread"
             + (f"  form learned in {figures['form_steps']:.0f} steps" if figures.get("form_steps") else "")
         )
-
-    def _say(self, text: str) -> None:
-        if not self.quiet:
-            print(text, file=sys.stderr, flush=True)
 
     def close(self) -> dict[str, Any]:
         """Learn from what is left."""
@@ -411,24 +325,23 @@ class Agent(ABC):
             left = episodes
             replies = action_replies(rollouts.worlds, self.policy)
             self.learner.trainer.watch_best()
-            if self._grammar and not self.held_to:
-                self._hold_to(replies)
+            if self._form_check.grammar and not self.held_to:
+                self._form_check.hold(replies)
             while left > 0:
-                few = min(together, left) if self._form_checked else min(together, left, LOOKED_AT)
+                few = min(together, left) if self._form_check.checked else min(together, left, LOOKED_AT)
                 orders = self._orders(few, 0)
                 left -= len(orders)
                 rollouts.refreshed(self.learner.trainer.update)
                 played = rollouts.play(orders)
-                notice = "" if self._form_checked else unread_notice(played, "of the first batch")
+                notice = "" if self._form_check.checked else unread_notice(played, "of the first batch")
                 if notice and replies:
-                    self._form_checked = True
                     numbered = self._orders(FORM_EPISODES, 0)
                     examples = partial(random_episodes, self.policy, rollouts.worlds, rollouts.how, numbered)
-                    figures = self._take_form(replies, examples, played, notice)
+                    figures = self._form_check.take(replies, examples, played, notice)
                     told.append({"episodes": self.episodes, **figures})
                     left += len(orders)  # nothing was learned from these
                     continue
-                self._form_checked = self._form_checked or not notice
+                self._form_check.checked = self._form_check.checked or not notice
                 for episode in played:
                     self.finished(episode)
                     if episode.steps:
@@ -440,7 +353,7 @@ class Agent(ABC):
                     tell(told[-1])
         self.learner.trainer.pace(None)
         if notice := self.learner.restore_best():
-            self._say(notice)
+            self._form_check.say(notice)
         return told
 
     def evaluate(
@@ -468,8 +381,6 @@ class Agent(ABC):
 
     def _orders(self, count: int, first: int) -> list[Order]:
         """Held-out episodes have the seeds from ``first`` on, others their number."""
-        from clawback.environments.core import Task
-
         base = first or self.episodes
         numbers = range(base, base + count)
         split = "test" if first else "train"
@@ -479,11 +390,11 @@ class Agent(ABC):
 
     def save(self, folder: str | Path) -> None:
         """The adapter (a PEFT folder), the optimizer, and how far it is: between episodes. ``load`` goes on with the same numbers."""
-        if self._steps:
+        if self._replies:
             raise UsageError("An episode is under way: call terminate_episode before save.")
         state = {
             "episodes": self.episodes,
-            "form_checked": self._form_checked,
+            "form_checked": self._form_check.checked,
             "held_to": list(self.held_to),
             "seen_actions": [a for a in self.seen_actions if isinstance(a, (int, float, str))],
             "batch": [asdict(e) for e in self.batch],
@@ -494,7 +405,7 @@ class Agent(ABC):
         """Go on from what ``save`` wrote. Raises ``ModelError`` where it is of another base, or not whole."""
         state = self.learner.load(Path(folder))
         self.episodes, self.seen_actions = state["episodes"], list(state["seen_actions"])
-        self._form_checked = bool(state.get("form_checked", self.episodes > 0))
+        self._form_check.checked = bool(state.get("form_checked", self.episodes > 0))
         if state.get("held_to"):
-            self._hold_to(state["held_to"])
+            self._form_check.hold(state["held_to"])
         self.batch = [Episode.of(row) for row in state["batch"]]

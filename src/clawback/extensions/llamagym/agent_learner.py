@@ -9,15 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clawback.errors import ModelError, UsageError
-from clawback.records import Episode, EpisodeStep, Message
+from clawback.records import Episode, Message
 
 if TYPE_CHECKING:
-    from clawback.environments.dialogue import Dialogue
+    from clawback.environments.token_record import TokenRecord
     from clawback.extensions.llamagym.agent_settings import AgentSettings
     from clawback.learning import EpisodeSettings, Recipe
     from clawback.policy import Policy
 
 STATE = "agent.pt"
+STEPS = 4
+"""Optimizer steps of an update at least, where it has as many mini-batches, as those of ``clawback env train`` have."""
 
 
 class AgentLearner:
@@ -68,6 +70,12 @@ class AgentLearner:
             lam=given.lam,
         )
 
+    def _steps(self, batch: Sequence[Episode]) -> int:
+        """Optimizer steps of an update: more than the settings' own where many episodes were played at once."""
+        given = self.settings
+        mini_batches = sum(len(e.steps) for e in batch) // given.mini_batch
+        return max(math.ceil(given.batch / given.mini_batch), min(STEPS, mini_batches))
+
     def restore_best(self) -> str:
         """The weights that played best since ``trainer.watch_best``, where the newest are worse: a sentence about it; "" where they are not."""
         notice = self.trainer.restore_best()
@@ -77,22 +85,10 @@ class AgentLearner:
 
     # ------------------------------------------------------------------------------------------------- replies
 
-    def dialogue(self, messages: Sequence[Message]) -> Dialogue:
-        from clawback.environments.dialogue import Dialogue
-
-        room = self.policy.info.context - self.settings.max_tokens
-        return Dialogue(self.policy.chat, messages, max_prompt=max(16, min(self.policy.max_prompt, room)))
-
-    def reply(self, dialogue: Dialogue, seed: int) -> tuple[EpisodeStep, str]:
-        """The next message of an episode, as a step of it and as text."""
-        from clawback.environments.conversations import Turn
-
-        ids = dialogue.prompt()
-        turn = Turn("episode", ids, seed, self.settings.max_tokens, dialogue.pixels)
-        [drawn] = self.conversations.draw([turn])
-        branch = dialogue.branch
-        start, end, text = dialogue.wrote(drawn.ids, drawn.logprobs, drawn.finished)
-        return EpisodeStep(branch, start, end, update=self.trainer.update, ended=drawn.finished), text
+    def reply(self, record: TokenRecord, seed: int) -> str:
+        """The next reply of an episode, as text."""
+        [drawn] = self.conversations.draw([record.turn("episode", seed)])
+        return str(record.write(drawn, self.trainer.update)["content"])
 
     def answer(self, messages: Sequence[Message], seed: int) -> str:
         """A reply that no episode is made of."""
@@ -110,7 +106,7 @@ class AgentLearner:
         batch = [e for e in episodes if e.steps and e.status in ("completed", "truncated")]
         if not batch:
             return {}
-        figures = self.trainer.learn(batch)
+        figures = self.trainer.learn(batch, self._steps(batch))
         figures |= {"episodes_trained": len(batch), "turns_trained": sum(len(e.steps) for e in batch)}
         self.conversations.refresh()
         # As the scripts of others know them.

@@ -81,6 +81,44 @@ def reply_form(agent: Speaks, env: Any = None) -> ReplyForm:
     return ReplyForm(tuple(replies), read_action(agent, ""))
 
 
+@dataclass(frozen=True, slots=True)
+class ActionReading:
+    """What a reply says."""
+
+    action: Any
+    """``UNREAD`` where it is to be asked for again."""
+    named: bool
+    """Whether the reply names an action."""
+    guessed: bool = False
+    """The action is ``fallback_action``'s."""
+
+    @property
+    def again(self) -> bool:
+        return self.action is UNREAD
+
+
+class ActionReader:
+    """Reads replies as actions. One that cannot be read is asked for again, ``retries`` times in a row; then ``fallback_action`` decides."""
+
+    def __init__(self, agent: Speaks, form: ReplyForm, env: Any = None) -> None:
+        self.agent, self.form, self.env = agent, form, env
+        self.missed = 0
+        """Replies in a row that could not be read."""
+
+    def read(self, reply: str, observation: Any) -> ActionReading:
+        action = read_action(self.agent, reply)
+        if action is not UNREAD and not is_possible(self.env, action):
+            action = UNREAD
+        if action is not UNREAD:
+            self.missed = 0
+            return ActionReading(action, self.form.names(reply, action))
+        self.missed += 1
+        if self.missed <= self.agent.retries:
+            return ActionReading(UNREAD, named=False)
+        self.missed = 0
+        return ActionReading(self.agent.fallback_action(observation), named=False, guessed=True)
+
+
 def equal_forms(agent: Speaks, replies: Sequence[str]) -> list[Sequence[str]]:
     """These replies, and the same after a word, where the agent reads the same actions in them."""
     actions = [_plain(read_action(agent, text)) for text in replies]
@@ -247,36 +285,28 @@ class AgentWorlds:
 
 class _AgentWorld:
     def __init__(self, agent: Speaks, env: Any, form: ReplyForm) -> None:
-        self.agent, self.env, self.form = agent, env, form
+        self.agent, self.env = agent, env
+        self.reader = ActionReader(agent, form, env)
         self.observation: Any = None
-        self.missed = 0
-        """Replies in a row that could not be read."""
 
     async def reset(self, task: Task, seed: int) -> Observation:
         """The task's own seed is the world's: ``seed`` would make another world of it."""
         self.observation = begun(self.env, int(task.data.get("seed", seed)))
-        self.missed = 0
+        self.reader.missed = 0
         return Observation(tuple(opening(self.agent, self.observation)))
 
     async def step(self, message: Message) -> Step:
         reply = str(message.get("content") or "")
-        action = read_action(self.agent, reply)
-        if action is not UNREAD and not is_possible(self.env, action):
-            action = UNREAD
-        unread = action is UNREAD or not self.form.names(reply, action)
-        if action is UNREAD:
-            self.missed += 1
-            if self.missed <= self.agent.retries:
-                return Step(({"role": "user", "content": self.agent.hint(reply)},), info={"unparsable": True})
-            action = self.agent.fallback_action(self.observation)
-        self.missed = 0
-        self.observation, reward, terminated, truncated = taken(self.env, action)
+        reading = self.reader.read(reply, self.observation)
+        if reading.again:
+            return Step(({"role": "user", "content": self.agent.hint(reply)},), info={"unparsable": True})
+        self.observation, reward, terminated, truncated = taken(self.env, reading.action)
         over = terminated or truncated
         return Step(
             () if over else (shown(self.agent, self.observation),),
             reward,
             over,
-            {"unparsable": unread, "truncated": truncated and not terminated},
+            {"unparsable": not reading.named, "truncated": truncated and not terminated},
         )
 
     async def close(self) -> None:

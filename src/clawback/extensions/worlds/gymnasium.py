@@ -8,16 +8,17 @@ pickled or imported from a hub.
 from __future__ import annotations
 
 import asyncio
-import enum
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from typing import Any
 
 from clawback.environments import worlds
 from clawback.environments.core import EnvironmentFailure, Observation, Split, Step, Task
 from clawback.errors import NotFound, UsageError
-from clawback.extensions.worlds import toy_text
+from clawback.extensions.worlds import gymnasium_words, toy_text
+from clawback.extensions.worlds.global_random import GlobalRandom
 from clawback.records import Message
 
 PACKAGE = "gymnasium"
@@ -28,6 +29,8 @@ PATIENCE = 3
 TURNS = 200
 """Steps of a world that has no limit of its own."""
 MOST_NUMBERS = 128
+MOST_NAMED = 30
+"""Ids of a package that an error names."""
 SEEN = "Observation: "
 """Before an observation that is one number."""
 _QUICK = ("gymnasium.envs.toy_text", "gymnasium.envs.classic_control")
@@ -52,16 +55,39 @@ OWN_PACKAGE = "An id that another package registers is named with it: gymnasium:
 
 
 def of_package(name: str, settings: Mapping[str, Any]) -> GymnasiumSet:
-    """What a package or a file of one's own provides: an id that it registers when it is imported, or a class. Raises ``NotFound``."""
+    """What a package or a file of one's own provides: an id that it registers when it is imported or by a function, or a class. Raises ``NotFound``."""
     gym = worlds.needed(PACKAGE, "Gymnasium")
     module, _, rest = name.rpartition(":")
     package = worlds.imported(module)
+    if rest not in gym.registry:
+        _register(package)
     inner = f"{module}.envs"
     if rest not in gym.registry and hasattr(package, "__path__") and find_spec(inner):  # some register there
-        worlds.imported(module := inner)
+        worlds.imported(inner)
+        module = inner if rest in gym.registry else module
     if rest in gym.registry:
         return _set_of(rest if module.endswith(".py") else f"{module}:{rest}", settings)
+    known = [str(id) for id, spec in gym.registry.items() if _is_of(spec.entry_point, package.__name__)]
+    if known and not hasattr(package, rest.partition(".")[0]):
+        raise NotFound(
+            f"There is no {rest} in {module}. It registers: {', '.join(sorted(known)[:MOST_NAMED])}."
+        )
     return of_class(worlds.loaded(name), name, settings)
+
+
+def _register(package: Any) -> None:
+    """Call the function by which some packages register their environments."""
+    for name in ("register", "register_envs", "register_environments"):
+        function = getattr(package, name, None)
+        if callable(function) and _is_of(getattr(function, "__module__", ""), package.__name__):
+            with suppress(TypeError):  # it needs arguments that only its user knows
+                function()
+
+
+def _is_of(place: Any, package: str) -> bool:
+    """Whether what stands at this place (``module``, ``module:Class``, or a class) is of a package."""
+    module = place if isinstance(place, str) else getattr(place, "__module__", "")
+    return module.partition(":")[0].partition(".")[0] == package.partition(".")[0]
 
 
 def of_class(kind: Any, name: str, settings: Mapping[str, Any]) -> GymnasiumSet:
@@ -145,6 +171,8 @@ class GymnasiumSet:
             kind,
         )
         self.name = worlds.full_name("gymnasium", world, self.world_options)
+        self.draws_globally = False
+        """Whether it draws from the process's generators, as ``reset`` showed."""
 
     def tasks(self, split: Split) -> Sequence[Task]:
         given = (
@@ -161,7 +189,7 @@ class GymnasiumSet:
         episode = self.make()
         episode.inner = self.open_world()
         try:
-            return [f"Action: {name}" for name in episode.options()]
+            return [f"Action: {name}" for name in episode.options() or episode.listed()]
         finally:
             episode.inner.close()
 
@@ -225,12 +253,16 @@ class Gymnasium:
         self.inner: Any = None
         self.unread = 0
         self.turns = 0
+        self.luck = GlobalRandom()
 
     async def reset(self, task: Task, seed: int) -> Observation:
         self.unread = self.turns = 0
         seen = await self._call(self._reset, int(task.data["seed"]), worlds.mixed(task.id, seed))
-        goal = self.of.set_options.get("goal") or toy_text.GOALS.get(
-            self.world, f"You act in the world {self.of.world}."
+        goal = (
+            self.of.set_options.get("goal")
+            or toy_text.GOALS.get(self.world)
+            or gymnasium_words.goal(self.inner.unwrapped)
+            or f"You act in the world {self.of.world}."
         )
         return Observation(
             (
@@ -251,7 +283,7 @@ class Gymnasium:
             said = {"role": "user", "content": f"That names no action. {self.how()}"}
             return Step(() if over else (said,), 0.0 if over else None, over, {"unparsable": True})
         self.unread = 0
-        seen, reward, ended, cut, _ = await self._call(self.inner.step, action)
+        seen, reward, ended, cut, _ = await self._call(self._step, action)
         cut = cut or late
         info: dict[str, Any] = {"action": _plain(action)} | ({"truncated": True} if cut and not ended else {})
         answer = () if ended or cut else ({"role": "user", "content": self.words(seen)},)
@@ -277,7 +309,15 @@ class Gymnasium:
 
         if isinstance(self.inner.action_space, gymnasium.spaces.Text):
             return "Your whole reply is the action."
+        if listed := self.listed():
+            return (
+                f"Reply with one action, as in `Action: {listed[0]}`. The actions are: {', '.join(listed)}."
+            )
         return f"Reply with an action as JSON, as in `Action: {json.dumps(_plain(self.inner.action_space.sample()))}`."
+
+    def listed(self) -> list[str]:
+        """All actions of several discrete parts as JSON, where they are few."""
+        return [json.dumps(action) for action in gymnasium_words.listed_actions(self.inner.action_space)]
 
     def options(self) -> dict[str, int]:
         """Names of discrete actions → the actions; empty for other spaces."""
@@ -287,7 +327,9 @@ class Gymnasium:
         if not isinstance(space, gymnasium.spaces.Discrete):
             return {}
         first, count = int(space.start), int(space.n)
-        words = toy_text.ACTIONS.get(self.world, ()) or enumerated(self.inner.unwrapped)
+        words = toy_text.ACTIONS.get(self.world, ()) or gymnasium_words.action_names(
+            self.inner.unwrapped, count
+        )
         return {(words[n] if len(words) == count else str(first + n)): first + n for n in range(count)}
 
     def read(self, reply: str) -> Any:
@@ -323,14 +365,25 @@ class Gymnasium:
         return f"{SEEN}{text}" if isinstance(_plain(seen), int | float) else text
 
     def _reset(self, begin: int, luck: int) -> Any:
-        if self.inner is None:
-            self.inner = self.of.open_world()
-        seen, _ = self.inner.reset(seed=begin)
+        self.luck.seed(begin)
+        with self.luck.drawn():
+            if self.inner is None:
+                self.inner = self.of.open_world()
+            seen, _ = self.inner.reset(seed=begin)
+        self.luck.seed(luck)
         self.inner.action_space.seed(luck)
         from gymnasium.utils import seeding
 
         self.inner.unwrapped.np_random = seeding.np_random(luck)[0]
         return seen
+
+    def _step(self, action: Any) -> Any:
+        # What the package drew at its first reset from the shared generators, it draws from at its steps, too.
+        self.of.draws_globally = self.of.draws_globally or self.luck.used
+        if not self.of.draws_globally:
+            return self.inner.step(action)
+        with self.luck.drawn():
+            return self.inner.step(action)
 
     async def _call(self, function: Any, *arguments: Any) -> Any:
         """In a thread where a step may take long: other episodes wait for nothing."""
@@ -340,27 +393,25 @@ class Gymnasium:
             return await asyncio.to_thread(function, *arguments)
 
 
-def enumerated(inner: Any) -> tuple[str, ...]:
-    """Names of discrete actions that an environment lists itself, as MiniGrid's ``actions`` do; () where it does not."""
-    actions = getattr(inner, "actions", None)
-    if not (isinstance(actions, type) and issubclass(actions, enum.IntEnum)):
-        return ()
-    members = sorted(actions, key=int)
-    return (
-        tuple(member.name for member in members)
-        if [int(m) for m in members] == list(range(len(members)))
-        else ()
-    )
-
-
 def show(seen: Any, names: Sequence[str] = ()) -> str:
-    """Any observation as short text: numbers rounded, parts named; ``names``: of the numbers, where there are as many."""
+    """Any observation as short text: numbers rounded, parts named, boards row by row; ``names``: of the numbers, where there are as many."""
     plain = _plain(seen)
     if names and isinstance(plain, list) and len(plain) == len(names):
         plain = dict(zip(names, plain, strict=True))
     if isinstance(plain, dict):
         return "\n".join(f"{name}: {show(part)}" for name, part in plain.items())
+    if (
+        isinstance(plain, list)
+        and len(plain) > 1
+        and all(_is_row(row) and len(row) == len(plain[0]) for row in plain)
+    ):
+        return "\n".join(" ".join(map(str, row)) for row in plain)
     return plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
+
+
+def _is_row(value: Any) -> bool:
+    """Of a board: several whole numbers."""
+    return isinstance(value, list) and len(value) > 1 and all(isinstance(cell, int) for cell in value)
 
 
 def _plain(value: Any) -> Any:
