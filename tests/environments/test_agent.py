@@ -279,15 +279,13 @@ def test_many_episodes_at_once_are_learned_in_as_many_steps_as_a_round_of_a_run(
     """``learn`` plays more turns at once than ``batch_size``: they are shared out over mini-batches, and updates stay countable."""
     from tests.environments.test_action_form import Light, agent_of
 
-    agent, steps = (
-        agent_of(grammar=True, quiet=True),
-        [],
-    )  # batches of 16 turns: one step in a loop of one's own
-    advance = agent.learner.loop.advance
-    agent.learner.loop.advance = lambda: (steps.append(agent.learner.update), advance())[1]
+    agent, steps = agent_of(grammar=True, quiet=True), []
+    # Batches of 16 turns: one step in a loop of one's own.
+    advance = agent.learner.trainer.loop.advance
+    agent.learner.trainer.loop.advance = lambda: (steps.append(agent.learner.trainer.update), advance())[1]
     agent.learn(Light, episodes=64, together=32)
     assert steps == [0, 0, 0, 0, 1, 1, 1, 1]
-    assert agent.learner.update == 2
+    assert agent.learner.trainer.update == 2
     assert (
-        agent.learner.loop.source.settings.steps_a_round == 1
+        agent.learner.trainer.source.settings.steps_a_round == 1
     )  # what is saved is counted in the settings' own
