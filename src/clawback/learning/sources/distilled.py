@@ -59,14 +59,13 @@ CHUNK = 32
 """Prompts that are drawn together, so that progress can be told."""
 
 
-LONG_ANSWERS = {"distil_prompts": 48, "refine_rounds": 0}
-"""Sizes of models above micro size. Each of their answers is long, so it shows more and costs more: 80 prompts brought no more than 48, 96 and two rounds
-cost twice as much for what is within the error (docs/benchmarks/evidence.md)."""
+AGGRESSIVE = {"distil_prompts": 96, "refine_rounds": 2}
+"""What the preset of that name draws: twice the cost, for a gain that is within the error (docs/benchmarks/evidence.md)."""
 
 
 @dataclass(frozen=True)
 class DistilSettings:
-    """Settings, with the sizes of micro models; any of them can be set in ``training.options.distilled``."""
+    """Settings; any of them can be set in ``training.options.distilled``."""
 
     sentences: int = 7
     """Instructions that are tried; 0: none, the run goes on with rollouts."""
@@ -78,13 +77,13 @@ class DistilSettings:
     """Answers drawn to each prompt under the sentence that won."""
     untold: int = 3
     """The same, under several sentences, where none surely helps."""
-    distil_prompts: int = 96
+    distil_prompts: int = 48
     distil_batch: int = 6
     """Answers an optimizer step."""
     passes: int = 1
     least_steps: int = 12
     """Optimizer steps that the first answers are learned for, where they are few."""
-    refine_rounds: int = 2
+    refine_rounds: int = 0
     """Rounds after that, of the best of the policy's own answers."""
     refine_prompts: int = 48
     """Prompts of such a round."""
@@ -115,7 +114,7 @@ class DistilSettings:
 
     @classmethod
     def of(cls, recipe: Recipe) -> DistilSettings:
-        size, full = recipe.size, cls() if recipe.bucket == "micro" else cls(**LONG_ANSWERS)
+        size, full = recipe.size, cls(**AGGRESSIVE) if recipe.preset == "aggressive" else cls()
         sized = {
             "first": max(4, round(full.first * size)),
             "most": max(8, round(full.most * size)),
