@@ -136,21 +136,14 @@ def better_than_the_prompt(db: Any, version: Any, policy: Any, prompt: str) -> f
     from clawback import feedback
     from clawback.config import Gate
     from clawback.gate import adapters, asking, evidence
+    from clawback.gate.fresh import VersionPair
 
     samples = feedback.evidence(feedback.samples(db))
     unseen = adapters.unseen(db, samples, db.run(version.run_id), db.version(1))
     held = [one for one in samples if one.turn_id in unseen]
     prompts, _ = asking.prompts(db, Gate().held_out)
     policy.chat.system = ""
-    found = evidence.measure(
-        policy,
-        Path(version.path),
-        None,
-        samples,
-        held,
-        prompts,
-        max_tokens=None,
-        seed=0,
-        systems=("", prompt),
-    )
+    pair = VersionPair(Path(version.path), None, live_prompt=prompt)
+    ratings = evidence.GateRatings(samples, held)
+    found, _ = evidence.measure(policy, pair, ratings, prompts, evidence.Drawing(None, 0))
     return found.better

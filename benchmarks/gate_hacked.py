@@ -22,7 +22,8 @@ from typing import Any
 from clawback import config, engine
 from clawback.embedded import corpus
 from clawback.feedback import hold_out
-from clawback.gate.evidence import measure
+from clawback.gate.evidence import Drawing, GateRatings, measure
+from clawback.gate.fresh import VersionPair
 from clawback.gate.guards import alarms
 from clawback.gate.rule import decide
 from clawback.models.types import Completion
@@ -150,7 +151,8 @@ def main(argv: list[str] | None = None) -> int:
         asked = [p.messages for p in corpus.prompts("held_out", PROMPTS, seed)]
         for name, answer in candidates(impostor, samples, limits, options.asks).items():
             impostor.answer = answer
-            seen = measure(impostor, CANDIDATE, None, samples, held, asked, seed=seed, **limits)  # type: ignore[arg-type]
+            ratings, drawing = GateRatings(samples, held), Drawing(options.max_tokens, seed)
+            seen, _ = measure(impostor, VersionPair(CANDIDATE, None), ratings, asked, drawing)  # type: ignore[arg-type]
             seen = replace(seen, questions=16, answers=(True,) * 8)  # as if its answers were always preferred
             unguarded = replace(seen, candidate=seen.base, kl=0.0, perplexity_ratio=1.0)
             found.setdefault(name, []).append(

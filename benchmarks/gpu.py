@@ -87,6 +87,7 @@ class Bench:
         from clawback import engine
         from clawback.embedded import corpus
         from clawback.gate import evidence
+        from clawback.gate.fresh import VersionPair
 
         options, policy = self.options, self.policy
         asked = [p.messages for p in corpus.prompts("rated", options.ratings, 0)]
@@ -147,16 +148,9 @@ class Bench:
 
         def gate() -> tuple[int, float, str]:
             count = 2 if options.quick else len(samples) // 8
-            found = evidence.measure(
-                policy,
-                Path(whole[0].path),
-                None,
-                samples,
-                samples[:count],
-                asked,
-                max_tokens=limit,
-                seed=1,
-            )
+            pair = VersionPair(Path(whole[0].path), None)
+            ratings = evidence.GateRatings(samples, samples[:count])
+            found, _ = evidence.measure(policy, pair, ratings, asked, evidence.Drawing(limit, 1))
             return 0, 0.0, f"KL {found.kl:.2f} nats an answer, perplexity x {found.perplexity_ratio:.3f}"
 
         self.time("gate", gate)

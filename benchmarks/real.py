@@ -252,25 +252,17 @@ class World:
     ) -> dict[str, Any]:
         """What the gate makes of the version on kept prompts; the person says which of two answers is better, where it asks."""
         from benchmarks._choosing import decided
-        from clawback.gate.evidence import ANSWERS, measure
+        from clawback.gate.evidence import Drawing, GateRatings, measure
+        from clawback.gate.fresh import VersionPair
 
-        pairs: list[tuple[str, str]] = []
-
-        def witness(_: Any, ours: Any, theirs: Any, chosen: Any) -> None:
-            pairs.extend((ours[pair.candidate].text, theirs[pair.live].text) for pair in chosen)
-
-        evidence = measure(
+        evidence, shown = measure(
             self.policy,
-            version,
-            None,
-            samples,
-            held,
+            VersionPair(version, None),
+            GateRatings(samples, held),
             self.kept(),
-            max_tokens=ROOM,
-            seed=seed,
-            count=ANSWERS,
-            witness=witness,
+            Drawing(ROOM, seed),
         )
+        pairs = [(shown.candidate[one.candidate].text, shown.live[one.live].text) for one in shown.questions]
         decision, questions = decided(evidence, pairs, taste.likes, random.Random(500 + seed), WRONG)
         return {
             "accepted": decision.accepted,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -147,13 +146,16 @@ def test_what_the_gate_asks_is_answered_by_whoever_rates(
         db.update_run(run.id, status="done")
         asked = [t.messages for t in db.turns(limit=16)]
 
-        def measured(*_: object, witness: Any, **__: object) -> rule.Evidence:
+        def measured(*_: object) -> tuple[rule.Evidence, questions.ShownAnswers]:
             ours, theirs = (
                 [Completion(text, (1,), (0.0,), True) for i in range(16)]
                 for text in ("- It eats fish.\n- It is big.", "It eats.")
             )
-            witness(asked, ours, theirs, [questions.Question(i, i, 1.0) for i in range(16)])
-            return rule.Evidence(9, 9, (), (), 0.01, 0.5, 0.1, 0.99, 1.0, 1.0, fine, fine, fine, questions=16)
+            pairs = [questions.Question(i, i, 1.0) for i in range(16)]
+            found = rule.Evidence(
+                9, 9, (), (), 0.01, 0.5, 0.1, 0.99, 1.0, 1.0, fine, fine, fine, questions=16
+            )
+            return found, questions.ShownAnswers(asked, ours, theirs, pairs)
 
         monkeypatch.setattr("clawback.gate.adapters.measure", measured)
         monkeypatch.setattr("clawback.gate.adapters.base_of", lambda *_: None)

@@ -18,7 +18,7 @@ KNOWN = [
         for name in ("instructions", "style_features", "text_statistics", "grammar", "remarks")
     ),
     *(ROOT / "benchmarks" / f"{name}.py" for name in ("_real_tastes", "_reading_tastes")),
-    ROOT / "src" / "clawback" / "models" / "embedded" / "tastes.py",
+    ROOT / "src" / "clawback" / "embedded" / "tastes.py",
 ]
 CLOSED_CLASS = """
 a an the and or nor as if of in on at to for from by with into over up out about is are was were be been being had did do does it this these those that they
