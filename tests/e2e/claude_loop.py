@@ -53,7 +53,7 @@ def wait_for_the_run(home: Home) -> None:
     while time.monotonic() < moved + STALLED:
         with store.connect(home.database) as db:
             [*runs] = db.runs()
-        if runs and runs[0].status != "running":
+        if runs and runs[0].status not in ("preparing", "running"):
             return
         told = repr(runs)
         if told != seen:
