@@ -59,10 +59,6 @@ CHUNK = 32
 """Prompts that are drawn together, so that progress can be told."""
 
 
-AGGRESSIVE = {"distil_prompts": 96, "refine_rounds": 2}
-"""What the preset of that name draws: twice the cost, for a gain that is within the error (docs/benchmarks/evidence.md)."""
-
-
 @dataclass(frozen=True)
 class DistilSettings:
     """Settings; any of them can be set in ``training.options.distilled``."""
@@ -77,13 +73,13 @@ class DistilSettings:
     """Answers drawn to each prompt under the sentence that won."""
     untold: int = 3
     """The same, under several sentences, where none surely helps."""
-    distil_prompts: int = 48
+    distil_prompts: int = 96
     distil_batch: int = 6
     """Answers an optimizer step."""
     passes: int = 1
     least_steps: int = 12
     """Optimizer steps that the first answers are learned for, where they are few."""
-    refine_rounds: int = 0
+    refine_rounds: int = 2
     """Rounds after that, of the best of the policy's own answers."""
     refine_prompts: int = 48
     """Prompts of such a round."""
@@ -114,7 +110,7 @@ class DistilSettings:
 
     @classmethod
     def of(cls, recipe: Recipe) -> DistilSettings:
-        size, full = recipe.size, cls(**AGGRESSIVE) if recipe.preset == "aggressive" else cls()
+        size, full = recipe.size, cls()
         sized = {
             "first": max(4, round(full.first * size)),
             "most": max(8, round(full.most * size)),
