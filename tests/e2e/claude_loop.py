@@ -12,6 +12,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from agents import claude_environment
 from messages_server import MessagesServer
 
 from clawback import embedded, engine, store
+from clawback.jobs.inbox import Inbox
 from clawback.paths import Home
 
 STALLED = 300
@@ -62,6 +64,25 @@ def wait_for_the_run(home: Home) -> None:
     log = home.logs / "train.log"
     why = log.read_text() if log.exists() else ""
     raise AssertionError(f"the run has done nothing for {STALLED} s: {seen} {why}")
+
+
+def answer_the_gate(home: Home, taste: Any, run: Callable[..., str]) -> int:
+    """Say which of two answers is better, as the person does in a terminal, until the gate has decided; how many were asked."""
+    questions = 0
+    for pair in Inbox(home).questions():
+        fits = [taste.fits(pair.first.prompt, turn.response) for turn in (pair.first, pair.second)]
+        if fits[0] == fits[1]:
+            continue
+        better, worse = (pair.first, pair.second) if fits[0] else (pair.second, pair.first)
+        run("clawback", "prefer", str(better.id), str(worse.id))
+        questions += 1
+    deadline = time.monotonic() + STALLED
+    while time.monotonic() < deadline:
+        with store.connect(home.database) as db:
+            if db.waiting() is None:
+                return questions
+        time.sleep(1)
+    raise AssertionError(f"the gate has not decided {STALLED} s after {questions} answers")
 
 
 def main(claude: str, workdir: Path, taste_name: str) -> dict[str, Any]:
@@ -119,6 +140,8 @@ def main(claude: str, workdir: Path, taste_name: str) -> dict[str, Any]:
                 for t in reversed(db.turns(limit=500))
                 if (f := db.feedback(turn_id=t.id))
             ]
+        answer_the_gate(home, taste, run)
+        with store.connect(home.database) as db:
             versions = [(v.number, v.status) for v in db.versions()]
             runs = [(r.status, r.algorithm, r.error) for r in db.runs()]
         fits_after = satisfied()

@@ -192,3 +192,23 @@ def test_a_run_that_the_budget_refuses_is_not_said_to_start(
         assert "1 s" in run.error
     assert main(["status"]) == 0
     assert "Failed" in capsys.readouterr().out
+
+
+def test_answers_that_come_while_a_version_is_judged_are_judged_too(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They could start no process themselves, for one was running."""
+    verdicts = iter(["undecided", "accepted"])
+
+    def judge_waiting(_: Home) -> SimpleNamespace | None:
+        summary = next(verdicts, None)
+        if summary is None:
+            with store.connect(home.database) as db:
+                assert due.claim_start(db), "whoever answers after the last look may start a process"
+            return None
+        return SimpleNamespace(summary=lambda: summary)
+
+    monkeypatch.setattr("clawback.jobs.training.judge_waiting", judge_waiting)
+    with store.connect(home.database) as db:
+        assert due.claim_start(db)
+    assert worker.judge(home) == "accepted"

@@ -43,11 +43,10 @@ def main(arguments: list[str]) -> int:
         if options.if_due and (reason := waits(home)):
             return say(f"no run was started: {reason}")
         os.nice(config.load(home.config).schedule.nice)
-        from clawback.jobs.training import judge_waiting, train_once
+        from clawback.jobs.training import train_once
 
         if options.if_due and not enough_to_train(home):
-            report = judge_waiting(home)
-            return say(report.summary() if report else "no run was started: none is due")
+            return say(judge(home) or "no run was started: none is due")
         judge_first(home)
         outcome = train_once(home, options)
     except (Busy, NothingToGain, Stopped) as error:
@@ -64,6 +63,21 @@ def main(arguments: list[str]) -> int:
     with contextlib.suppress(ClawbackError):
         copy_database(home)
     return say(f"run {outcome.run.id}: {outcome.report.summary()}")
+
+
+def judge(home: Home) -> str:
+    """Judge the version that waits, once more for answers that came meanwhile; the last verdict in a line, "" where there was nothing to judge.
+
+    Such answers could start no process of their own (``feedback.due.claim_start``), and after the last one nobody would look again.
+    """
+    from clawback.jobs.training import judge_waiting
+
+    summary = ""
+    while (report := judge_waiting(home)) is not None:
+        summary = report.summary()
+        with store.connect(home.database) as db:
+            db.set(STARTED, 0.0)  # before the next look: who answers after it may start a process
+    return summary
 
 
 def judge_first(home: Home) -> None:
