@@ -36,7 +36,7 @@ class Meant(NamedTuple):
     """The command was given while the agent was at work."""
 
 
-class Awaited(NamedTuple):
+class PendingAnswer(NamedTuple):
     """An answer that no event has told of: the name of its prompt, the prompt as it is kept, and what the agent's own record has."""
 
     name: str
@@ -117,7 +117,7 @@ def settle(here: Home, store: TurnStore, agent: str, event: Prompt, waiting: lis
             continue
         exchange = next((one for one in told if name in one.ids), None)
         kept = store.kept_prompt(agent, event.session, name)
-        if _from_record(here, store, agent, event, Awaited(name, kept, exchange)) is None:
+        if _from_record(here, store, agent, event, PendingAnswer(name, kept, exchange)) is None:
             store.lose_early(place, f"its answer {_end(exchange)}")
 
 
@@ -148,7 +148,7 @@ def _meant(here: Home, store: TurnStore, agent: str, event: Prompt, word: str) -
         return Meant(None, place, running=True)
     if any(one.id == name for one in store.ended_prompts(agent, event.session)):
         return Meant(None, place)  # its text is in the agent's record in a moment
-    turn = _from_record(here, store, agent, event, Awaited(name, kept, exchange))
+    turn = _from_record(here, store, agent, event, PendingAnswer(name, kept, exchange))
     if turn is not None:
         return Meant(turn, place, running=running)
     last = last_of(store, agent, event.session)
@@ -207,16 +207,18 @@ def _of_session(store: TurnStore, agent: str, event: Prompt) -> Meant:
 # ------------------------------------------------------------------------------------------ what there is of it
 
 
-def _from_record(here: Home, store: TurnStore, agent: str, event: Prompt, awaited: Awaited) -> int | None:
+def _from_record(
+    here: Home, store: TurnStore, agent: str, event: Prompt, pending: PendingAnswer
+) -> int | None:
     """The turn of the answer: as far as the agent's own record has it, or our server heard it."""
-    name, exchange = awaited.name, awaited.exchange
+    name, exchange = pending.name, pending.exchange
     if exchange is not None and exchange.text:
         answer = Answer(event.session, exchange.blocks[-1], name, cwd=exchange.cwd, model=exchange.model)
         try:
             return record(here, store, agent, answer, exchange)
         except Unusable:
             return None  # nobody knows what it answers
-    response = answer_of_server(here, store, event.session, awaited.prompt)
+    response = answer_of_server(here, store, event.session, pending.prompt)
     if response is None:
         return None
     try:

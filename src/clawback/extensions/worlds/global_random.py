@@ -27,13 +27,13 @@ class GlobalRandom:
         self._states = random.Random(seed).getstate(), numpy.random.RandomState(seed % 2**32).get_state()
 
     @contextmanager
-    def drawn(self) -> Iterator[None]:
+    def scope(self) -> Iterator[None]:
         """What is drawn within comes from this episode's state; afterwards the process's own is back."""
         import numpy
 
         assert self._states is not None
         with _LOCK:
-            kept = random.getstate(), numpy.random.get_state()
+            outer = random.getstate(), numpy.random.get_state()
             random.setstate(self._states[0])
             numpy.random.set_state(self._states[1])
             try:
@@ -42,8 +42,8 @@ class GlobalRandom:
                 after = random.getstate(), numpy.random.get_state()
                 self.used = self.used or _differ(self._states, after)
                 self._states = after
-                random.setstate(kept[0])
-                numpy.random.set_state(kept[1])
+                random.setstate(outer[0])
+                numpy.random.set_state(outer[1])
 
 
 def _differ(before: tuple[Any, Any], after: tuple[Any, Any]) -> bool:

@@ -366,7 +366,7 @@ class Gymnasium:
 
     def _reset(self, begin: int, luck: int) -> Any:
         self.luck.seed(begin)
-        with self.luck.drawn():
+        with self.luck.scope():
             if self.inner is None:
                 self.inner = self.of.open_world()
             seen, _ = self.inner.reset(seed=begin)
@@ -382,7 +382,7 @@ class Gymnasium:
         self.of.draws_globally = self.of.draws_globally or self.luck.used
         if not self.of.draws_globally:
             return self.inner.step(action)
-        with self.luck.drawn():
+        with self.luck.scope():
             return self.inner.step(action)
 
     async def _call(self, function: Any, *arguments: Any) -> Any:
