@@ -29,7 +29,7 @@ def answer_all(
 ) -> int:
     """Answer what the gate asks in a home until it asks no more. ``judge``: judges again. Returns how many were answered."""
     from clawback import feedback, store
-    from clawback.jobs.inbox import Inbox
+    from clawback.jobs.rating_inbox import Inbox
 
     count = 0
     while pair := next(iter(Inbox(home).questions()), None):
@@ -52,13 +52,13 @@ def decided(
     """The decision on evidence once its questions are answered: (the candidate's answer, the live version's) each. And how many were needed."""
     from dataclasses import replace
 
-    from clawback.config import Gate
+    from clawback.config import GateSection
     from clawback.gate.rule import decide
 
     answers: list[Any] = []
-    decision = decide(seen, Gate())
+    decision = decide(seen, GateSection())
     while decision.asks:
         ours, theirs = asked[len(answers)]
         answers.append(first_is_better((likes(ours), likes(theirs)), rng, wrong))
-        decision = decide(replace(seen, answers=tuple(answers)), Gate())
+        decision = decide(replace(seen, answers=tuple(answers)), GateSection())
     return decision, len(answers)

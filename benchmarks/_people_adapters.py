@@ -13,7 +13,7 @@ from clawback import store
 from clawback.models import adapter as adapters
 from clawback.paths import Home
 from clawback.records import Version
-from clawback.release import registry
+from clawback.release import version_registry
 
 
 def write_adapters(
@@ -53,8 +53,8 @@ def live_with(home: Home, folder: Path, info: Any) -> None:
     home.create()
     there = home.version(1)
     shutil.copytree(folder, there)
-    files = {file.name: registry.sha256(file) for file in there.iterdir()}
-    (there / registry.PROVENANCE).write_text(json.dumps({"files": files}), "utf-8")
+    files = {file.name: version_registry.sha256(file) for file in there.iterdir()}
+    (there / version_registry.PROVENANCE).write_text(json.dumps({"files": files}), "utf-8")
     with store.connect(home.database) as db:
         db.add_version(Version(1, "candidate", info.base, info.revision, parent=0, path=str(there)))
         db.promote(1)

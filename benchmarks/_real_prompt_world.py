@@ -185,14 +185,16 @@ class Model:
     def _draw(self, looks: Sequence[Look]) -> None:
         import torch
 
-        from clawback.sampling.generate import Chance, completion
+        from clawback.sampling.batched_sampler import Chance, completion
 
         new = [one for one in dict.fromkeys(looks) if one not in self.answers]
         if not new:
             return
         chat, truncates = self.policy.chat, self.policy.sampling.truncates
         asked = [chat.prompt(({"role": "system", "content": one.prompt}, {"role": "user", "content": one.question})) for one in new]  # fmt: skip
-        each = [Chance.drawn(1, 1, ROOM, truncates, torch.Generator().manual_seed(one.seed())) for one in new]
+        each = [
+            Chance.of_seed(1, 1, ROOM, truncates, torch.Generator().manual_seed(one.seed())) for one in new
+        ]
         again = torch.cat([one.again for one in each if one.again is not None]) if truncates else None
         chance = Chance(torch.cat([one.first for one in each]), again)
         made = self.policy.sample(asked, max_tokens=ROOM, seed=chance)

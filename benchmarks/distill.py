@@ -108,7 +108,7 @@ def measure(folder: Path, model: str, person: Person, seed: int) -> dict[str, An
 def filled(home: Any, model: str, person: Person, seed: int) -> None:
     """Turns, the first ratings, and the prompt live."""
     from clawback import feedback, store
-    from clawback.gate import prompts as prompt_gate
+    from clawback.gate import prompt_gate as prompt_gate
     from clawback.records import Turn
     from clawback.release import prompted
 
@@ -134,14 +134,14 @@ def filled(home: Any, model: str, person: Person, seed: int) -> None:
 def better_than_the_prompt(db: Any, version: Any, policy: Any, prompt: str) -> float:
     """Probability that the version is better than the model under the prompt, by the reader of the gate, on prompts that the run was denied."""
     from clawback import feedback
-    from clawback.config import Gate
-    from clawback.gate import adapters, asking, evidence
+    from clawback.config import GateSection
+    from clawback.gate import adapter_gate, evidence, prompt_choice
     from clawback.gate.fresh import VersionPair
 
     samples = feedback.evidence(feedback.samples(db))
-    unseen = adapters.unseen(db, samples, db.run(version.run_id), db.version(1))
+    unseen = adapter_gate.unseen(db, samples, db.run(version.run_id), db.version(1))
     held = [one for one in samples if one.turn_id in unseen]
-    prompts, _ = asking.prompts(db, Gate().held_out)
+    prompts, _ = prompt_choice.prompts(db, GateSection().held_out)
     policy.chat.system = ""
     pair = VersionPair(Path(version.path), None, live_prompt=prompt)
     ratings = evidence.GateRatings(samples, held)

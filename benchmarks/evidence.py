@@ -189,7 +189,7 @@ class World:
 
     def _is_edited(self, turn: int) -> bool:
         """Whether the person would correct this answer: it displeases, and what the editor makes of it does not repeat itself."""
-        from clawback.rewards.guards import repeats
+        from clawback.rewards.overoptimization import repeats
 
         text = self.answers[turn]["text"]
         return not likes(text) and likes(edit(text)) and not repeats(edit(text))

@@ -207,19 +207,19 @@ def serve(bench: Bench, _: Row) -> None:
     import torch
 
     from clawback.sampling.decoder_choice import lean
-    from clawback.sampling.request import Request
+    from clawback.sampling.request import SamplingRequest
     from clawback.sampling.ways import rows_of
 
     texts = [list(one.prompt) for one in bench.encoded()]
     with torch.no_grad():
         policy = bench.policy
         rows = rows_of(lambda: policy.model, lean(policy), expected=2, memory=True)
-        rows.read([Request(ids, 1) for ids in texts[:2]])
+        rows.read([SamplingRequest(ids, 1) for ids in texts[:2]])
         rows.step([20, 21])
         rows.keep([1])
         under_way = [[*texts[1], 21]]
         if rows.open:
-            rows.read([Request(texts[2], 1)])
+            rows.read([SamplingRequest(texts[2], 1)])
             under_way.append(texts[2])
         last = [22, 23][: len(under_way)]
         logits = rows.step(last).float().log_softmax(-1)

@@ -36,7 +36,7 @@ from typing import Any
 
 import numpy as np
 
-from clawback.extensions.federated import privacy
+from clawback.extensions.federated import differential_privacy
 from clawback.extensions.federated.aggregate import Array, Update, aggregate, error, followed, step_for
 
 RESULTS = Path("bench-results/federated.jsonl")
@@ -223,15 +223,15 @@ def run(world: World, variant: Variant) -> dict[str, Any]:
         factor = "A" if variant.alternates and number % 2 and not own_a else "B"
         updates = [world.update(p, number, weights, variant.attack, own_a, factor) for p in range(PEOPLE)]
         if variant.noise is not None:
-            clip = clip or float(np.median([privacy.size(u.b) for u in updates]))
-            updates = [privacy.clipped(u, clip) for u in updates]
+            clip = clip or float(np.median([differential_privacy.size(u.b) for u in updates]))
+            updates = [differential_privacy.clipped(u, clip) for u in updates]
         made = aggregate(updates, [1.0] * PEOPLE, variant.rule)  # type: ignore[arg-type]
         off.append(error(made, updates, [1.0] * PEOPLE) if own_a else 0.0)
         if variant.noise:
-            made = privacy.noised(made, PEOPLE, clip, variant.noise, rng)
+            made = differential_privacy.noised(made, PEOPLE, clip, variant.noise, rng)
         # ``apart`` sends A and B as they are, not by how much they changed.
         before = {n: weights[n.replace("lora_#", f"lora_{factor}")] * own_a for n in made.b}
-        sizes = [privacy.size({n: u.b[n] - before[n] for n in before}) for u in updates]
+        sizes = [differential_privacy.size({n: u.b[n] - before[n] for n in before}) for u in updates]
         usual = clip if variant.noise else float(np.median(sizes))
         for name, change in followed(
             {n: made.b[n] - before[n] for n in before}, step_for(PEOPLE, variant.rule), usual
@@ -243,10 +243,10 @@ def run(world: World, variant: Variant) -> dict[str, Any]:
         world.put(weights, trained="AB")
         after.append(world.measure())
     if variant.noise is not None:
-        row |= {"clip": clip, "epsilon": privacy.epsilon(variant.noise, ROUNDS, DELTA)}
+        row |= {"clip": clip, "epsilon": differential_privacy.epsilon(variant.noise, ROUNDS, DELTA)}
     row |= {
         "distances": off,
-        "norm": privacy.size({n: v for n, v in weights.items() if "lora_B" in n}),
+        "norm": differential_privacy.size({n: v for n, v in weights.items() if "lora_B" in n}),
     }
     return row | {"shared": after[-1], "after": after, "cpu_seconds": time.process_time() - began}
 

@@ -299,7 +299,7 @@ def serve(root: str, upstream: str, where: bool) -> None:
     from clawback.serve import app, protocol
 
     home = Home(Path(root))
-    guarded = app.make(home, config.Serve(upstream=upstream))
+    guarded = app.make(home, config.ServeSection(upstream=upstream))
     listening = socket.create_server(("127.0.0.1", 0), backlog=2048)
     file = (home.root / "late").open("w", buffering=1)
     stacks = (home.root / "stacks").open("w+") if where else None

@@ -32,7 +32,7 @@ from clawback.extensions.demo.loop import Rate
 from clawback.gate.report import Report, answered
 from clawback.gate.rule import decide
 from clawback.jobs import inputs
-from clawback.jobs.inbox import Inbox
+from clawback.jobs.rating_inbox import Inbox
 from clawback.paths import Home
 from clawback.records import Run, Sample
 
@@ -166,7 +166,7 @@ def judge(kind: str, taste: str, seed: int) -> dict[str, Any]:
                 first = first_is_better(likes, person, demo.noise)
                 better, worse = (pair.first, pair.second) if first else (pair.second, pair.first)
                 feedback.prefer(db, better.id, worse.id)
-                report = answered(db, db.version(number), config.Gate()) or report
+                report = answered(db, db.version(number), config.GateSection()) or report
             provenance = json.loads((Path(db.version(number).path) / "provenance.json").read_text())
         return {
             "kind": kind,
@@ -194,7 +194,7 @@ def decided(row: dict[str, Any]) -> dict[str, Any]:
     """With what the gate says of this evidence today: cases are dear, rules are not."""
     empty = {"version": 0, "against": 0, "accepted": False, "probability": 0.0, "reasons": ()}
     report = Report.from_dict(empty | {"evidence": row["evidence"]})
-    decision = decide(report.evidence, config.Gate())
+    decision = decide(report.evidence, config.GateSection())
     return row | {
         "accepted": decision.accepted,
         "probability": decision.probability,

@@ -142,8 +142,8 @@ def main(argv: list[str] | None = None) -> int:
     )
     options = parser.parse_args(argv)
     limits = {"max_tokens": options.max_tokens}
-    impostor, gate = Impostor(engine.load(options.model)), config.Gate()
-    impostor.policy.configure(config.Generation(temperature=options.temperature))
+    impostor, gate = Impostor(engine.load(options.model)), config.GateSection()
+    impostor.policy.configure(config.GenerationSection(temperature=options.temperature))
     found: dict[str, list[tuple[bool, bool, tuple[str, ...]]]] = {}
     for seed in range(options.people):
         samples = rate(impostor.policy, limits, seed)

@@ -31,10 +31,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clawback.config import Gate
+from clawback.config import GateSection
 from clawback.feedback import hold_out
 from clawback.gate import headroom, questions
-from clawback.gate.guards import Sampled
+from clawback.gate.guards import AnswerStatistics
 from clawback.gate.rule import Evidence, decide
 from clawback.records import Part, Sample
 from clawback.rewards.reward_ensemble import RIDGE, RULES
@@ -45,9 +45,9 @@ Ints = NDArray[np.int64]
 RATED, CAPTURED, PROMPTS, EACH = 32, 256, 48, 24
 ASKED, ANSWERS, BEST = 16, 6, 8
 GAIN, CONTENT = 0.25, 0.85
-HELD = Gate().held_out
+HELD = GateSection().held_out
 KINDS = ("better", "same", "shuffled", "other", "noise", "content")
-FINE = Sampled(finished=1.0, empty=0.0, repeating=0.0, length=40.0)
+FINE = AnswerStatistics(finished=1.0, empty=0.0, repeating=0.0, length=40.0)
 
 
 @dataclass(frozen=True)
@@ -228,11 +228,11 @@ def judged(
         base=FINE,
         questions=len(chosen),
     )
-    decision, answers = decide(seen, Gate()), []
+    decision, answers = decide(seen, GateSection()), []
     while decision.asks:
         pair = chosen[len(answers)]
         answers.append(person.prefers_first(here, int(ours[pair.candidate]), int(theirs[pair.live]), rng))
-        decision = decide(replace(seen, answers=tuple(answers)), Gate())
+        decision = decide(replace(seen, answers=tuple(answers)), GateSection())
     return {"accepted": decision.accepted, "questions": len(answers), "run": True}
 
 

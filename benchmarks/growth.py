@@ -26,7 +26,7 @@ from clawback.paths import Home
 from clawback.records import Turn
 from clawback.serve import api
 
-LEARNS_FROM = config.Training().newest
+LEARNS_FROM = config.TrainingSection().newest
 CALLS = 7
 SIZES = (10_000, 1_000_000)
 
@@ -94,7 +94,11 @@ def _asked(**query: str) -> Any:
 def _serving(home: Home) -> Any:
     recorder = SimpleNamespace(recorded=0, failed=0)
     return SimpleNamespace(
-        home=home, settings=config.load(home.config), serve=config.Serve(), forward=None, recorder=recorder
+        home=home,
+        settings=config.load(home.config),
+        serve=config.ServeSection(),
+        forward=None,
+        recorder=recorder,
     )
 
 
@@ -120,7 +124,7 @@ def capture(home: Home) -> None:
 
 def select(home: Home) -> None:
     """What a run begins with."""
-    chosen = config.Config(training=config.Training(newest=LEARNS_FROM))
+    chosen = config.Config(training=config.TrainingSection(newest=LEARNS_FROM))
     with store.connect(home.database) as db:
         said = inputs.settled(db, chosen)
         samples = feedback.samples(db, [f.id for f in said])

@@ -184,7 +184,7 @@ def learn(
     from clawback.environments.evaluating import evaluate, orders
     from clawback.environments.find import find
     from clawback.environments.rollouts import Play, Rollouts
-    from clawback.learning.sources.episodes import EpisodeSettings
+    from clawback.learning.sources.episode_examples import EpisodeSettings
     from clawback.models.types import Sampling
     from clawback.records import Episode
 

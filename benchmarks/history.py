@@ -111,7 +111,7 @@ def command(root: Path, *words: str) -> tuple[str, float]:
 def ask(root: Path, likes: Likes, how: str, chance: random.Random) -> list[float]:
     """Fifteen questions and their answers; the seconds that each was waited for."""
     from clawback import feedback, store
-    from clawback.jobs.inbox import Inbox
+    from clawback.jobs.rating_inbox import Inbox
     from clawback.paths import Home
 
     inbox, waits = Inbox(Home(root)), []

@@ -48,7 +48,7 @@ class Waiting:
 def main(argv: list[str] | None = None) -> int:
     argparse.ArgumentParser(prog="python -m benchmarks holds", description=__doc__).parse_args(argv)
     from clawback import engine
-    from clawback.capture import conversations
+    from clawback.capture import conversation_threads
     from clawback.redact import redact, redact_all
     from clawback.serve import tools, wire
 
@@ -60,7 +60,11 @@ def main(argv: list[str] | None = None) -> int:
         found[name] = max(found.get(name, (0.0, "")), (round(waiting.during(action), 3), what))
 
     def places(messages: Any) -> object:
-        return conversations.human(messages), conversations.spoken(messages), conversations.places(messages)
+        return (
+            conversation_threads.human(messages),
+            conversation_threads.spoken(messages),
+            conversation_threads.places(messages),
+        )
 
     for piece in PIECES:
         text = (piece * (SIZE // len(piece) + 1))[:SIZE]

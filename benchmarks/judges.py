@@ -73,11 +73,11 @@ ARMS: dict[str, Arm | None] = {
 
 def judge_of(wrong: float | None, seed: int) -> Any:
     """An ``Ask`` that reads the next state as it is shown to real judges, and answers in their form."""
-    from clawback.feedback.endpoint import Answer, guess
+    from clawback.feedback.endpoint import JudgeAnswer, guess
 
     chance = random.Random(f"judge {seed}")
 
-    def ask(system: str, user: str) -> Answer:
+    def ask(system: str, user: str) -> JudgeAnswer:
         found = _NEXT.search(user)
         if found is None:
             raise ValueError("A judge was shown no next state.")
@@ -85,7 +85,7 @@ def judge_of(wrong: float | None, seed: int) -> Any:
         if wrong is not None and chance.random() < wrong:
             value = -value
         text = f"What came back tells how the answer was taken.\n\\boxed{{{value}}}"
-        return Answer(text, guess(system + user + text))
+        return JudgeAnswer(text, guess(system + user + text))
 
     return ask
 
@@ -145,12 +145,12 @@ def home_of(taste: str, seed: int, person: str = "few") -> Iterator[tuple[Any, A
 
 def judge_pass(db: Any, arm: Arm, seed: int) -> None:
     """What ``clawback lab judge`` does with a store, with this judge."""
-    from clawback.feedback import judge
-    from clawback.feedback.endpoint import Budget
+    from clawback.feedback import next_state_judge
+    from clawback.feedback.endpoint import CallBudget
     from clawback.feedback.passes import PassPlan
 
-    budget = Budget(10 * TURNS, 600.0, 10_000_000)
-    done = judge.judge(db, judge_of(arm.wrong, seed), PassPlan(NAME, budget, votes=arm.votes))
+    budget = CallBudget(10 * TURNS, 600.0, 10_000_000)
+    done = next_state_judge.judge(db, judge_of(arm.wrong, seed), PassPlan(NAME, budget, votes=arm.votes))
     if done.stopped or done.failed:
         raise RuntimeError(f"The pass did not go through: {done}")
 
@@ -159,7 +159,7 @@ def samples_of(db: Any, arm: Arm | None) -> list[Any]:
     """What a run learns from: the judge weighed as it has earned, or taken at its word."""
     from clawback import feedback
     from clawback.feedback.calibrate import Reliability
-    from clawback.feedback.judge import source_of
+    from clawback.feedback.next_state_judge import source_of
 
     if arm is None or arm.earned:
         return feedback.samples(db)
@@ -170,7 +170,7 @@ def samples_of(db: Any, arm: Arm | None) -> list[Any]:
 def verdicts(db: Any, right: dict[int, bool]) -> dict[str, Any]:
     """How many of the judge's verdicts are as the person feels, and the weight that they have earned."""
     from clawback import feedback
-    from clawback.feedback.judge import source_of
+    from clawback.feedback.next_state_judge import source_of
 
     given = [f for f in db.feedback() if f.kind == "judge"]
     if not given:

@@ -77,14 +77,14 @@ def step(folder: Path, tokens: int, device: str | None) -> dict[str, Any]:
 
     from benchmarks.peers.workload import make
     from clawback import engine
-    from clawback.config import Generation
+    from clawback.config import GenerationSection
     from clawback.records import Sample
 
     work, samples = workload(tokens), folder / f"{tokens}.jsonl"
     make(work, folder / "model", samples)
     [row] = [json.loads(line) for line in samples.read_text("utf-8").splitlines()]
     policy = engine.load(str(folder / "model"), device=device)
-    policy.configure(Generation(max_prompt=tokens))
+    policy.configure(GenerationSection(max_prompt=tokens))
     messages = ({"role": "user", "content": row["prompt"]},)
     sample = Sample(1, messages, row["response"], 1.0)
     recipe = engine.recipe(policy.info, "balanced", "reinforce", {"steps": 1, "batch": 1, "accumulation": 1})

@@ -26,7 +26,7 @@ from clawback import engine
 from clawback.extensions.people.shared_rows import SharedShelf
 from clawback.models.types import Sampling
 from clawback.sampling.decoder_choice import drawing_dtype
-from clawback.sampling.request import Request
+from clawback.sampling.request import SamplingRequest
 from clawback.serve.batcher import Batcher
 
 GREEDY = Sampling(temperature=0.0)
@@ -109,7 +109,9 @@ class Asked:
         prompt, folder = self.wanted[number]
         answer = self.answers[number]
         self.batcher.submit(
-            Request(prompt, self.tokens, lambda token, _: answer.append(token), self._end, folder, GREEDY)
+            SamplingRequest(
+                prompt, self.tokens, lambda token, _: answer.append(token), self._end, folder, GREEDY
+            )
         )
 
     def _end(self, why: str) -> None:

@@ -22,12 +22,12 @@ from pathlib import Path
 
 from benchmarks._choosing import answer_all
 from clawback import feedback, store
-from clawback.config import Gate
+from clawback.config import GateSection
 from clawback.errors import TrainingError
 from clawback.extensions.demo import cloud
-from clawback.gate import prompts as prompt_gate
+from clawback.gate import prompt_gate as prompt_gate
 from clawback.gate.report import Report, answered
-from clawback.jobs import prompting
+from clawback.jobs import prompt_learning
 from clawback.paths import Home
 from clawback.prompts import ScriptedLLM
 from clawback.records import Turn
@@ -58,7 +58,7 @@ class Row:
 
 def rate(
     home: Home,
-    taste: cloud.Taste,
+    taste: cloud.CloudTaste,
     asked: Sequence[str],
     rng: random.Random,
     *,
@@ -82,12 +82,12 @@ def rate(
                 feedback.critique(db, turn.id, remark)
 
 
-def satisfied(taste: cloud.Taste, prompt: str, asked: Sequence[str]) -> float:
+def satisfied(taste: cloud.CloudTaste, prompt: str, asked: Sequence[str]) -> float:
     made = [cloud.answer(under([AGENT, {"role": "user", "content": q}], prompt)) for q in asked]
     return sum(map(taste.fits, made)) / len(made)
 
 
-def learned(taste: cloud.Taste, seed: int, words: bool) -> Row:
+def learned(taste: cloud.CloudTaste, seed: int, words: bool) -> Row:
     """One person from the first tap to what is live in the end."""
     asked, rng = cloud.questions(seed), random.Random(f"person {seed}")
     held, rest = asked[:HELD], asked[HELD:]
@@ -98,11 +98,15 @@ def learned(taste: cloud.Taste, seed: int, words: bool) -> Row:
         questions, why = 0, ""
         backend = ScriptedLLM(cloud.answer)
         try:
-            found = prompting.optimize(home, backend=backend, seed=seed)
+            found = prompt_learning.optimize(home, backend=backend, seed=seed)
             report = found.report
             why = report.reasons[0] if report else found.stopped
             questions = answer_all(
-                home, lambda turn: taste.fits(turn.response), rng, 0.1, lambda: prompting.judge_waiting(home)
+                home,
+                lambda turn: taste.fits(turn.response),
+                rng,
+                0.1,
+                lambda: prompt_learning.judge_waiting(home),
             )
             if report is not None and questions:
                 with store.connect(home.database) as db:
@@ -123,7 +127,7 @@ def learned(taste: cloud.Taste, seed: int, words: bool) -> Row:
     )
 
 
-def accepted(taste: cloud.Taste, seed: int, prompt: str, noise: float) -> bool:
+def accepted(taste: cloud.CloudTaste, seed: int, prompt: str, noise: float) -> bool:
     """Whether the gate lets a given prompt through, by the person's answers."""
     asked, rng = cloud.questions(seed), random.Random(f"gate {seed}")
     with tempfile.TemporaryDirectory() as folder:
@@ -136,7 +140,7 @@ def accepted(taste: cloud.Taste, seed: int, prompt: str, noise: float) -> bool:
 
             def judge() -> Report | None:
                 nonlocal report
-                report = answered(db, db.version(version.number), Gate()) or report
+                report = answered(db, db.version(version.number), GateSection()) or report
                 return report
 
             answer_all(home, lambda turn: taste.fits(turn.response), rng, noise, judge)

@@ -95,7 +95,7 @@ class Judged:
     def __call__(self, made: Sequence[Any], kl: float) -> dict[str, Any]:
         """The figures of one way of answering; the base model's must be the first."""
         from clawback.embedded import corpus
-        from clawback.rewards import guards, measures
+        from clawback.rewards import measures, overoptimization
 
         person = random.Random(f"later {self.seed}")
         pairs = [(p.text, one.text) for p, one in zip(self.asked, made, strict=True)]
@@ -107,15 +107,15 @@ class Judged:
         scores = self.model.score(pairs)
         promised = self.model.expected(scores)
         facts = [corpus.check_facts(p, one.text) for p, one in zip(self.asked, made, strict=True)]
-        whole = guards.check(promised, said)
+        whole = overoptimization.check(promised, said)
         self.first = self.first or whole
         return {
             "true": statistics.mean(fits),
             "said": whole.human,
             "promised": whole.proxy,
             "score": float(scores.mean()),
-            "gap": guards.gap([self.first, whole]).sizes[-1],
-            "watched": dataclasses.asdict(guards.check(promised[:WATCHED], said[:WATCHED])),
+            "gap": overoptimization.gap([self.first, whole]).sizes[-1],
+            "watched": dataclasses.asdict(overoptimization.check(promised[:WATCHED], said[:WATCHED])),
             "spearman": measures.spearman(scores, [float(f) for f in fits]),
             "facts": sum(c.right for c in facts) / max(1, sum(c.stated for c in facts)),
             "kl": kl,
@@ -126,12 +126,12 @@ def run(taste: str, seed: int, ways: Sequence[str]) -> Iterator[dict[str, Any]]:
     """One person: a row for each way of answering that is asked for (and the base model's, which the others are held against)."""
     from clawback import config, engine
     from clawback.jobs import answering, rewarding
-    from clawback.rewards import guards
-    from clawback.rewards.encoder import Settings
+    from clawback.rewards import overoptimization
+    from clawback.rewards.encoder import EncoderSettings
 
     with home_of(taste, seed) as (home, db):
         began = time.process_time()
-        outcome = rewarding.train(home, rewarding.ratings(home), Settings(), seed=seed)
+        outcome = rewarding.train(home, rewarding.ratings(home), EncoderSettings(), seed=seed)
         seconds = time.process_time() - began
         judged = Judged(home, taste, seed)
         pool = engine.load("embedded").generate(judged.talks, samples=MOST, seed=10_000 + seed)
@@ -141,7 +141,7 @@ def run(taste: str, seed: int, ways: Sequence[str]) -> Iterator[dict[str, Any]]:
             if f"best of {count}" in ways:
                 pick = answering.picker(home, config.load(home.config), count)
                 kept = [pick(p.text, some[:count])[0] for p, some in zip(judged.asked, pool, strict=True)]
-                yield {"way": f"best of {count}"} | judged(kept, guards.best_of_kl(count))
+                yield {"way": f"best of {count}"} | judged(kept, overoptimization.best_of_kl(count))
         for way, train in TRAINED.items():
             if way in ways:
                 began = time.process_time()
@@ -170,7 +170,9 @@ def graded(home: Any, db: Any, seed: int) -> tuple[Any, str]:
     from clawback.jobs import rewarding, run_grader
 
     model, _ = rewarding.load(home)
-    return trained(home, db, seed, run_grader.Grader(model, config.load(home.config).reward.pessimism))
+    return trained(
+        home, db, seed, run_grader.RewardModelGrader(model, config.load(home.config).reward.pessimism)
+    )
 
 
 def unguarded(home: Any, db: Any, seed: int) -> tuple[Any, str]:
@@ -179,7 +181,7 @@ def unguarded(home: Any, db: Any, seed: int) -> tuple[Any, str]:
 
     model, _ = rewarding.load(home)
     loose = {"max_drift": 1e9, "max_reward_drop": 1e9, "extra": {"exact_kl": 0.0, "rounds": 24}}
-    return trained(home, db, seed, run_grader.Grader(model, 0.0), **loose)
+    return trained(home, db, seed, run_grader.RewardModelGrader(model, 0.0), **loose)
 
 
 def trained(home: Any, db: Any, seed: int, grader: Any, **changes: Any) -> tuple[Any, str]:
@@ -210,12 +212,12 @@ WAYS = ("base", "best of 4", f"best of {MOST}", *TRAINED)
 
 def opened(row: dict[str, Any], rows: list[dict[str, Any]]) -> bool:
     """Whether the guard stops at this way of answering, told of the base model, of the guarded run where this is the unguarded one, and of it."""
-    from clawback.rewards import guards
+    from clawback.rewards import overoptimization
 
     before = {"graded, guards off": ["base", "graded by it"]}.get(row["way"], ["base"])
     own = {r["way"]: r for r in rows if (r["taste"], r["seed"]) == (row["taste"], row["seed"])}
-    seen = [guards.Check(**own[way]["watched"]) for way in (*before, row["way"])]
-    return row["way"] != "base" and guards.gap(seen).opened is not None
+    seen = [overoptimization.Check(**own[way]["watched"]) for way in (*before, row["way"])]
+    return row["way"] != "base" and overoptimization.gap(seen).opened is not None
 
 
 def table(rows: list[dict[str, Any]]) -> str:

@@ -120,7 +120,7 @@ def _topics(texts: list[str]) -> Floats:
 def read_states(folder: str, pairs: list[tuple[str, str]]) -> dict[str, Floats]:
     """What layers of that model make of the answers; from bench-results/ where they were read before."""
     from clawback import engine
-    from clawback.models.chat import Encoded
+    from clawback.models.chat_tokens import Encoded
     from clawback.scoring.pooling import read
 
     policy = engine.load(folder)

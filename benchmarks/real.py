@@ -194,7 +194,7 @@ class World:
     ) -> dict[str, Any]:
         from clawback import engine
         from clawback.errors import NothingRead
-        from clawback.learning import budget
+        from clawback.learning import run_budget
         from clawback.learning.training import DRAWING
 
         algorithm, _, changes = recipe.partition(":")
@@ -215,7 +215,9 @@ class World:
         prompts = [messages for messages in own if messages not in kept]
         phases: tuple[tuple[str, float], ...] = ()
         if algorithm in DRAWING:
-            phases = budget.fit(self.policy, chosen, train, prompts, budget.Allowed(math.inf))[1].phases
+            phases = run_budget.fit(self.policy, chosen, train, prompts, run_budget.Allowed(math.inf))[
+                1
+            ].phases
         took = Took()
         try:
             result = engine.train(
@@ -241,11 +243,11 @@ class World:
 
     def kept(self) -> list[Any]:
         """The person's prompts that the gate keeps from every run, by the product's own hash."""
-        from clawback.config import Gate
+        from clawback.config import GateSection
         from clawback.feedback.hold_out import keeps, prompt_key
 
         asked = [user(prompt) for prompt in self.own]
-        return [messages for messages in asked if keeps(prompt_key(messages), Gate().held_out)]
+        return [messages for messages in asked if keeps(prompt_key(messages), GateSection().held_out)]
 
     def _judged(
         self, version: Path, taste: Any, samples: list[Any], held: list[Any], seed: int

@@ -30,11 +30,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clawback.learning.reading import Reader
+from clawback.learning.reading import BaseModelReader
 from clawback.rewards import encoder as encoders
 from clawback.rewards import measures, similarity
-from clawback.rewards.encoder import Settings
-from clawback.rewards.rated import Rated
+from clawback.rewards.encoder import EncoderSettings
+from clawback.rewards.rated import RatedAnswer
 from clawback.rewards.state_features import Looks
 
 Floats = NDArray[np.float64]
@@ -52,13 +52,13 @@ READ = 192
 class Pool:
     """All answers, who wrote them, and what the embedded model makes of them."""
 
-    rated: list[Rated]
+    rated: list[RatedAnswer]
     models: list[str]
     looks: Looks
     others: Looks | None = None
     """What another causal model makes of them."""
 
-    def of(self, rows: Rows) -> list[Rated]:
+    def of(self, rows: Rows) -> list[RatedAnswer]:
         return [self.rated[i] for i in rows]
 
     def look(self, pairs: Sequence[tuple[str, str]]) -> Looks:
@@ -81,14 +81,14 @@ def pool(path: Path, most: int | None, states: str | None = None) -> Pool:
     if most:
         kept = sorted({line["prompt"] for line in lines})[:most]
         lines = [line for line in lines if line["prompt"] in set(kept)]
-    rated = [Rated(line["prompt"], line["response"], float(line["score"])) for line in lines]
+    rated = [RatedAnswer(line["prompt"], line["response"], float(line["score"])) for line in lines]
     print(f"reading {len(rated)} answers with the embedded model …", file=sys.stderr)
     pairs, models = [r.pair for r in rated], [line["model"] for line in lines]
-    here = Pool(rated, models, Reader("embedded")(pairs))
+    here = Pool(rated, models, BaseModelReader("embedded")(pairs))
     if states is None:
         return here
     print(f"reading them with {states} …", file=sys.stderr)
-    return replace(here, others=Reader(states, max_length=READ)(pairs))
+    return replace(here, others=BaseModelReader(states, max_length=READ)(pairs))
 
 
 def split(here: Pool, number: int, seed: int) -> tuple[Rows, Rows]:
@@ -131,7 +131,7 @@ def by_words(here: Pool, train: Rows, test: Rows, seed: int) -> Floats:
 def by_encoder(here: Pool, train: Rows, test: Rows, seed: int) -> Floats:
     key = (id(here), seed)
     if key not in _SCORED:
-        made = encoders.fit(here.of(train), Settings(targets="ranks"), look=here.look, seed=seed)
+        made = encoders.fit(here.of(train), EncoderSettings(targets="ranks"), look=here.look, seed=seed)
         _SCORED[key] = made.encoder.score([r.pair for r in here.of(test)])
     return _SCORED[key]
 
@@ -141,7 +141,7 @@ _SCORED: dict[tuple[int, int], Floats] = {}
 
 
 def by_states(here: Pool, train: Rows, test: Rows, seed: int) -> Floats:
-    made = encoders.fit(here.of(train), Settings(targets="ranks"), look=here.look_otherwise, seed=seed)
+    made = encoders.fit(here.of(train), EncoderSettings(targets="ranks"), look=here.look_otherwise, seed=seed)
     return made.encoder.score([r.pair for r in here.of(test)])
 
 
@@ -150,7 +150,7 @@ def by_fine_tuned(here: Pool, train: Rows, test: Rows, seed: int) -> Floats:
 
     with tempfile.TemporaryDirectory() as folder:
         place = str(_minilm.unpacked(Path(folder)))
-        settings = Settings(encoder=place, targets="ranks", members=1, epochs=3, max_length=128)
+        settings = EncoderSettings(encoder=place, targets="ranks", members=1, epochs=3, max_length=128)
         made = encoders.fit(here.of(train), settings, look=here.look, seed=seed)
         print(f"the encoder's share: {made.history[0]['share']:.2f}", file=sys.stderr)
         return made.encoder.score([r.pair for r in here.of(test)])
@@ -162,7 +162,7 @@ def by_small_bert(here: Pool, train: Rows, test: Rows, seed: int) -> Floats:
     with tempfile.TemporaryDirectory() as folder:
         texts = [text for r in here.of(train) for text in r.pair]
         _small_bert.make(Path(folder), texts, max_length=256, dropout=0.1, seed=seed)
-        settings = Settings(
+        settings = EncoderSettings(
             encoder=folder, targets="ranks", max_length=256, epochs=4, patience=1, learning_rate=2e-3
         )
         made = encoders.fit(here.of(train), settings, look=here.look, seed=seed)

@@ -23,12 +23,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks._rule_sentences import LATER_TRAPS, TRAPS, WISHES, Wish
-from clawback.feedback.endpoint import Answer
+from clawback.feedback.endpoint import JudgeAnswer
 from clawback.rules.checks import compiled, parse
 from clawback.rules.exam import ASKED, exam_items, examine
-from clawback.rules.judge import EndpointJudge, Pair
 from clawback.rules.proposers import distinct, from_list
-from clawback.rules.trial import LEVEL, rule_tests
+from clawback.rules.rule_judge import EndpointJudge, RuledTurn
+from clawback.rules.rule_test import LEVEL, rule_tests
 
 Floats = NDArray[np.float64]
 
@@ -44,9 +44,9 @@ BALANCED = 0.1
 """Share of answers that keep a wish, and that break it, without which its obedience is measured on answers that are changed."""
 
 
-def answers(path: Path) -> list[Pair]:
+def answers(path: Path) -> list[RuledTurn]:
     rows = [json.loads(line) for line in path.read_text("utf-8").splitlines() if line.strip()]
-    pairs = [Pair(row["prompt"], row["response"]) for row in rows if row["response"].strip()]
+    pairs = [RuledTurn(row["prompt"], row["response"]) for row in rows if row["response"].strip()]
     random.Random(0).shuffle(pairs)
     return pairs
 
@@ -70,7 +70,7 @@ def _sorted(check: str) -> str:
     return "; ".join(sorted(check.split("; ")))
 
 
-def obedience(pairs: Sequence[Pair]) -> dict[str, Any]:
+def obedience(pairs: Sequence[RuledTurn]) -> dict[str, Any]:
     """Balanced accuracy of the check of each wish against a truth that shares nothing with it, on real answers."""
     rows = {}
     for wish in WISHES:
@@ -112,7 +112,7 @@ def _changed(wish: Wish, texts: Sequence[str]) -> list[str]:
     return [text for text in made if wish.truth(text) is not None]
 
 
-def matrix(pairs: Sequence[Pair]) -> Floats:
+def matrix(pairs: Sequence[RuledTurn]) -> Floats:
     """``[rules, answers]``: verdicts of the hand-written list and of the wishes above."""
     listed = [rule.check for rule in distinct(from_list())]
     checks = list(dict.fromkeys([*listed, *(next(filter(None, map(parse, wish.said))) for wish in WISHES)]))
@@ -168,7 +168,7 @@ def _alike(one: Floats, other: Floats) -> float:
     return float(np.corrcoef(one[both], other[both])[0, 1])
 
 
-def judges(pairs: Sequence[Pair], exams: int = 20) -> dict[str, Any]:
+def judges(pairs: Sequence[RuledTurn], exams: int = 20) -> dict[str, Any]:
     """Played judges of known quality sit the exam on real answers: the share that passes, and how many homes allow an exam."""
     table: dict[str, Any] = {}
     generator = random.Random(1)
@@ -189,11 +189,11 @@ def judges(pairs: Sequence[Pair], exams: int = 20) -> dict[str, Any]:
     return table
 
 
-def _played(truth: dict[tuple[str, str], bool], share: float, seed: int) -> Callable[[str, str], Answer]:
+def _played(truth: dict[tuple[str, str], bool], share: float, seed: int) -> Callable[[str, str], JudgeAnswer]:
     """A judge that says the truth in a share of its verdicts."""
     generator = random.Random(seed)
 
-    def ask(_: str, user: str) -> Answer:
+    def ask(_: str, user: str) -> JudgeAnswer:
         pieces = re.findall(r"<<(RULE|ANSWER) (\w+) \w+>>\n(.*?)\n<<end \w+>>", user, re.DOTALL)
         rules = {key: text for kind, key, text in pieces if kind == "RULE"}
         reply = {
@@ -204,7 +204,7 @@ def _played(truth: dict[tuple[str, str], bool], share: float, seed: int) -> Call
             for kind, number, text in pieces
             if kind == "ANSWER"
         }
-        return Answer(json.dumps(reply), 1)
+        return JudgeAnswer(json.dumps(reply), 1)
 
     return ask
 

@@ -130,7 +130,7 @@ def _prompts(captured: Any, unrated: Any, held: Any, case: Case) -> list[Any]:
 def _choose(captured: Any, samples: list[Any], count: int, taste: Any, person: Any, case: Case) -> None:
     """Add ratings of captured answers that nobody rated, those that the inbox asks about, until there are ``count``."""
     from clawback import config, feedback, store
-    from clawback.jobs.inbox import Inbox
+    from clawback.jobs.rating_inbox import Inbox
     from clawback.paths import Home
     from clawback.records import Turn
 
@@ -174,8 +174,8 @@ def _recipe(policy: Any, text: str) -> Any:
     """``auto:exact_kl=0.2,preset=careful`` → the recipe with these values in place of its own."""
     from clawback import engine
     from clawback.learning.sources.distilled import DistilSettings
+    from clawback.learning.sources.fresh_answers import RolloutSettings
     from clawback.learning.sources.graded import GradingSettings
-    from clawback.learning.sources.rollouts import RolloutSettings
 
     name, _, changes = text.rstrip("*?").partition(":")
     values = {k: _value(v) for k, v in (change.split("=") for change in changes.split("+") if change)}

@@ -12,12 +12,12 @@ from collections.abc import Callable
 
 import pytest
 
-from clawback.capture import conversations, peers
-from clawback.environments.tools import rewards, schema
+from clawback.capture import conversation_threads, peers
+from clawback.environments.tools import function_schema, task_rewards
 from clawback.extensions.sandbox.terminal import folders
-from clawback.extensions.sandbox.terminal import tools as terminal_tools
+from clawback.extensions.sandbox.terminal import shell_tools as terminal_tools
 from clawback.feedback import verdict
-from clawback.prompts import guards
+from clawback.prompts import prompt_guards
 from clawback.redact import redact
 from clawback.reminders import without_reminders
 from clawback.rewards import remarks
@@ -30,7 +30,7 @@ SIZE = 60_000
 
 
 def user(text: str) -> object:
-    return conversations.spoken([{"role": "user", "content": text}])
+    return conversation_threads.spoken([{"role": "user", "content": text}])
 
 
 def deltas(text: str) -> object:
@@ -44,7 +44,7 @@ def fences(text: str) -> object:
 
 
 def answered(text: str) -> object:
-    return rewards.same_answer(text, "otter")
+    return task_rewards.same_answer(text, "otter")
 
 
 def variables(text: str) -> object:
@@ -52,7 +52,7 @@ def variables(text: str) -> object:
 
 
 def addresses(text: str) -> object:
-    return [pattern.search(text) for pattern, _ in guards._KNOWN]
+    return [pattern.search(text) for pattern, _ in prompt_guards._KNOWN]
 
 
 def measured(text: str) -> object:
@@ -96,7 +96,7 @@ CASES: list[tuple[Callable[[str], object], str, str]] = [
     (answered, "", "\\boxed{"),
     (answered, "", "\\boxed "),
     (variables, "", "${a:-"),
-    (schema._SPHINX.findall, "", "\n "),
+    (function_schema._SPHINX.findall, "", "\n "),
     (addresses, "", "a."),
     *(
         (redact, "", piece)
@@ -137,7 +137,7 @@ def test_openclaws_last_paragraph_goes_and_its_name_in_a_text_stays() -> None:
         "Runtime: agent=x | session=y\nmore",
     ]
     for text in kept:
-        assert conversations.plain_text({"role": "user", "content": text}) == text
+        assert conversation_threads.plain_text({"role": "user", "content": text}) == text
     gone = "Hello.\n\nRuntime: agent=x | session=y | model=z"
-    assert conversations.plain_text({"role": "user", "content": gone}) == "Hello."
-    assert conversations.plain_text({"role": "user", "content": "Runtime: agent=x | session=y"}) == ""
+    assert conversation_threads.plain_text({"role": "user", "content": gone}) == "Hello."
+    assert conversation_threads.plain_text({"role": "user", "content": "Runtime: agent=x | session=y"}) == ""

@@ -9,12 +9,12 @@ import pytest
 from clawback import config
 from clawback.cli import main
 from clawback.errors import NotFound, UsageError
-from clawback.extensions.people.homes import People, name_of
+from clawback.extensions.people.homes import PersonHomes, name_of
 from clawback.paths import Home
 
 
 def test_a_token_proves_its_own_name_and_no_other(tmp_path: Path) -> None:
-    people = People(tmp_path)
+    people = PersonHomes(tmp_path)
     tokens = {name: people.add(name) for name in ("ada", "bob")}
     assert people.names() == ["ada", "bob"]
     for name, token in tokens.items():
@@ -36,14 +36,14 @@ def test_a_token_proves_its_own_name_and_no_other(tmp_path: Path) -> None:
 
 
 def test_an_empty_token_file_lets_nobody_in(tmp_path: Path) -> None:
-    people = People(tmp_path)
+    people = PersonHomes(tmp_path)
     people.add("ada")
     (people.home("ada").root / "token").write_text("ada.")
     assert people.whose("ada.") is None
 
 
 def test_a_new_token_ends_the_old_one(tmp_path: Path) -> None:
-    people = People(tmp_path)
+    people = PersonHomes(tmp_path)
     old = people.add("ada")
     new = people.renew("ada")
     assert (people.whose(old), people.whose(new)) == (None, "ada")
@@ -56,11 +56,11 @@ def test_a_new_token_ends_the_old_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["", "../x", "A", "a/b", "a.b", "-a", "a" * 40, "a\n"])
 def test_what_is_no_name_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError, match="no name"):
-        People(tmp_path).add(name)
+        PersonHomes(tmp_path).add(name)
 
 
 def test_somebody_new_has_the_settings_of_the_house(tmp_path: Path) -> None:
-    people = People(tmp_path)
+    people = PersonHomes(tmp_path)
     config.save(people.house.config, {"training": {"threshold": 5}})
     people.add("ada")
     assert config.load(people.home("ada").config).training.threshold == 5
@@ -69,7 +69,7 @@ def test_somebody_new_has_the_settings_of_the_house(tmp_path: Path) -> None:
 def test_a_raters_token_says_in_whose_home_it_is_good(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    people = People(tmp_path)
+    people = PersonHomes(tmp_path)
     people.add("ada")
     monkeypatch.setenv("CLAWBACK_HOME", str(people.home("ada").root))
     assert main(["raters", "invite", "ben"]) == 0

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from clawback import plugins
-from clawback.capture import adapter
+from clawback.capture import agent_integration
 from clawback.cli import main
 from clawback.environments import registry
 from clawback.errors import NotFound, UsageError
@@ -90,15 +90,15 @@ def test_another_package_adds_a_publisher(package):
 
 
 def test_another_package_adds_an_agent(package):
-    assert adapter.find("scribe").title == "scribe"
-    assert adapter.names()[0] == "claude-code"
-    assert adapter.names()[-1] == "scribe"
+    assert agent_integration.find("scribe").title == "scribe"
+    assert agent_integration.names()[0] == "claude-code"
+    assert agent_integration.names()[-1] == "scribe"
     with pytest.raises(UsageError, match=r"no agent 'scrib'; there are: claude-code, .*, scribe\."):
-        adapter.find("scrib")
+        agent_integration.find("scrib")
 
 
 def test_what_registers_is_what_its_group_says():
-    agents = [adapter.find(name) for name in plugins.built_in(plugins.AGENTS)]
+    agents = [agent_integration.find(name) for name in plugins.built_in(plugins.AGENTS)]
     assert [agent.name for agent in agents] == list(plugins.built_in(plugins.AGENTS))
     for group in (plugins.ALGORITHMS, plugins.REWARDS):
         assert all(plugins.load(group, name).name == name for name in plugins.built_in(group))

@@ -124,7 +124,7 @@ def stream() -> dict[str, int]:
     answer = Reply(body=events.encode(), headers={"content-type": "text/event-stream"})
     body = {"model": "m", "stream": True, "max_tokens": 9, "messages": [{"role": "user", "content": "Hi?"}]}
     with http_server([answer]) as upstream:
-        made = app.make(home, config.Serve(upstream=upstream.url))
+        made = app.make(home, config.ServeSection(upstream=upstream.url))
         trace = Trace()
         threading.setprofile(trace.profile)  # of the threads that begin now: those of the server
         server = uvicorn.Server(uvicorn.Config(made, port=0, log_level="error"))

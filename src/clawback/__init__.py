@@ -43,7 +43,7 @@ _WHERE = {
     **dict.fromkeys(("Store", "connect"), "store"),
     **dict.fromkeys(("critique", "edit", "prefer", "rate", "samples", "score", "undo"), "feedback"),
     **dict.fromkeys(("load", "train"), "engine"),
-    "gate": "gate.adapters",
+    "gate": "gate.adapter_gate",
     **dict.fromkeys(("promote", "reset", "rollback"), "release"),
     **dict.fromkeys(("maybe_train", "train_once"), "jobs"),
 }

@@ -8,14 +8,14 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from clawback.config_extensions import Channel as Channel
+from clawback.config_extensions import ChannelSection as ChannelSection
 from clawback.config_extensions import Count, NotNegative, Section, Share
-from clawback.config_extensions import Discord as Discord
-from clawback.config_extensions import Hosted as Hosted
-from clawback.config_extensions import People as People
-from clawback.config_extensions import Slack as Slack
-from clawback.config_extensions import Telegram as Telegram
-from clawback.config_extensions import Vllm as Vllm
+from clawback.config_extensions import DiscordSection as DiscordSection
+from clawback.config_extensions import HostedSection as HostedSection
+from clawback.config_extensions import PeopleSection as PeopleSection
+from clawback.config_extensions import SlackSection as SlackSection
+from clawback.config_extensions import TelegramSection as TelegramSection
+from clawback.config_extensions import VllmSection as VllmSection
 from clawback.errors import ConfigError
 from clawback.files import replace
 
@@ -33,7 +33,7 @@ AlgorithmName = str
 Preset = Literal["careful", "balanced", "aggressive"]
 
 
-class Model(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ModelSection(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is trained: ``embedded``, ``smollm2``, a folder, a hub id, a GGUF file, ``ollama:NAME`` or ``lmstudio:NAME`` (docs/models.md)."""
 
     base: str = EMBEDDED
@@ -64,7 +64,7 @@ class Model(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return None if self.device == "auto" else self.device
 
 
-class Training(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TrainingSection(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How training runs are made, and when one starts."""
 
     algorithm: AlgorithmName = "auto"
@@ -111,7 +111,7 @@ class Training(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of single algorithms and sources of examples, by their names, such as ``{grpo = {grouped = false}}`` (docs/training.md)."""
 
 
-class Schedule(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ScheduleSection(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """When a background run may start."""
 
     quiet_hours: str = ""
@@ -126,7 +126,7 @@ class Schedule(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Minutes after a failed run, or a process that failed before it began one, until the next is started."""
 
 
-class Gate(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class GateSection(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a candidate must pass before it goes live."""
 
     held_out: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.125
@@ -143,7 +143,7 @@ class Gate(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Limit of the perplexity of the base model's own answers under the candidate, divided by that under the base."""
 
 
-class Generation(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class GenerationSection(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Sampling, the same in training, in the gate and for you. What is not set comes from the model's own generation config."""
 
     temperature: NotNegative | None = None
@@ -161,7 +161,7 @@ class Generation(Section, frozen=True, kw_only=True, forbid_unknown_fields=True)
     model's context. Time and memory of a run grow with it."""
 
 
-class Privacy(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PrivacySection(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is stored."""
 
     redact: bool = True
@@ -194,7 +194,7 @@ class Privacy(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 raise ValueError(f"the rule {rule!r} finds the empty text, and so is everywhere")
 
 
-class Capture(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CaptureSection(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What agents show, and what happens to unrated turns."""
 
     ask: bool = False
@@ -209,7 +209,7 @@ class Capture(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Notice how much of an agent's edits is still there at the next commit, as a guess that never outweighs a rating."""
 
 
-class Trial(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TrialSection(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A/B test: try an accepted candidate on some of the sessions first (where Clawback's own server answers)."""
 
     share: Annotated[float, msgspec.Meta(ge=0, le=0.5)] = 0.0
@@ -218,7 +218,7 @@ class Trial(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Accepted error rate: of promoting a version that is no better, or rejecting one that is no worse."""
 
 
-class Judge(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class JudgeSection(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A model that reads what came after an answer and says how the answer was taken (docs/judges.md)."""
 
     enabled: bool = False
@@ -249,7 +249,7 @@ class Judge(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Turns judged at the same time (a local model judges one after another)."""
 
 
-class Reward(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RewardSection(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Use of the trained reward model, and composite rewards (docs/reward-models.md)."""
 
     grade: bool = False
@@ -268,7 +268,7 @@ class Reward(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The part ``tokens`` is 1 up to the first length (in tokens) and falls to 0 at the second."""
 
 
-class Prompts(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PromptsSection(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Learned prompts, for models whose weights you do not have, and the model that answers during a search (docs/prompts.md)."""
 
     api: Literal["openai", "anthropic", "local"] = "openai"
@@ -301,7 +301,7 @@ class Prompts(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Whether the server then starts a search by itself, which costs calls."""
 
 
-class Serve(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ServeSection(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The server on the network."""
 
     host: str = "127.0.0.1"
@@ -314,7 +314,7 @@ class Serve(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Further host names under which requests are accepted, if it listens on more than loopback."""
 
 
-class Tracking(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TrackingSection(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where the metrics of a run are logged."""
 
     to: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ("tensorboard",)
@@ -340,7 +340,7 @@ class PublishTarget(Section, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """The presets of a llama-server that is a router."""
 
 
-class Rules(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RulesSection(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What you want of every answer, a sentence each (docs/rules.md)."""
 
     remind: bool = True
@@ -349,7 +349,7 @@ class Rules(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Send an answer that breaks a rule back to the model, once, where code can see the breach and the agent has a hook for it."""
 
 
-class Publish(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PublishSection(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Other servers that follow the live version (docs/publish.md)."""
 
     targets: tuple[PublishTarget, ...] = ()
@@ -361,27 +361,27 @@ class Publish(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Config(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The file: a table for each section."""
 
-    model: Model = Model()
-    training: Training = Training()
-    schedule: Schedule = Schedule()
-    gate: Gate = Gate()
-    generation: Generation = Generation()
-    capture: Capture = Capture()
-    tracking: Tracking = Tracking()
-    privacy: Privacy = Privacy()
-    serve: Serve = Serve()
-    people: People = People()
-    trial: Trial = Trial()
-    judge: Judge = Judge()
-    slack: Slack = Slack()
-    discord: Discord = Discord()
-    telegram: Telegram = Telegram()
-    reward: Reward = Reward()
-    prompts: Prompts = Prompts()
-    hosted: Hosted = Hosted()
-    vllm: Vllm = Vllm()
-    publish: Publish = Publish()
-    rules: Rules = Rules()
+    model: ModelSection = ModelSection()
+    training: TrainingSection = TrainingSection()
+    schedule: ScheduleSection = ScheduleSection()
+    gate: GateSection = GateSection()
+    generation: GenerationSection = GenerationSection()
+    capture: CaptureSection = CaptureSection()
+    tracking: TrackingSection = TrackingSection()
+    privacy: PrivacySection = PrivacySection()
+    serve: ServeSection = ServeSection()
+    people: PeopleSection = PeopleSection()
+    trial: TrialSection = TrialSection()
+    judge: JudgeSection = JudgeSection()
+    slack: SlackSection = SlackSection()
+    discord: DiscordSection = DiscordSection()
+    telegram: TelegramSection = TelegramSection()
+    reward: RewardSection = RewardSection()
+    prompts: PromptsSection = PromptsSection()
+    hosted: HostedSection = HostedSection()
+    vllm: VllmSection = VllmSection()
+    publish: PublishSection = PublishSection()
+    rules: RulesSection = RulesSection()
 
 
 def load(path: Path) -> Config:
@@ -401,7 +401,7 @@ def load(path: Path) -> Config:
         ) from error
 
 
-def changed(section: Serve, values: dict[str, Any]) -> Serve:
+def changed(section: ServeSection, values: dict[str, Any]) -> ServeSection:
     """The same settings with these in place of theirs."""
     return msgspec.structs.replace(section, **values)
 

@@ -22,7 +22,7 @@ class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """A table of the file. Unknown keys are refused, so that a typing error is not silently ignored."""
 
 
-class People(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PeopleSection(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Limits per person on a shared server (``clawback serve --people``), read from the settings of the server's own home."""
 
     at_once: Annotated[int, msgspec.Meta(ge=1)] = 4
@@ -39,7 +39,7 @@ class People(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Megabytes of adapters kept in memory; others are read from disk when needed."""
 
 
-class Channel(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ChannelSection(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Who may do what in a chat channel. People are identified by the platform's ids."""
 
     owners: tuple[str | int, ...] = ()
@@ -50,7 +50,7 @@ class Channel(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The model name sent to the server; with an upstream, a model there."""
 
 
-class Slack(Channel, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SlackSection(ChannelSection, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The Slack bot (docs/channels.md)."""
 
     token: Variable = "SLACK_BOT_TOKEN"  # noqa: S105
@@ -61,14 +61,14 @@ class Slack(Channel, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where Slack's API is."""
 
 
-class Discord(Channel, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class DiscordSection(ChannelSection, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The Discord bot (docs/channels.md)."""
 
     token: Variable = "DISCORD_BOT_TOKEN"  # noqa: S105
     """The bot's token."""
 
 
-class Telegram(Channel, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TelegramSection(ChannelSection, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The Telegram bot (docs/channels.md)."""
 
     token: Variable = "TELEGRAM_BOT_TOKEN"  # noqa: S105
@@ -77,7 +77,7 @@ class Telegram(Channel, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Telegram's own, or a Bot API server of yours."""
 
 
-class Hosted(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class HostedSection(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A remote trainer, for models that do not fit this machine (docs/hosted.md)."""
 
     url: str = ""
@@ -108,7 +108,7 @@ class Hosted(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Price of an hour of the machines of a run, where they are paid by time (Fireworks)."""
 
 
-class Vllm(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class VllmSection(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The vLLM that a run starts with ``[training] draw = "vllm"`` (docs/vllm.md)."""
 
     command: str = ""

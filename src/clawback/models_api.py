@@ -31,11 +31,11 @@ OLD_LIMIT, NEW_LIMIT = "max_tokens", "max_completion_tokens"
 """Names of the limit in OpenAI's dialect: newer models of OpenAI know only the second, most other servers only the first."""
 
 
-class Spent(JudgeError):
+class BudgetExceeded(JudgeError):
     """The budget's calls, time or tokens are used up, or the pass was stopped."""
 
 
-class Budget:
+class CallBudget:
     """Calls, seconds and tokens that one pass may use, shared by its threads."""
 
     def __init__(self, calls: int, seconds: float, tokens: int) -> None:
@@ -47,16 +47,18 @@ class Budget:
         self._lock = threading.Lock()
 
     def take(self, tokens: int) -> None:
-        """Reserve ``tokens`` before a call. Raises ``Spent`` if that could exceed the budget."""
+        """Reserve ``tokens`` before a call. Raises ``BudgetExceeded`` if that could exceed the budget."""
         with self._lock:
             if self.stopped.is_set():
-                raise Spent("the pass was stopped")
+                raise BudgetExceeded("the pass was stopped")
             if self.calls >= self.most_calls:
-                raise Spent(f"all of the {self.most_calls} calls of this pass are used (`max_calls`)")
+                raise BudgetExceeded(
+                    f"all of the {self.most_calls} calls of this pass are used (`max_calls`)"
+                )
             if time.monotonic() >= self.until:
-                raise Spent("the time of this pass is over (`max_seconds`)")
+                raise BudgetExceeded("the time of this pass is over (`max_seconds`)")
             if self.tokens + self._reserved + tokens > self.most_tokens:
-                raise Spent(f"the {self.most_tokens} tokens of this pass are used (`max_tokens`)")
+                raise BudgetExceeded(f"the {self.most_tokens} tokens of this pass are used (`max_tokens`)")
             self.calls += 1
             self._reserved += tokens
 
@@ -67,10 +69,10 @@ class Budget:
             self.tokens += used
 
     def pause(self, seconds: float) -> None:
-        """Wait, but not beyond the end of the pass. Raises ``Spent`` when it is stopped meanwhile."""
+        """Wait, but not beyond the end of the pass. Raises ``BudgetExceeded`` when it is stopped meanwhile."""
         left = self.until - time.monotonic()
         if self.stopped.wait(max(0.0, min(seconds, left))):
-            raise Spent("the pass was stopped")
+            raise BudgetExceeded("the pass was stopped")
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +196,7 @@ class ModelServer:
     timeout: float = 60.0
     """Seconds for one complete answer."""
     retry: Retry = field(default_factory=Retry)
-    budget: Budget | None = None
+    budget: CallBudget | None = None
 
     def __post_init__(self) -> None:
         if not http_client.is_address(self.url):
@@ -212,7 +214,7 @@ class ModelServer:
         return RequestLimits(self.timeout, self.timeout, LARGEST_ANSWER)
 
     def complete(self, request: ModelRequest, headers: Mapping[str, str] | None = None) -> ModelAnswer:
-        """Ask for one answer. Raises ``StatusError``, ``TransportError``, ``BadReply``, ``Spent``."""
+        """Ask for one answer. Raises ``StatusError``, ``TransportError``, ``BadReply``, ``BudgetExceeded``."""
         request, attempt = self._prepared(request), 1
         while True:
             result = self._attempt(request, attempt, headers)

@@ -101,12 +101,12 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "repository": f"{_BOX}:REPOSITORY",
         "miniwob": "clawback.extensions.browser.kinds:MINIWOB",
     },
-    TRAINERS: {"hosted": "clawback.extensions.hosted.trainer"},
+    TRAINERS: {"hosted": "clawback.extensions.hosted.hosted_run"},
     SAMPLERS: {
-        "vllm": "clawback.extensions.hosted.drawing",
-        "ray": "clawback.extensions.cluster.drawing",
+        "vllm": "clawback.extensions.hosted.vllm_drawing",
+        "ray": "clawback.extensions.cluster.ray_drawing",
     },
-    ENGINES: {"mlx": "clawback.extensions.mlx.policy"},
+    ENGINES: {"mlx": "clawback.extensions.mlx.mlx_policy"},
     SERVERS: {"people": "clawback.extensions.people.everyone"},
     SANDBOXES: {"own": "clawback.extensions.sandbox.services"},
     WRAPPERS: {

@@ -14,7 +14,7 @@ from hypothesis import settings as hyp_settings
 from hypothesis import strategies as st
 
 from clawback.capture import script
-from clawback.capture.adapter import State
+from clawback.capture.agent_integration import State
 from clawback.capture.claude_code import ClaudeCode
 from clawback.capture.codex import Codex
 from clawback.errors import ConfigError

@@ -158,13 +158,13 @@ def test_near_duplicates_are_those_that_comparing_each_with_each_finds(texts: li
     for text in texts:
         if not any(near(triples(text), triples(other)) for other in kept):
             kept.append(text)
-    found = corpora.corpus_of((corpora.Prompt(text) for text in texts), limit=99)
+    found = corpora.corpus_of((corpora.CorpusPrompt(text) for text in texts), limit=99)
     assert [one.prompt for one in found.prompts] == kept
     assert found.duplicates == len(texts) - len(kept)
 
 
 def test_the_split_goes_by_the_words_alone() -> None:
-    prompts = [corpora.Prompt(f"question about number {n} of many things") for n in range(400)]
+    prompts = [corpora.CorpusPrompt(f"question about number {n} of many things") for n in range(400)]
     split = {one.prompt: one.split for one in corpora.corpus_of(prompts, limit=999, hold_out=0.25).prompts}
     again = {
         one.prompt: one.split

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from clawback import store
 from clawback.capture import hook, ingest, transcripts
-from clawback.capture.adapter import find
-from clawback.capture.events import Answer, Prompt
+from clawback.capture.agent_integration import find
+from clawback.capture.events import AnswerEvent, PromptEvent
 from clawback.endings import more_telling
 from clawback.paths import Home
 from clawback.records import CUT, Ending, Turn
@@ -257,8 +257,8 @@ def test_of_two_reports_of_one_answer_the_more_telling_ending_stays(
 ) -> None:
     with store.connect(home.database) as db:
         db.add_turn(Turn("s", ({"role": "user", "content": "question"},), "all", ending=proxied))
-    ingest.take(home, "claude-code", Prompt("s", "question", "1"))
-    ingest.take(home, "claude-code", Answer("s", "all", "1", ending=hooked))
+    ingest.take(home, "claude-code", PromptEvent("s", "question", "1"))
+    ingest.take(home, "claude-code", AnswerEvent("s", "all", "1", ending=hooked))
     assert stored(home) == [("all", both)]
 
 

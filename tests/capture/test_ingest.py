@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from clawback import config, store
-from clawback.capture import adapter, hook, ingest
-from clawback.capture.events import Answer, Event, Prompt, Reaction, SideAnswer
+from clawback.capture import agent_integration, hook, ingest
+from clawback.capture.events import AnswerEvent, Event, PromptEvent, ReactionEvent, SideAnswerEvent
 from clawback.errors import UsageError
 from clawback.feedback import due
 from clawback.paths import Home
@@ -42,11 +42,11 @@ def test_two_hundred_sessions_at_once_late_repeated_and_out_of_order(home: Home)
         for turn in range(2):
             sign = rng.choice((1, -1))
             said = f"{agent} {number} {turn} {sign:+d}"
-            prompt = Prompt(f"s{number}", f"question {number} {turn}", f"p{turn}")
-            answer = Answer(f"s{number}", said, f"p{turn}", message=f"m{number}-{turn}")
+            prompt = PromptEvent(f"s{number}", f"question {number} {turn}", f"p{turn}")
+            answer = AnswerEvent(f"s{number}", said, f"p{turn}", message=f"m{number}-{turn}")
             word = "good" if sign > 0 else "bad"
-            rated = Prompt(f"s{number}", f"/rl {word}", f"r{turn}")
-            reacted = Reaction(f"s{number}", f"m{number}-{turn}", sign, by="me", id=f"e{number}-{turn}")
+            rated = PromptEvent(f"s{number}", f"/rl {word}", f"r{turn}")
+            reacted = ReactionEvent(f"s{number}", f"m{number}-{turn}", sign, by="me", id=f"e{number}-{turn}")
             rest: list[Event] = [answer, rated]
             if rng.random() < 0.5:
                 rest = [answer, reacted]
@@ -66,31 +66,31 @@ def test_two_hundred_sessions_at_once_late_repeated_and_out_of_order(home: Home)
 
 def test_a_reaction_that_is_long_late_finds_its_message_and_only_that(home: Home) -> None:
     for number in range(5):
-        ingest.take(home, "openclaw", Prompt("s", f"q{number}", str(number)))
-        ingest.take(home, "openclaw", Answer("s", f"a{number}", str(number), message=f"m{number}"))
-    ingest.take(home, "openclaw", Reaction("s", "m1", -1, by="me"))
-    ingest.take(home, "openclaw", Reaction("s", "unknown", 1, by="me"))
+        ingest.take(home, "openclaw", PromptEvent("s", f"q{number}", str(number)))
+        ingest.take(home, "openclaw", AnswerEvent("s", f"a{number}", str(number), message=f"m{number}"))
+    ingest.take(home, "openclaw", ReactionEvent("s", "m1", -1, by="me"))
+    ingest.take(home, "openclaw", ReactionEvent("s", "unknown", 1, by="me"))
     assert ratings(home) == {"a0": [], "a1": [-1.0], "a2": [], "a3": [], "a4": []}
 
 
 def test_a_reaction_taken_away_is_taken_back_even_before_its_message(home: Home) -> None:
-    ingest.take(home, "openclaw", Reaction("s", "m0", 1, by="me", id="e0"))
-    ingest.take(home, "openclaw", Reaction("s", "m0", 0, by="me", id="e0"))
-    ingest.take(home, "openclaw", Answer("s", "a0", "0", prompt="q", message="m0"))
-    ingest.take(home, "openclaw", Reaction("s", "m0", 1, by="me", id="e1"))
-    ingest.take(home, "openclaw", Reaction("s", "m0", 0, by="me", id="e1"))
+    ingest.take(home, "openclaw", ReactionEvent("s", "m0", 1, by="me", id="e0"))
+    ingest.take(home, "openclaw", ReactionEvent("s", "m0", 0, by="me", id="e0"))
+    ingest.take(home, "openclaw", AnswerEvent("s", "a0", "0", prompt="q", message="m0"))
+    ingest.take(home, "openclaw", ReactionEvent("s", "m0", 1, by="me", id="e1"))
+    ingest.take(home, "openclaw", ReactionEvent("s", "m0", 0, by="me", id="e1"))
     assert ratings(home) == {"a0": []}
 
 
 def test_an_answer_that_never_came_takes_its_rating_with_it(home: Home) -> None:
-    ingest.take(home, "codex", Prompt("s", "one", "1"))
-    ingest.take(home, "codex", Answer("s", "first", "1"))
-    ingest.take(home, "codex", Prompt("s", "two", "2"))  # interrupted
-    said = ingest.take(home, "codex", Prompt("s", "rl: bad", "3"))
+    ingest.take(home, "codex", PromptEvent("s", "one", "1"))
+    ingest.take(home, "codex", AnswerEvent("s", "first", "1"))
+    ingest.take(home, "codex", PromptEvent("s", "two", "2"))  # interrupted
+    said = ingest.take(home, "codex", PromptEvent("s", "rl: bad", "3"))
     assert said is not None
     assert "still to come" in said
     assert ratings(home) == {"first": []}
-    assert "Taken back" in (ingest.take(home, "codex", Prompt("s", "rl: undo", "4")) or "")
+    assert "Taken back" in (ingest.take(home, "codex", PromptEvent("s", "rl: undo", "4")) or "")
 
 
 def test_what_a_server_of_ours_recorded_is_not_stored_twice(home: Home) -> None:
@@ -98,19 +98,19 @@ def test_what_a_server_of_ours_recorded_is_not_stored_twice(home: Home) -> None:
 
     with store.connect(home.database) as db:
         kept = db.add_turn(Turn("s", ({"role": "user", "content": "one"},), "first ", response_ids=(1, 2))).id
-    ingest.take(home, "claude-code", Prompt("s", "one", "1"))
-    ingest.take(home, "claude-code", Answer("s", "first", "1"))
-    ingest.take(home, "claude-code", Prompt("s", "/rl good", "2"))
+    ingest.take(home, "claude-code", PromptEvent("s", "one", "1"))
+    ingest.take(home, "claude-code", AnswerEvent("s", "first", "1"))
+    ingest.take(home, "claude-code", PromptEvent("s", "/rl good", "2"))
     with store.connect(home.database) as db:
         assert db.count_turns() == 1
         assert [f.turn_id for f in db.feedback()] == [kept]
 
 
 def test_a_sub_agents_answer_never_takes_a_rating(home: Home) -> None:
-    ingest.take(home, "codex", Prompt("s", "one", "1"))
-    ingest.take(home, "codex", Answer("s", "first", "1"))
-    ingest.take(home, "codex", SideAnswer("s", "side", "x"))
-    ingest.take(home, "codex", Prompt("s", "rl: good", "2"))
+    ingest.take(home, "codex", PromptEvent("s", "one", "1"))
+    ingest.take(home, "codex", AnswerEvent("s", "first", "1"))
+    ingest.take(home, "codex", SideAnswerEvent("s", "side", "x"))
+    ingest.take(home, "codex", PromptEvent("s", "rl: good", "2"))
     assert ratings(home) == {"first": [1.0], "side": []}
 
 
@@ -120,7 +120,7 @@ def test_notify_alone_counts_for_codex(home: Home) -> None:
     def told(turn: str, asked: str, said: str, **more: Any) -> None:
         event = {"type": "agent-turn-complete", "thread-id": "t", "turn-id": turn, "client": "codex-tui"}
         event |= {"input-messages": [asked], "last-assistant-message": said} | more
-        parsed = adapter.find("codex").parse(event)
+        parsed = agent_integration.find("codex").parse(event)
         if parsed:
             ingest.take(home, "codex", parsed)
 
@@ -202,7 +202,7 @@ def test_an_invitation_to_rate_is_shown_only_where_it_is_wanted(home: Home) -> N
 
 def test_an_agent_that_nobody_knows_is_named(home: Home) -> None:
     with pytest.raises(UsageError, match="there are: claude-code, codex"):
-        adapter.find("emacs")
+        agent_integration.find("emacs")
 
 
 def test_an_agent_of_ones_own_is_one_file_and_an_entry_point(
@@ -218,8 +218,8 @@ def test_an_agent_of_ones_own_is_one_file_and_an_entry_point(
     (info / "entry_points.txt").write_text("[clawback.agents]\nmy-agent = my_agent:MyAgent\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert "my-agent" in adapter.names()
-    agent = adapter.find("my-agent")
+    assert "my-agent" in agent_integration.names()
+    agent = agent_integration.find("my-agent")
     agent.install(home)
     assert agent.status(home).installed
     assert hook.handle(home, "my-agent", b'{"kind": "asked", "chat": "s", "text": "one"}') is None
@@ -236,7 +236,7 @@ def test_in_a_shared_conversation_the_last_answer_is_the_last_one_to_that_person
     """OpenClaw's default has one session for everybody's direct messages."""
 
     def say(text: str, name: str, by: str) -> str | None:
-        event = adapter.find("openclaw").parse(
+        event = agent_integration.find("openclaw").parse(
             {"event": "prompt", "session": "s", "id": name, "text": text, "by": by}
         )
         assert event is not None
@@ -244,7 +244,7 @@ def test_in_a_shared_conversation_the_last_answer_is_the_last_one_to_that_person
 
     for number, who in enumerate(("telegram:ann", "telegram:eve"), 1):
         say(f"from {who}", str(number), who)
-        ingest.take(home, "openclaw", Answer("s", f"to {who}", str(number)))
+        ingest.take(home, "openclaw", AnswerEvent("s", f"to {who}", str(number)))
     say("/rl bad mine", "3", "telegram:ann")
     assert ratings(home) == {"to telegram:ann": [-1.0], "to telegram:eve": []}
     refused = say("/rl good", "4", "telegram:new")
@@ -261,10 +261,10 @@ def test_no_training_is_said_to_begin_when_none_may(home: Home, monkeypatch: pyt
     config.save(home.config, {"training": {"threshold": 1}})
     with store.connect(home.database) as db:
         db.set(due.FAILED, {"at": time.time(), "why": "no room"})
-    ingest.take(home, "codex", Prompt("s", "q", "p"))
-    ingest.take(home, "codex", Answer("s", "a", "p"))
-    assert ingest.take(home, "codex", Prompt("s", "rl: good", "r")) == "Clawback: Noted: good (turn 1)."
-    assert "no room" in str(ingest.take(home, "codex", Prompt("s", "rl: status", "r2")))
+    ingest.take(home, "codex", PromptEvent("s", "q", "p"))
+    ingest.take(home, "codex", AnswerEvent("s", "a", "p"))
+    assert ingest.take(home, "codex", PromptEvent("s", "rl: good", "r")) == "Clawback: Noted: good (turn 1)."
+    assert "no room" in str(ingest.take(home, "codex", PromptEvent("s", "rl: status", "r2")))
     assert started == []
 
 
@@ -281,20 +281,20 @@ def test_a_second_start_of_training_is_not_said(home: Home, monkeypatch: pytest.
     config.save(home.config, {"training": {"threshold": 1}})
     said = []
     for number in range(3):
-        ingest.take(home, "codex", Prompt("s", f"q{number}", f"p{number}"))
-        ingest.take(home, "codex", Answer("s", f"a{number}", f"p{number}"))
-        said.append(ingest.take(home, "codex", Prompt("s", "rl: good", f"r{number}")) or "")
+        ingest.take(home, "codex", PromptEvent("s", f"q{number}", f"p{number}"))
+        ingest.take(home, "codex", AnswerEvent("s", f"a{number}", f"p{number}"))
+        said.append(ingest.take(home, "codex", PromptEvent("s", "rl: good", f"r{number}")) or "")
     assert ["being prepared" in one for one in said] == [True, False, False]
     assert len(started) == 1
 
 
 def test_opencodes_sub_agents_and_compaction_are_errands() -> None:
-    from clawback.capture import conversations
+    from clawback.capture import conversation_threads
 
     def kind(text: str, **headers: str) -> str:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         messages = [{"role": "system", "content": "be kind"}, {"role": "user", "content": text}]
-        return conversations.kind_of(Asked(tuple(messages), tools=({},)), named)
+        return conversation_threads.kind_of(Asked(tuple(messages), tools=({},)), named)
 
     assert kind("look into it", x_parent_session_id="ses_1") == "side"
     assert kind("Here is the conversation so far: <conversation>…") == "side"

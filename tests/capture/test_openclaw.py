@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from clawback import store
 from clawback.capture import ingest, openclaw
-from clawback.capture.adapter import State
-from clawback.capture.events import Answer, Prompt, Reaction, Shown
+from clawback.capture.agent_integration import State
+from clawback.capture.events import AnswerEvent, DisplayEvent, PromptEvent, ReactionEvent
 from clawback.capture.ingest import Unusable
 from clawback.capture.openclaw import OpenClaw, plugin_folder
 from clawback.errors import ConfigError
@@ -172,16 +172,18 @@ def test_the_plugin_that_is_named_is_whole() -> None:
 
 
 def test_events_as_the_plugin_tells_them() -> None:
-    assert agent.parse({"event": "prompt", "session": "s", "id": "r", "text": "Hi"}) == Prompt("s", "Hi", "r")
+    assert agent.parse({"event": "prompt", "session": "s", "id": "r", "text": "Hi"}) == PromptEvent(
+        "s", "Hi", "r"
+    )
     told = {"event": "answer", "session": "s", "id": "r", "text": "Hello", "model": "clawback/m"}
-    assert agent.parse(told) == Answer("s", "Hello", "r", model="clawback/m")
+    assert agent.parse(told) == AnswerEvent("s", "Hello", "r", model="clawback/m")
     assert agent.parse({"event": "shown", "session": "s", "id": "r", "message": "telegram/default/11/2"}) == (
-        Shown("s", "r", "telegram/default/11/2")
+        DisplayEvent("s", "r", "telegram/default/11/2")
     )
     reaction = {
         "event": "reaction", "session": "s", "message": "m", "value": -1, "by": "telegram:11", "id": "e"
     }  # fmt: skip
-    assert agent.parse(reaction) == Reaction("s", "m", -1, "telegram:11", "e")
+    assert agent.parse(reaction) == ReactionEvent("s", "m", -1, "telegram:11", "e")
     assert agent.parse({"event": "something new", "session": "s"}) is None
 
 
@@ -278,7 +280,7 @@ def test_a_reaction_that_comes_first_waits_for_its_message(home: Home) -> None:
 def test_a_message_of_no_known_answer_is_left_out(home: Home) -> None:
     turn(home, "s", "1", "a")
     with pytest.raises(Unusable):
-        ingest.take(home, "openclaw", Shown("s", "2", "b"))
+        ingest.take(home, "openclaw", DisplayEvent("s", "2", "b"))
     react(home, "b", 1, "e1")
     assert ratings(home) == {"answer 1": []}
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clawback import store
-from clawback.capture import adapter, hook, script, take_out
+from clawback.capture import agent_integration, hook, script, take_out
 from clawback.capture.hermes import enabled
 from clawback.errors import ConfigError
 from clawback.paths import Home
@@ -27,17 +27,21 @@ def tree(folder: Path) -> dict[str, bytes | None]:
 
 
 @pytest.fixture(params=["opencode", "hermes"])
-def settings(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[adapter.Agent, Path]:
+def settings(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> tuple[agent_integration.AgentIntegration, Path]:
     folder = tmp_path / "agent"
     folder.mkdir()
     name = {"opencode": "opencode.json", "hermes": "config.yaml"}[request.param]
     (folder / name).write_text(
         {"opencode": '{"model": "x/y"}', "hermes": "# mine\nmodel:\n  default: x\n"}[request.param]
     )
-    return adapter.find(request.param), folder / name
+    return agent_integration.find(request.param), folder / name
 
 
-def test_it_is_put_in_and_taken_out_byte_for_byte(settings: tuple[adapter.Agent, Path], home: Home) -> None:
+def test_it_is_put_in_and_taken_out_byte_for_byte(
+    settings: tuple[agent_integration.AgentIntegration, Path], home: Home
+) -> None:
     agent, path = settings
     before = tree(path.parent)
     assert not agent.status(home, path).installed
@@ -57,7 +61,9 @@ def test_it_is_put_in_and_taken_out_byte_for_byte(settings: tuple[adapter.Agent,
     assert not list((home.root / "installed").iterdir())
 
 
-def test_it_is_taken_out_where_clawback_is_gone(settings: tuple[adapter.Agent, Path], home: Home) -> None:
+def test_it_is_taken_out_where_clawback_is_gone(
+    settings: tuple[agent_integration.AgentIntegration, Path], home: Home
+) -> None:
     agent, path = settings
     before = tree(path.parent)
     changed = agent.install(home, path)
@@ -77,7 +83,7 @@ def test_it_is_taken_out_where_clawback_is_gone(settings: tuple[adapter.Agent, P
 
 
 def test_another_home_and_another_version_are_told(
-    settings: tuple[adapter.Agent, Path], home: Home, tmp_path: Path
+    settings: tuple[agent_integration.AgentIntegration, Path], home: Home, tmp_path: Path
 ) -> None:
     agent, path = settings
     [main, other, *_] = agent.install(home, path)
@@ -150,7 +156,7 @@ def test_what_is_not_understood_is_left_alone(text: str, home: Home, tmp_path: P
     path = tmp_path / "config.yaml"
     path.write_text(text)
     with pytest.raises(ConfigError, match="hermes plugins enable clawback"):
-        adapter.find("hermes").install(home, path)
+        agent_integration.find("hermes").install(home, path)
     assert tree(tmp_path / "plugins") == {}
     assert path.read_text() == text
 

@@ -379,6 +379,6 @@ def test_an_event_loads_nothing_that_it_has_no_use_for(odd: Home, kind: str, mor
     event = prompt("two") | {"hook_event_name": kind, "last_assistant_message": "an answer"}
     done = subprocess.run(words, input=json.dumps(event).encode(), capture_output=True, timeout=60)
     loaded = {line.rsplit("|", 1)[1].strip() for line in done.stderr.decode().splitlines() if "|" in line}
-    assert "clawback.store.prompts" in loaded, "the measurement itself"
+    assert "clawback.store.pending" in loaded, "the measurement itself"
     for name in ("site", "hashlib", "_hashlib", "tomllib", "datetime", *more):
         assert name not in loaded

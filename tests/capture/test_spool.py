@@ -15,11 +15,11 @@ import pytest
 
 from clawback import store
 from clawback.capture import hook, ingest, spool
-from clawback.capture.events import Answer, Prompt
+from clawback.capture.events import AnswerEvent, PromptEvent
 from clawback.cli import main
 from clawback.errors import StoreBusy, StoreError
 from clawback.paths import Home
-from clawback.privacy import encryption
+from clawback.privacy import database_encryption
 from clawback.store import connection, keys
 from clawback.store.driver import sqlite3
 
@@ -150,7 +150,7 @@ def test_there_is_a_limit_and_it_is_said(home: Home, monkeypatch: pytest.MonkeyP
     with locked(home):
         ask(home, 1)
         with pytest.raises(StoreBusy, match="too long"):
-            spool.deliver(home, AGENT, Prompt("s", "one more", "p9"))
+            spool.deliver(home, AGENT, PromptEvent("s", "one more", "p9"))
         assert "too long" in fire(home, "UserPromptSubmit", "r", prompt="/rl good")
     ask(home, 2)
     assert stored(home) == expected(1, 2)
@@ -187,9 +187,9 @@ def test_killed_at_any_statement_each_event_is_stored_once(home: Home, statement
     with locked(home):
         for number in (1, 2):
             with suppress(StoreBusy):
-                spool.deliver(home, agent, Prompt("s", f"question {number}", last=True))
-                spool.deliver(home, agent, Answer("s", f"answer {number}", prompt=f"question {number}"))
-                spool.deliver(home, agent, Prompt("s", f"/rl note note {number}"))
+                spool.deliver(home, agent, PromptEvent("s", f"question {number}", last=True))
+                spool.deliver(home, agent, AnswerEvent("s", f"answer {number}", prompt=f"question {number}"))
+                spool.deliver(home, agent, PromptEvent("s", f"/rl note note {number}"))
     child = os.fork()
     if child == 0:
         left = statement
@@ -221,7 +221,7 @@ def test_killed_at_any_statement_each_event_is_stored_once(home: Home, statement
 def encrypted(home: Home) -> Home:
     pytest.importorskip("sqlcipher3")
     ask(home, 1)
-    encryption.encrypt(home, "file")
+    database_encryption.encrypt(home, "file")
     return home
 
 
@@ -254,7 +254,7 @@ def test_what_waits_when_a_home_is_encrypted_does_not_stay_readable(home: Home) 
     pytest.importorskip("sqlcipher3")
     with locked(home):
         ask(home, 1)
-    encryption.encrypt(home, "file")
+    database_encryption.encrypt(home, "file")
     assert not spool.waiting(home)
     assert stored(home) == expected(1)
 
@@ -262,7 +262,7 @@ def test_what_waits_when_a_home_is_encrypted_does_not_stay_readable(home: Home) 
 def test_what_waits_when_a_home_is_decrypted_is_stored(encrypted: Home) -> None:
     with locked_encrypted(encrypted):
         ask(encrypted, 2)
-    encryption.decrypt(encrypted)
+    database_encryption.decrypt(encrypted)
     spool.drain(encrypted)
     assert stored(encrypted) == expected(1, 2)
 
@@ -282,5 +282,5 @@ def test_without_the_key_nothing_is_written_in_plain_text(encrypted: Home) -> No
     with locked_encrypted(encrypted):
         encrypted.database.with_name(keys.KEY_FILE).unlink()
         with pytest.raises(StoreError, match="key"):
-            spool.keep(encrypted, AGENT, Prompt("s", "question 2", "p2"))
+            spool.keep(encrypted, AGENT, PromptEvent("s", "question 2", "p2"))
     assert not spool.waiting(encrypted)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from clawback.capture import conversations
+from clawback.capture import conversation_threads
 from clawback.capture.errands import is_errand, is_retry
 from clawback.records import Turn
 from clawback.reminders import without_reminders
@@ -85,7 +85,7 @@ RETRIES = (
 
 
 def kind(*messages: dict[str, Any]) -> str:
-    return conversations.kind_of(Asked(tuple(messages), tools=({},)), {})
+    return conversation_threads.kind_of(Asked(tuple(messages), tools=({},)), {})
 
 
 @pytest.mark.parametrize("retry", RETRIES)

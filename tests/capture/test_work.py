@@ -10,7 +10,7 @@ import pytest
 
 from clawback import store
 from clawback.capture import exchanges, hook, ingest, status_line
-from clawback.capture.events import Answer, Prompt, SideAnswer
+from clawback.capture.events import AnswerEvent, PromptEvent, SideAnswerEvent
 from clawback.paths import Home
 from clawback.records import Turn
 
@@ -121,17 +121,17 @@ def test_a_rating_that_waits_for_a_text_finds_it_or_is_told_of(home: Home, tmp_p
 def test_a_stop_without_text_takes_what_our_server_heard(home: Home) -> None:
     with store.connect(home.database) as db:
         number = db.add_turn(Turn("s", ({"role": "user", "content": "one"},), "first", model="m")).id
-    ingest.take(home, "claude-code", Prompt("s", "one", "1"))
-    ingest.take(home, "claude-code", Answer("s", "", "1"))
-    assert "Noted: good" in (ingest.take(home, "claude-code", Prompt("s", "/rl good", "2")) or "")
+    ingest.take(home, "claude-code", PromptEvent("s", "one", "1"))
+    ingest.take(home, "claude-code", AnswerEvent("s", "", "1"))
+    assert "Noted: good" in (ingest.take(home, "claude-code", PromptEvent("s", "/rl good", "2")) or "")
     with store.connect(home.database) as db:
         assert [f.turn_id for f in db.feedback()] == [number]
 
 
 def test_a_stop_without_text_and_record_is_logged(home: Home) -> None:
-    ingest.take(home, "claude-code", Prompt("s", "one", "1"))
+    ingest.take(home, "claude-code", PromptEvent("s", "one", "1"))
     with pytest.raises(ingest.Unusable, match="empty answer"):
-        ingest.take(home, "claude-code", Answer("s", "", "1"))
+        ingest.take(home, "claude-code", AnswerEvent("s", "", "1"))
 
 
 @pytest.mark.parametrize("lag", [False, True])
@@ -265,11 +265,11 @@ def test_openclaw_tells_of_tools_and_of_failures(home: Home) -> None:
 
 @pytest.mark.parametrize("first", ["Stop", "SubagentStop"])
 def test_the_main_answer_that_is_told_of_as_a_sub_agents_is_one_turn(home: Home, first: str) -> None:
-    ingest.take(home, "claude-code", Prompt("s", "one", "1"))
-    events = [Answer("s", "first", "1"), SideAnswer("s", "first", "")]
+    ingest.take(home, "claude-code", PromptEvent("s", "one", "1"))
+    events = [AnswerEvent("s", "first", "1"), SideAnswerEvent("s", "first", "")]
     for event in events if first == "Stop" else reversed(events):
         ingest.take(home, "claude-code", event)
-    ingest.take(home, "claude-code", SideAnswer("s", "of a sub-agent", "a"))
+    ingest.take(home, "claude-code", SideAnswerEvent("s", "of a sub-agent", "a"))
     with store.connect(home.database) as db:
         assert [(turn.kind, turn.response) for turn in reversed(db.turns())] == [
             ("main", "first"),

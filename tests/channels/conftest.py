@@ -14,7 +14,7 @@ import pytest
 
 from clawback import config, store
 from clawback.extensions import channels
-from clawback.extensions.channels.base import Desk
+from clawback.extensions.channels.channel import Desk
 from clawback.paths import Home
 from clawback.records import Feedback, Turn
 from clawback.serve import app as serving
@@ -154,7 +154,7 @@ def play(
                 world,
                 desk,
                 model,
-                lambda: running(serving.make(home, config.Serve(upstream=there.url))),
+                lambda: running(serving.make(home, config.ServeSection(upstream=there.url))),
             )
             (home.root / "server.port").write_text("9\n")
             if served:

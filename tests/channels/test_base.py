@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clawback import config, store
-from clawback.capture import ingest, proof
-from clawback.capture.events import Answer, Prompt, Reaction, Shown
+from clawback.capture import ingest, server_proof
+from clawback.capture.events import AnswerEvent, DisplayEvent, PromptEvent, ReactionEvent
 from clawback.errors import ConfigError
 from clawback.extensions import channels
-from clawback.extensions.channels import runner
-from clawback.extensions.channels.base import NOT_RUNNING, Desk, Heard, address, cut, sign_of
-from clawback.extensions.channels.runner import Masked
+from clawback.extensions.channels import bot_runner
+from clawback.extensions.channels.bot_runner import Masked
+from clawback.extensions.channels.channel import NOT_RUNNING, Desk, Heard, address, cut, sign_of
 from clawback.paths import Home
 from clawback.serve import app as serving
 from clawback.serve import wire
@@ -89,7 +89,7 @@ def test_who_took_the_servers_port_hears_no_question_and_no_token(
     home: Home, running: Callable[[Any], Running], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its server has died, and somebody answers there who lets another server of ours prove itself in its place."""
-    real = running(serving.make(home, config.Serve(upstream="http://127.0.0.1:9")))
+    real = running(serving.make(home, config.ServeSection(upstream="http://127.0.0.1:9")))
     heard: list[tuple[str, bytes, bytes]] = []
 
     async def squatter(scope: Any, receive: Any, send: Any) -> None:
@@ -97,23 +97,24 @@ def test_who_took_the_servers_port_hears_no_question_and_no_token(
             while True:
                 await send({"type": (await receive())["type"] + ".complete"})
         heard.append((scope["path"], str(scope["headers"]).encode(), await wire.body(receive)))
-        asked = dict(scope["headers"]).get(proof.HEADER.lower().encode(), b"").decode()
+        asked = dict(scope["headers"]).get(server_proof.HEADER.lower().encode(), b"").decode()
         if not asked:
             await wire.respond(send, 200, b'{"status": "ok"}')
             return
         import httpx
 
         async with httpx.AsyncClient() as client:
-            got = await client.get(f"{real.url}{proof.PATH}", headers={proof.HEADER: asked})
+            got = await client.get(f"{real.url}{server_proof.PATH}", headers={server_proof.HEADER: asked})
         await wire.respond(send, 200, got.content)
 
     there = running(squatter)
     (home.root / "server.port").write_text(f"{there.port}\n")
     home.config.write_text('[serve]\nhost = "0.0.0.0"\n')
     monkeypatch.setattr(
-        "clawback.extensions.channels.base.address", lambda _: (there.url, {"X-Clawback-Token": "own token"})
+        "clawback.extensions.channels.channel.address",
+        lambda _: (there.url, {"X-Clawback-Token": "own token"}),
     )
-    desk, posted = Desk(home, "x", config.Channel(owners=(1,)), 1000), []
+    desk, posted = Desk(home, "x", config.ChannelSection(owners=(1,)), 1000), []
 
     async def send(text: str) -> str:
         posted.append(text)
@@ -122,12 +123,12 @@ def test_who_took_the_servers_port_hears_no_question_and_no_token(
     heard.clear()
     asyncio.run(desk.hear(Heard("x:1", "q1", "1", "my own words", direct=True), send))
     assert posted == [NOT_RUNNING]
-    assert [path for path, _, _ in heard] == [proof.PATH]
+    assert [path for path, _, _ in heard] == [server_proof.PATH]
     assert b"own" not in b"".join(part for _, headers, body in heard for part in (headers, body))
     monkeypatch.undo()
-    assert not runner.server_answers(home)
+    assert not bot_runner.server_answers(home)
     (home.root / "server.port").write_text(f"{real.port}\n")
-    assert runner.server_answers(home)
+    assert bot_runner.server_answers(home)
 
 
 @pytest.mark.slow
@@ -135,7 +136,7 @@ def test_the_live_version_answers_and_its_own_tokens_are_rated(
     trained: Home, running: Callable[[Any], Running]
 ) -> None:
     (trained.root / "server.port").write_text(f"{running(serving.make(trained)).port}\n")
-    desk = Desk(trained, "x", config.Channel(owners=(1,)), 1000)
+    desk = Desk(trained, "x", config.ChannelSection(owners=(1,)), 1000)
     posted: list[str] = []
 
     async def send(text: str) -> str:
@@ -169,35 +170,37 @@ def said(home: Home) -> dict[str, list[float]]:
 
 
 def test_a_reaction_before_its_message_is_known_waits_and_can_be_taken_back(home: Home) -> None:
-    ingest.take(home, "x", Prompt("s", "one?", "q1"))
-    ingest.take(home, "x", Reaction("", "m1", 1, "u", "m1:u:+1", at=1.0))
-    ingest.take(home, "x", Reaction("", "m2", -1, "u", "m2:u:-1", at=1.0))
-    ingest.take(home, "x", Reaction("", "m2", 0, "u", "m2:u:-1", at=2.0))
-    ingest.take(home, "x", Answer("s", "One.", "q1"))
+    ingest.take(home, "x", PromptEvent("s", "one?", "q1"))
+    ingest.take(home, "x", ReactionEvent("", "m1", 1, "u", "m1:u:+1", at=1.0))
+    ingest.take(home, "x", ReactionEvent("", "m2", -1, "u", "m2:u:-1", at=1.0))
+    ingest.take(home, "x", ReactionEvent("", "m2", 0, "u", "m2:u:-1", at=2.0))
+    ingest.take(home, "x", AnswerEvent("s", "One.", "q1"))
     assert said(home) == {}
     for message in ("m1", "m2"):
-        ingest.take(home, "x", Shown("s", "q1", message))
+        ingest.take(home, "x", DisplayEvent("s", "q1", message))
     assert said(home) == {"one?": [1.0]}
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2), (0, 2, 1), (2, 0, 1), (0, 1, 2, 0, 1, 2)])
 def test_in_whatever_order_reactions_come_the_newest_stands(home: Home, order: tuple[int, ...]) -> None:
     """Given at 1, taken away at 2, given again at 3."""
-    ingest.take(home, "x", Prompt("s", "one?", "q1"))
-    ingest.take(home, "x", Answer("s", "One.", "q1", message="m1"))
-    events = [Reaction("", "m1", value, "u", "m1:u:+1", at) for value, at in ((1, 1.0), (0, 2.0), (1, 3.0))]
+    ingest.take(home, "x", PromptEvent("s", "one?", "q1"))
+    ingest.take(home, "x", AnswerEvent("s", "One.", "q1", message="m1"))
+    events = [
+        ReactionEvent("", "m1", value, "u", "m1:u:+1", at) for value, at in ((1, 1.0), (0, 2.0), (1, 3.0))
+    ]
     for index in order:
         ingest.take(home, "x", events[index])
     assert said(home) == {"one?": [1.0]}
 
 
 def test_a_reply_to_what_is_no_answer_rates_nothing(home: Home) -> None:
-    ingest.take(home, "x", Prompt("s", "one?", "q1"))
-    ingest.take(home, "x", Answer("s", "One.", "q1", message="m1"))
-    assert "no answer" in (ingest.take(home, "x", Prompt("s", "/rl bad", "c1", about="elsewhere")) or "")
+    ingest.take(home, "x", PromptEvent("s", "one?", "q1"))
+    ingest.take(home, "x", AnswerEvent("s", "One.", "q1", message="m1"))
+    assert "no answer" in (ingest.take(home, "x", PromptEvent("s", "/rl bad", "c1", about="elsewhere")) or "")
     assert said(home) == {}
     # A reply to the question means the answer to it.
-    ingest.take(home, "x", Prompt("s", "two?", "q2"))
-    ingest.take(home, "x", Answer("s", "Two.", "q2", message="m2"))
-    assert "Noted" in (ingest.take(home, "x", Prompt("s", "/rl bad", "c2", about="q1")) or "")
+    ingest.take(home, "x", PromptEvent("s", "two?", "q2"))
+    ingest.take(home, "x", AnswerEvent("s", "Two.", "q2", message="m2"))
+    assert "Noted" in (ingest.take(home, "x", PromptEvent("s", "/rl bad", "c2", about="q1")) or "")
     assert said(home) == {"one?": [-1.0]}

@@ -13,7 +13,7 @@ import pytest
 
 from clawback.errors import ClawbackError
 from clawback.extensions import channels
-from clawback.extensions.channels.base import Desk
+from clawback.extensions.channels.channel import Desk
 from clawback.paths import Home
 from tests.channels.conftest import Play, Scene
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from clawback import config, store
-from clawback.capture import ingest, proof, spool
-from clawback.capture.events import Prompt
-from clawback.extensions.channels import base
-from clawback.extensions.channels.base import Desk, Heard
+from clawback.capture import ingest, server_proof, spool
+from clawback.capture.events import PromptEvent
+from clawback.extensions.channels import channel
+from clawback.extensions.channels.channel import Desk, Heard
 from clawback.paths import Home
 from clawback.serve import wire
 from clawback.store.driver import sqlite3
@@ -28,7 +28,7 @@ class Chat:
 
     def __init__(self, home: Home) -> None:
         self.home, self.posted = home, []
-        self.desk = Desk(home, "x", config.Channel(owners=(OWNER,)), 1000)
+        self.desk = Desk(home, "x", config.ChannelSection(owners=(OWNER,)), 1000)
 
     async def send(self, text: str) -> str:
         self.posted.append(text)
@@ -49,7 +49,7 @@ def test_a_rating_of_an_answer_that_fails_is_lost_and_its_giver_told(home: Home)
 
     async def asked(*_: Any) -> tuple[str, str]:
         await rated.wait()
-        raise base.Unanswered("The model did not answer.")
+        raise channel.Unanswered("The model did not answer.")
 
     async def scene() -> None:
         chat.desk._ask = asked  # type: ignore[method-assign]
@@ -70,8 +70,8 @@ def test_a_rating_of_an_answer_that_fails_is_lost_and_its_giver_told(home: Home)
 
 def test_what_a_stopped_bot_left_behind_waits_for_nothing(home: Home) -> None:
     """Killed while it answered: the next bot knows that nobody answers that question any more."""
-    ingest.take(home, "x", Prompt("c", "One?", "q1", by=OWNER))
-    ingest.take(home, "x", Prompt("c", "/rl good", "r1", by=OWNER))
+    ingest.take(home, "x", PromptEvent("c", "One?", "q1", by=OWNER))
+    ingest.take(home, "x", PromptEvent("c", "/rl good", "r1", by=OWNER))
     assert waiting(home)
     chat = Chat(home)
     reply = asyncio.run(chat.says("r2", "/rl bad"))
@@ -111,12 +111,12 @@ def busy(home: Home, tries: int, port: Callable[[], int]) -> Any:
             while True:
                 await send({"type": (await receive())["type"] + ".complete"})
         await wire.body(receive)
-        if scope["path"] == proof.PATH:
+        if scope["path"] == server_proof.PATH:
             left -= 1
             while left >= 0 and (await receive())["type"] != "http.disconnect":
                 pass
-            asked = dict(scope["headers"])[proof.HEADER.lower().encode()].decode()
-            await wire.respond(send, 200, proof.answer(home, port(), asked).encode())
+            asked = dict(scope["headers"])[server_proof.HEADER.lower().encode()].decode()
+            await wire.respond(send, 200, server_proof.answer(home, port(), asked).encode())
             return
         answer = {"model": "m", "choices": [{"message": {"content": "Here."}}]}
         await wire.respond(send, 200, json.dumps(answer).encode())
@@ -128,8 +128,8 @@ def busy(home: Home, tries: int, port: Callable[[], int]) -> Any:
 def test_a_busy_server_is_asked_again_and_not_called_dead(
     home: Home, running: Callable[[Any], Running], monkeypatch: pytest.MonkeyPatch, tries: int
 ) -> None:
-    monkeypatch.setattr(base, "PROOF_SECONDS", 0.2)
-    monkeypatch.setattr(base, "ANSWER_SECONDS", 60.0 if tries == 2 else 0.5)
+    monkeypatch.setattr(channel, "PROOF_SECONDS", 0.2)
+    monkeypatch.setattr(channel, "ANSWER_SECONDS", 60.0 if tries == 2 else 0.5)
     ports: list[int] = []
     there = running(busy(home, tries, lambda: ports[0]))
     ports.append(there.port)

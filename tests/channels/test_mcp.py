@@ -17,7 +17,7 @@ from mcp import Client, StdioServerParameters, stdio_client
 
 from clawback import feedback, store
 from clawback.extensions.channels.mcp import LISTED, SHOWN
-from clawback.jobs import inbox
+from clawback.jobs import rating_inbox
 from clawback.paths import Home
 from clawback.records import Turn
 
@@ -99,7 +99,7 @@ def test_what_is_worth_rating_is_spread_over_conversations(home: Home, tmp_path:
     turn(home, "busy", "a title", kind="side")
     with store.connect(home.database) as db:
         feedback.rate(db, rated, 1)
-    assert [w.turn.id for w in inbox.waiting(home, 4)] == [quiet, busy[4], busy[3], busy[2]]
+    assert [w.turn.id for w in rating_inbox.waiting(home, 4)] == [quiet, busy[4], busy[3], busy[2]]
 
     async def scene(client: Client) -> None:
         result = await client.call_tool("worth_rating", {"limit": 2})

@@ -14,7 +14,7 @@ from clawback.cli.chat import show_answer
 from clawback.errors import ClawbackError
 from clawback.paths import Home
 from clawback.records import Turn
-from clawback.serve.streams import Question
+from clawback.serve.streams import AnswerRequest
 
 
 class Echo:
@@ -23,9 +23,9 @@ class Echo:
     activity, draws, notice = "answering", 1, ""
 
     def __init__(self, db: store.Store) -> None:
-        self.db, self.asked = db, list[Question]()
+        self.db, self.asked = db, list[AnswerRequest]()
 
-    def answer(self, question: Question) -> Iterator[str]:
+    def answer(self, question: AnswerRequest) -> Iterator[str]:
         self.asked.append(question)
         if question.messages[-1]["content"] == "fail":
             raise ClawbackError("The server broke off the answer.")
@@ -41,14 +41,14 @@ class Echo:
     def close(self) -> None: ...
 
 
-Talk = Callable[..., tuple[list[Question], str]]
+Talk = Callable[..., tuple[list[AnswerRequest], str]]
 
 
 @pytest.fixture
 def talk(home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Talk:
     """``talk("Hi", "/clear", …)``: what was asked, and what was shown."""
 
-    def run(*typed: str) -> tuple[list[Question], str]:
+    def run(*typed: str) -> tuple[list[AnswerRequest], str]:
         lines = iter([*typed, "/quit"])
         monkeypatch.setattr("builtins.input", lambda _: next(lines))
         monkeypatch.setattr(conversation, "rate_by_key", lambda *_: True)
@@ -61,7 +61,7 @@ def talk(home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     return run
 
 
-def texts(question: Question) -> list[tuple[str, str]]:
+def texts(question: AnswerRequest) -> list[tuple[str, str]]:
     return [(message["role"], message["content"]) for message in question.messages]
 
 
@@ -104,7 +104,7 @@ def test_who_stops_reading_leaves_what_there_was(home: Home, monkeypatch: pytest
     monkeypatch.setattr("sys.stdout", Closed())
     with store.connect(home.database) as db:
         with pytest.raises(BrokenPipeError):
-            show_answer(Echo(db), Question(({"role": "user", "content": "One?"},), "ask:1", 1))
+            show_answer(Echo(db), AnswerRequest(({"role": "user", "content": "One?"},), "ask:1", 1))
         assert [turn.response for turn in db.turns(limit=5)] == ["answer 1"]
 
 

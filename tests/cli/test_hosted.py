@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from clawback import config, engine, store
-from clawback.extensions.hosted import wire
+from clawback.extensions.hosted import trainer_http
 from clawback.paths import Home
 from tests.cli.conftest import Run
 from tests.hosted.conftest import KEY
@@ -41,7 +41,7 @@ def fireworks(tmp_path: Path, rated: Home, monkeypatch: pytest.MonkeyPatch) -> I
 
 @pytest.fixture
 def briefly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "PRESENT", 0.1)
+    monkeypatch.setattr(trainer_http, "PRESENT", 0.1)
 
 
 def begun(home: Home) -> int:

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from clawback import config, feedback, jobs, store
-from clawback.jobs import background, judging, worker
+from clawback.jobs import background, judge_pass, worker
 from clawback.paths import Home
 from tests.feedback.judge_server import judge_server
 from tests.feedback.test_judge import LIKED, fill
@@ -125,7 +125,7 @@ def test_ctrl_c_keeps_what_was_judged(here: Home) -> None:
         before = kept(here)
         server.says = honest
         server.hold.set()
-        assert judging.judge_once(here).judged.turns == 6 - before
+        assert judge_pass.judge_once(here).judged.turns == 6 - before
     assert kept(here) == 6
 
 

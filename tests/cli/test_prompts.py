@@ -14,8 +14,8 @@ from clawback.cli import main
 from clawback.errors import DoesNotFit
 from clawback.extensions.demo import cloud
 from clawback.gate.questions import MOST
-from clawback.jobs import prompting
-from clawback.jobs.inbox import Inbox
+from clawback.jobs import prompt_learning
+from clawback.jobs.rating_inbox import Inbox
 from clawback.paths import home as home_of
 from clawback.records import GATE
 from clawback.release import prompted
@@ -55,7 +55,7 @@ def answer_what_is_asked() -> None:
         better, worse = sorted((pair.first, pair.second), key=lambda turn: -turn.response.count("- "))
         with store.connect(home_of().database) as db:
             feedback.prefer(db, better.id, worse.id)
-        prompting.judge_waiting(home_of())
+        prompt_learning.judge_waiting(home_of())
 
 
 @pytest.mark.slow

@@ -13,8 +13,8 @@ from clawback.jobs import answering, rewarding, run_grader
 from clawback.jobs.report_figures import HELD_OUT
 from clawback.paths import Home
 from clawback.records import Turn, Version
-from clawback.rewards import files
-from clawback.rewards.rated import Rated
+from clawback.rewards import reward_files
+from clawback.rewards.rated import RatedAnswer
 from tests.feedback.judge_server import judge_server
 from tests.rewards.test_encoder import ANNOYING, PLEASING, scored
 
@@ -23,7 +23,7 @@ SAYS = "river stone lamp {} chair cloud paper"
 Run = Callable[..., tuple[int, str, str]]
 
 
-def write(path: Path, rated: list[Rated]) -> Path:
+def write(path: Path, rated: list[RatedAnswer]) -> Path:
     path.write_text(
         "".join(
             json.dumps({"prompt": r.prompt, "response": r.response, "score": r.value}) + "\n" for r in rated
@@ -35,10 +35,10 @@ def write(path: Path, rated: list[Rated]) -> Path:
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Home:
     """A home with a reward model that likes thanks."""
-    from clawback.rewards.encoder import Settings
+    from clawback.rewards.encoder import EncoderSettings
 
     home = Home(tmp_path_factory.mktemp("reward") / "home")
-    rewarding.train(home, scored(300, 0), Settings(members=2))
+    rewarding.train(home, scored(300, 0), EncoderSettings(members=2))
     return home
 
 
@@ -136,13 +136,13 @@ def test_generate_best_of_n(run: Run, here: Home, tmp_path: Path) -> None:
 
 
 def test_a_grader_only_where_it_is_asked_for_and_has_not_parted_from_people(here: Home) -> None:
-    assert run_grader.grader(here, config.Reward()) == (None, "")
-    grader, why = run_grader.grader(here, config.Reward(grade=True))
+    assert run_grader.grader(here, config.RewardSection()) == (None, "")
+    grader, why = run_grader.grader(here, config.RewardSection(grade=True))
     assert (grader is not None, why) == (True, "")
     assert grader is not None
     good, bad = grader([("question 1", SAYS.format(PLEASING)), ("question 1", SAYS.format(ANNOYING))])
     assert -1 <= bad < good <= 1
-    assert grader.name.startswith(files.read(here.reward).name)
+    assert grader.name.startswith(reward_files.read(here.reward).name)
 
 
 def test_a_model_that_reads_no_better_than_chance_does_not_grade(here: Home) -> None:
@@ -150,7 +150,7 @@ def test_a_model_that_reads_no_better_than_chance_does_not_grade(here: Home) -> 
         before = db.get(HELD_OUT)
         for low, grades in ((0.01, True), (0.0, False), (-0.54, False)):
             db.set(HELD_OUT, {"spearman": {"value": 0.3, "low": low, "high": 0.6}})
-            grader, why = run_grader.grader(here, config.Reward(grade=True))
+            grader, why = run_grader.grader(here, config.RewardSection(grade=True))
             assert (grader is not None) == grades
             assert grades or "ρ 0.30 [" in why
         db.set(HELD_OUT, before)
@@ -176,7 +176,7 @@ def test_a_model_that_was_exploited_grades_no_longer(here: Home, tmp_path: Path)
                 )
                 rate_as = rating if i % 4 else -rating
                 feedback.rate(db, db.add_turn(turn).id, rate_as)
-    grader, why = run_grader.grader(home, config.Reward(grade=True))
+    grader, why = run_grader.grader(home, config.RewardSection(grade=True))
     assert grader is None
     assert "promises more than people say" in why
 
@@ -185,7 +185,7 @@ def test_the_judge_grades_on_request(
     run: Run, home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CLAWBACK_HOME", str(home.root))
-    data = write(tmp_path / "a.jsonl", [Rated("q", PLEASING, 0.5), Rated("q", ANNOYING, 0.5)])
+    data = write(tmp_path / "a.jsonl", [RatedAnswer("q", PLEASING, 0.5), RatedAnswer("q", ANNOYING, 0.5)])
     with judge_server(lambda _, user: "\\boxed{10}" if PLEASING in user else "\\boxed{4}") as server:
         config.save(
             home.config, {"judge": {"api": "openai", "url": server.url, "model": "m", "timeout": 5.0}}
@@ -198,15 +198,15 @@ def test_the_judge_grades_on_request(
 
 
 def test_the_gate_reports_the_models_opinion_and_does_not_use_it(here: Home) -> None:
-    from clawback.gate import asking
+    from clawback.gate import prompt_choice
     from clawback.gate.questions import ShownAnswers
     from clawback.models.types import Completion
 
     ours, theirs = ([Completion(SAYS.format(w), (1,), (0.0,), True)] for w in (PLEASING, ANNOYING))
     shown = ShownAnswers([[{"role": "user", "content": "question 1"}]], ours, theirs)
-    opinion = asking.opinion(here, shown)
+    opinion = prompt_choice.opinion(here, shown)
     assert opinion is not None
     assert opinion.candidate > opinion.live
-    assert opinion.name == files.read(here.reward).name
+    assert opinion.name == reward_files.read(here.reward).name
     assert "for information" in str(opinion)
-    assert asking.opinion(Home(here.root / "empty"), shown) is None
+    assert prompt_choice.opinion(Home(here.root / "empty"), shown) is None

@@ -20,7 +20,7 @@ from clawback import store
 from clawback.cli.progress_bar import progress_bar
 from clawback.cli.train import became
 from clawback.jobs import background
-from clawback.jobs.training import Outcome
+from clawback.jobs.training_job import RunResult
 from clawback.paths import Home
 
 Run = Callable[..., tuple[int, str, str]]
@@ -189,4 +189,4 @@ def test_a_run_ends_with_what_its_version_is_now(status: str, accepted: bool, se
         report=SimpleNamespace(against=1, accepted=accepted),
         live=status == "live",
     )
-    assert became(cast(Outcome, outcome)) == sentence
+    assert became(cast(RunResult, outcome)) == sentence

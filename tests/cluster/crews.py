@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import Any
 
-from clawback.extensions.cluster.dispatch import News, Unit
+from clawback.extensions.cluster.dispatch import Unit, WorkerReport
 
 
 class Here:
@@ -25,16 +25,18 @@ class Here:
     def give(self, worker: Any, unit: Unit) -> None:
         self.held.append((worker, unit))
 
-    def wait(self, seconds: float) -> Sequence[News]:
+    def wait(self, seconds: float) -> Sequence[WorkerReport]:
         if not self.held:
             return []
         worker, unit = self.held.pop(0)
         if worker == 0 and self.answered == self.dies:
             self.drop(worker)
-            return [News(worker, lost=True)]
+            return [WorkerReport(worker, lost=True)]
         self.answered += worker == 0
         return [
-            News(worker, unit.id, self.alive[worker].work(unit.work, self.objects.get(unit.work["adapter"])))
+            WorkerReport(
+                worker, unit.id, self.alive[worker].work(unit.work, self.objects.get(unit.work["adapter"]))
+            )
         ]
 
     def drop(self, worker: Any) -> None:

@@ -10,9 +10,9 @@ import pytest
 from clawback import engine
 from clawback.errors import TrainingError
 from clawback.extensions.cluster.asking import SharedDraw
-from clawback.extensions.cluster.drawer import Drawer
-from clawback.feedback.endpoint import Budget
-from clawback.jobs.judging import Local
+from clawback.extensions.cluster.drawer import DrawingWorker
+from clawback.feedback.endpoint import CallBudget
+from clawback.jobs.judge_pass import SelfJudge
 from clawback.learning.loop.parallel import description_of
 from clawback.policy.policy import Policy
 from tests.cluster.crews import Here
@@ -23,12 +23,12 @@ ASKED = [("Is it good?", f"Answer {number}: - one - two") for number in range(6)
 
 def crew(policy: Policy, workers: int, dies: int | None = None) -> Here:
     about = description_of(policy, engine.recipe(policy.info))
-    return Here(lambda: Drawer(about, 1), workers, dies)
+    return Here(lambda: DrawingWorker(about, 1), workers, dies)
 
 
 def votes(policy: Policy, draw: SharedDraw | None, threads: int) -> list[list[str]]:
     """Three votes on each text; those of one text are asked for in turn."""
-    judge = Local(policy, Budget(1000, 1000.0, 10**6), 12)
+    judge = SelfJudge(policy, CallBudget(1000, 1000.0, 10**6), 12)
     if draw is not None:
         judge.draw = draw
     with ThreadPoolExecutor(threads) as pool:

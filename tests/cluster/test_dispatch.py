@@ -9,7 +9,7 @@ from collections.abc import Hashable, Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawback.extensions.cluster.dispatch import News, Unit, dispatch
+from clawback.extensions.cluster.dispatch import Unit, WorkerReport, dispatch
 
 
 class Mortal:
@@ -21,7 +21,7 @@ class Mortal:
         self.held: dict[Hashable, list[Unit]] = {}
         self.most = 0
         self.told: Counter[str] = Counter()
-        self.last: News | None = None
+        self.last: WorkerReport | None = None
 
     def workers(self) -> Sequence[Hashable]:
         return list(self.alive)
@@ -31,17 +31,17 @@ class Mortal:
         self.held.setdefault(worker, []).append(unit)
         self.most = max(self.most, len(self.held[worker]))
 
-    def wait(self, seconds: float) -> Sequence[News]:
+    def wait(self, seconds: float) -> Sequence[WorkerReport]:
         busy = [w for w in self.alive if self.held.get(w) and w not in self.hangs]
         if not busy:
             return []
         worker = self.rng.choice(busy)
         if self.rng.random() < self.dies:
             self.drop(worker)
-            return [News(worker, lost=True)]
+            return [WorkerReport(worker, lost=True)]
         unit = self.held[worker].pop(self.rng.randrange(len(self.held[worker])))
         self.told[unit.id] += 1
-        news = [News(worker, unit.id, unit.work * 2)]
+        news = [WorkerReport(worker, unit.id, unit.work * 2)]
         if self.last and self.rng.random() < 0.2:
             news.append(self.last)
         self.last = news[0]

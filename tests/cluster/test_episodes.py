@@ -13,8 +13,8 @@ from clawback.environments.collecting import Collector, Dealing
 from clawback.environments.core import EnvironmentFailure
 from clawback.environments.rollouts import Play, Rollouts
 from clawback.errors import TrainingError
-from clawback.extensions.cluster.episodes import ClusterRollouts
-from clawback.extensions.cluster.player import Player, Scene
+from clawback.extensions.cluster.player import PlayingWorker, Scene
+from clawback.extensions.cluster.ray_episodes import ClusterRollouts
 from clawback.learning.loop.parallel import description_of
 from clawback.models.types import Sampling
 from clawback.policy import load
@@ -60,7 +60,7 @@ def cluster(policy: Policy, task: str = WORLDS, workers: int = 2, dies: int | No
         description_of(policy, engine.recipe(policy.info, overrides={"rank": 4})),
         scene(policy, task),
     )
-    crew = Here(lambda: Player(about, seen, 1), workers, dies)
+    crew = Here(lambda: PlayingWorker(about, seen, 1), workers, dies)
     return ClusterRollouts(lambda: crew, policy, seen.worlds(), seen)
 
 

@@ -15,9 +15,9 @@ import torch
 from safetensors.torch import load_file
 
 from clawback import config, embedded, engine, jobs, store
-from clawback.extensions.cluster.sampling import RaySampler
-from clawback.feedback.endpoint import Budget
-from clawback.jobs import judging, playing
+from clawback.extensions.cluster.ray_sampler import RaySampler
+from clawback.feedback.endpoint import CallBudget
+from clawback.jobs import judge_pass, playing
 from clawback.paths import Home
 from clawback.policy import load
 from clawback.policy.policy import Policy
@@ -161,18 +161,18 @@ def test_a_node_that_plays_is_killed_and_the_run_learns_from_the_same_episodes(
 
 
 def test_a_node_that_judges_is_killed_and_the_votes_are_those_of_one_process(cluster: Any) -> None:
-    def judge() -> judging.Local:
+    def judge() -> judge_pass.SelfJudge:
         policy = load(str(embedded.path()), device="cpu", dtype="float32")
-        return judging.Local(policy, Budget(1000, 1000.0, 10**6), 12)
+        return judge_pass.SelfJudge(policy, CallBudget(1000, 1000.0, 10**6), 12)
 
-    def vote(on: judging.Local, asked: tuple[str, str]) -> list[str]:
+    def vote(on: judge_pass.SelfJudge, asked: tuple[str, str]) -> list[str]:
         return [on(*asked).text for _ in range(4)]
 
     alone, together = judge(), judge()
     expected = [vote(alone, asked) for asked in ASKED]
     told: list[Any] = []
     with (
-        judging.shared(together, (cluster.address, 0), told.append) as at_once,
+        judge_pass.shared(together, (cluster.address, 0), told.append) as at_once,
         ThreadPoolExecutor(at_once) as pool,
     ):
         assert at_once == 4  # two machines, two answers ahead each

@@ -11,7 +11,7 @@ from clawback import config, jobs, store
 from clawback.embedded import corpus
 from clawback.errors import UsageError
 from clawback.extensions.demo import Demo, loop
-from clawback.jobs import inbox
+from clawback.jobs import rating_inbox
 from clawback.paths import Home
 from clawback.records import Run, Version
 from tests.engine import gguf_files
@@ -77,7 +77,7 @@ def test_another_model_gets_everyday_questions_that_are_rated_or_held_out_never_
 def test_what_the_everyday_people_like_shows_in_the_text(text: str, liked: set[str]) -> None:
     from clawback.extensions.demo.worlds import Everyday
 
-    prompt = corpus.Prompt("?", "")
+    prompt = corpus.TopicPrompt("?", "")
     assert {name for name, one in Everyday().people.items() if one.fits(prompt, text)} == liked
 
 
@@ -99,7 +99,7 @@ def test_each_answer_is_a_turn_and_each_tap_a_row(home: Home, small: None) -> No
     given = demo.collect(6, demo.simulated)
     with store.connect(home.database) as db:
         turns, taps = db.turns(limit=50), db.feedback()
-        chosen = inbox.waiting(home, 1)
+        chosen = rating_inbox.waiting(home, 1)
     assert [f.value for f in taps] == given
     assert len({f.turn_id for f in taps}) == 6
     assert [f.turn_id for f in taps][:4] == [t.id for t in turns[:4]], "the newest, while nothing is known"
@@ -132,14 +132,14 @@ def test_what_the_gate_asks_is_answered_by_whoever_rates(
     home: Home, small: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The simulated person prefers the list, whichever stands first, and the version goes live by it."""
-    from clawback.gate import adapters, questions, rule
-    from clawback.gate.guards import Sampled
+    from clawback.gate import adapter_gate, questions, rule
+    from clawback.gate.guards import AnswerStatistics
     from clawback.models.types import Completion
 
     demo = made(home)
     demo.noise = 0.0
     demo.collect(4, demo.simulated)
-    fine = Sampled(1.0, 0.0, 0.0, 40.0)
+    fine = AnswerStatistics(1.0, 0.0, 0.0, 40.0)
     with store.connect(home.database) as db:
         run = db.start_run(Run("embedded", "r", "auto", {}, 0, 0))
         version = db.add_candidate(Version(0, "candidate", "embedded", parent=0, run_id=run.id))
@@ -157,10 +157,10 @@ def test_what_the_gate_asks_is_answered_by_whoever_rates(
             )
             return found, questions.ShownAnswers(asked, ours, theirs, pairs)
 
-        monkeypatch.setattr("clawback.gate.adapters.measure", measured)
-        monkeypatch.setattr("clawback.gate.adapters.base_of", lambda *_: None)
-        report = adapters.gate(db, home, version.number)
-        outcome = jobs.Outcome(db.run(run.id), version, report)
+        monkeypatch.setattr("clawback.gate.adapter_gate.measure", measured)
+        monkeypatch.setattr("clawback.gate.adapter_gate.base_of", lambda *_: None)
+        report = adapter_gate.gate(db, home, version.number)
+        outcome = jobs.RunResult(db.run(run.id), version, report)
     assert report.verdict == "waits"
     done, count = demo.answer(outcome, demo.chosen)
     assert (done.live, done.report.accepted, count) == (True, True, 8)

@@ -25,7 +25,7 @@ from serve_loop import CODEX_SETTINGS, serve
 from terminal import Terminal
 
 from clawback import store
-from clawback.capture import conversations
+from clawback.capture import conversation_threads
 from clawback.paths import Home
 from clawback.records import Turn
 
@@ -151,7 +151,8 @@ class Person:
         return {
             "turns": [[t.prompt, t.response] for t in main],
             "asked": [
-                [m["content"] for m in conversations.human(t.messages) if m["role"] == "user"] for t in main
+                [m["content"] for m in conversation_threads.human(t.messages) if m["role"] == "user"]
+                for t in main
             ],
             "calls": [[call["name"] for call in t.calls] for t in main],
             "elsewhere": [t.response for t in main if t.cwd != str(self.project)],

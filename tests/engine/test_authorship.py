@@ -14,8 +14,8 @@ pytest.importorskip("peft")
 import clawback
 from clawback import engine, feedback, store
 from clawback.errors import TrainingError, UsageError
-from clawback.extensions.hosted.training import recipe_for
-from clawback.jobs import baseline
+from clawback.extensions.hosted.hosted_training import recipe_for
+from clawback.jobs import teacher_answers
 from clawback.learning.authorship import is_foreign, is_other, may_learn
 from clawback.learning.run import TrainingRun
 from clawback.learning.sources import ratings
@@ -221,11 +221,11 @@ def test_an_edit_of_a_teachers_is_the_teachers(home: Home) -> None:
 
 
 @pytest.mark.parametrize("use", ["prefer", "distil"])
-def test_a_teacher_is_followed_only_where_it_is_named(home: Home, use: baseline.Use) -> None:
+def test_a_teacher_is_followed_only_where_it_is_named(home: Home, use: teacher_answers.Use) -> None:
     with pytest.raises(UsageError, match="learn_from"):
-        baseline.check_use(home, OTHER, use)
-    baseline.check_use(home, OTHER, "rate")
-    baseline.check_use(home, "local", use)
-    baseline.check_use(home, "embedded", use)
+        teacher_answers.check_use(home, OTHER, use)
+    teacher_answers.check_use(home, OTHER, "rate")
+    teacher_answers.check_use(home, "local", use)
+    teacher_answers.check_use(home, "embedded", use)
     home.config.write_text('[training]\nlearn_from = ["strong-*"]\n')
-    baseline.check_use(home, OTHER, use)
+    teacher_answers.check_use(home, OTHER, use)

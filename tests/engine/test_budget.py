@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from clawback import engine
 from clawback.errors import TrainingError
-from clawback.learning import budget
+from clawback.learning import run_budget
 from clawback.policy import throughput
 from clawback.records import Sample
 
-LENGTHS = budget.Lengths(prompt=40, answer=110, liked=60, rated=32, prompts=160)
+LENGTHS = run_budget.Lengths(prompt=40, answer=110, liked=60, rated=32, prompts=160)
 
 
 @pytest.fixture(scope="module")
@@ -32,10 +32,10 @@ def recipe(policy, size=1.0, **changes):
 
 @pytest.mark.parametrize("follows", [True, False])
 def test_a_smaller_size_takes_less_of_everything(policy, follows):
-    speed = budget.Speed(draw=100, read=1000, train=400)
+    speed = run_budget.Speed(draw=100, read=1000, train=400)
     seconds = [
-        sum(one.seconds(speed) for one in budget.phases(recipe(policy, size), LENGTHS, follows=follows))
-        for size in budget.SIZES
+        sum(one.seconds(speed) for one in run_budget.phases(recipe(policy, size), LENGTHS, follows=follows))
+        for size in run_budget.SIZES
     ]
     assert seconds == sorted(seconds, reverse=True)
     assert seconds[-1] < 0.5 * seconds[0]
@@ -50,19 +50,23 @@ def test_trials_are_counted_as_they_are_made():
 
 
 def test_the_largest_size_that_fits_is_taken_and_entered_in_the_recipe(policy, monkeypatch):
-    monkeypatch.setattr(throughput, "measure", lambda *_: budget.Speed(draw=1000, read=10_000, train=4000))
-    full, all_of_it = budget.fit(policy, recipe(policy), rated(), (), budget.Allowed(1e9))
+    monkeypatch.setattr(
+        throughput, "measure", lambda *_: run_budget.Speed(draw=1000, read=10_000, train=4000)
+    )
+    full, all_of_it = run_budget.fit(policy, recipe(policy), rated(), (), run_budget.Allowed(1e9))
     assert (full.size, all_of_it.size) == (1.0, 1.0)
-    less, forecast = budget.fit(policy, recipe(policy), rated(), (), budget.Allowed(0.8 * all_of_it.seconds))
+    less, forecast = run_budget.fit(
+        policy, recipe(policy), rated(), (), run_budget.Allowed(0.8 * all_of_it.seconds)
+    )
     assert less.size == forecast.size < 1
     assert forecast.seconds <= 0.8 * all_of_it.seconds
     assert "to fit the budget" in str(forecast)
 
 
 def test_what_does_not_fit_is_refused_with_what_would(policy, monkeypatch):
-    monkeypatch.setattr(throughput, "measure", lambda *_: budget.Speed(draw=0.1, read=1.0, train=0.4))
+    monkeypatch.setattr(throughput, "measure", lambda *_: run_budget.Speed(draw=0.1, read=1.0, train=0.4))
     with pytest.raises(TrainingError, match=r"even at its smallest.*budget.*smaller model.*8h"):
-        budget.fit(policy, recipe(policy), rated(), (), budget.Allowed(1200))
+        run_budget.fit(policy, recipe(policy), rated(), (), run_budget.Allowed(1200))
 
 
 def test_measuring_leaves_the_policy_as_it_was(policy):
@@ -75,7 +79,8 @@ def test_measuring_leaves_the_policy_as_it_was(policy):
 
 def test_a_live_version_is_drawn_from_as_well(policy):
     alone, beside = (
-        budget.gate_phase(dataclasses.replace(LENGTHS, versions=count), recipe(policy)) for count in (2, 3)
+        run_budget.gate_phase(dataclasses.replace(LENGTHS, versions=count), recipe(policy))
+        for count in (2, 3)
     )
     assert beside.drawn == alone.drawn * 3 // 2
     assert beside.read > alone.read
@@ -86,7 +91,7 @@ def test_a_run_is_sized_by_the_models_own_answers_and_not_by_anothers(policy, ow
     """Other models' answers are rated; the model's own are drawn. Where those are not known, rated ones are taken up to the room there is."""
     long = dataclasses.replace(rated(1)[0], response="An otter swims. " * 60)
     encoded = [policy.encode(one) for one in (long, long)]
-    lengths = budget.lengths_of((long, long), encoded, 128, own)
+    lengths = run_budget.lengths_of((long, long), encoded, 128, own)
     assert lengths.answer == (own or 128)
     assert lengths.liked == pytest.approx(min(128, 1.5 * lengths.answer))
 
@@ -111,23 +116,25 @@ def test_nine_of_ten_rated_answers_have_room(lengths):
 
 @pytest.mark.parametrize("most", [8, 70, 10_000])
 def test_the_setting_limits_the_answers_of_a_run(most):
-    from clawback.config import Generation
+    from clawback.config import GenerationSection
 
     policy = engine.load("embedded")
-    policy.configure(Generation(max_tokens=most))
+    policy.configure(GenerationSection(max_tokens=most))
     assert policy.room([[0] * 100]) == min(most, 200, policy.max_response)
 
 
 def test_a_busy_machine_is_told_of_and_changes_no_size(policy, monkeypatch):
-    monkeypatch.setattr(throughput, "measure", lambda *_: budget.Speed(draw=1000, read=10_000, train=4000))
+    monkeypatch.setattr(
+        throughput, "measure", lambda *_: run_budget.Speed(draw=1000, read=10_000, train=4000)
+    )
     texts = []
     for load in (1.0, 40.0):
         monkeypatch.setattr(throughput, "load", lambda device, load=load: load)
-        sized, forecast = budget.fit(policy, recipe(policy), rated(), (), budget.Allowed(1e9))
+        sized, forecast = run_budget.fit(policy, recipe(policy), rated(), (), run_budget.Allowed(1e9))
         texts.append(str(forecast))
         assert sized.size == 1.0
     assert "busy" not in texts[0]
-    assert budget.slower(forecast.seconds, 40.0) in texts[1]
+    assert run_budget.slower(forecast.seconds, 40.0) in texts[1]
     assert "on cpu" in texts[0]
 
 
@@ -135,21 +142,21 @@ def test_a_busy_machine_is_told_of_and_changes_no_size(policy, monkeypatch):
     ("text", "seconds"), [("90s", 90), ("20m", 1200), ("8h", 28800), ("45", 45), (" 1D ", 86400)]
 )
 def test_times_are_read(text, seconds):
-    assert budget.parse(text) == seconds
+    assert run_budget.parse(text) == seconds
 
 
 @given(st.text(max_size=8))
 def test_any_other_text_is_refused_or_a_positive_time(text):
     with contextlib.suppress(ValueError):
-        assert 0 < budget.parse(text) < float("inf")
+        assert 0 < run_budget.parse(text) < float("inf")
 
 
 def test_a_run_that_may_learn_other_models_answers_is_estimated_without_a_search_for_a_sentence(policy):
-    speed = budget.Speed(draw=100, read=1000, train=400)
+    speed = run_budget.Speed(draw=100, read=1000, train=400)
 
     def seconds(**counts):
         lengths = dataclasses.replace(LENGTHS, **counts)
-        return {p.name: p.seconds(speed) for p in budget.phases(recipe(policy), lengths, follows=True)}
+        return {p.name: p.seconds(speed) for p in run_budget.phases(recipe(policy), lengths, follows=True)}
 
     usual, named = seconds(), seconds(others=40)
     assert named["choose"] == 0
@@ -163,20 +170,20 @@ def test_how_long_answers_take_follows_from_the_policys_own(policy, monkeypatch)
 
     def measured(policy, asked, room, *_):
         seen.append(room)
-        return budget.Speed(draw=1000, read=10_000, train=4000)
+        return run_budget.Speed(draw=1000, read=10_000, train=4000)
 
     monkeypatch.setattr(throughput, "speed_of", measured)
     long = [dataclasses.replace(one, response="An otter swims. " * 60, model="strong-1") for one in rated(4)]
     for samples in (rated(), [*rated(2), *long], long):
-        budget.fit(policy, recipe(policy), samples, (), budget.Allowed(1e9))
+        run_budget.fit(policy, recipe(policy), samples, (), run_budget.Allowed(1e9))
     own, mixed, foreign = seen
     assert own == mixed < foreign
 
 
 def test_a_run_on_edits_alone_is_estimated_without_search_and_rounds(policy):
     lengths = dataclasses.replace(LENGTHS, targets=8, only_shown=True)
-    parts = {one.name: one for one in budget.phases(recipe(policy), lengths, follows=True)}
-    usual = {one.name: one for one in budget.phases(recipe(policy), LENGTHS, follows=True)}
+    parts = {one.name: one for one in run_budget.phases(recipe(policy), lengths, follows=True)}
+    usual = {one.name: one for one in run_budget.phases(recipe(policy), LENGTHS, follows=True)}
     assert [parts[name].drawn for name in ("choose", "draw", "refine")] == [0, 0, 0]
     assert parts["read"].drawn < usual["read"].drawn
     assert 0 < parts["train"].trained < usual["train"].trained

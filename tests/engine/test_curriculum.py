@@ -102,8 +102,8 @@ class Killed(BaseException):
 def test_a_run_killed_in_any_stage_ends_in_the_same_bytes(folders, tmp_path, monkeypatch, algorithm):
     import clawback.learning.loop.trainer as trainer
 
-    real = trainer.Settings
-    monkeypatch.setattr(trainer, "Settings", lambda **kw: real(**{**kw, "checkpoint_seconds": 0.0}))
+    real = trainer.LoopSettings
+    monkeypatch.setattr(trainer, "LoopSettings", lambda **kw: real(**{**kw, "checkpoint_seconds": 0.0}))
     samples, policy = make_samples(12), engine.load(str(folders("llama")))
     settings = recipe(policy, algorithm, curriculum="both")
     whole = engine.train(policy, samples, settings, seed=3, out=tmp_path / "whole")

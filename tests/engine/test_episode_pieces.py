@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from clawback import engine
-from clawback.learning import episodes
+from clawback.learning import episode_run
 from clawback.policy.memory import CPU_MICRO_TOKENS, need
 
 
@@ -13,9 +13,11 @@ def test_tiny_models_take_more_at_once_and_no_model_less_or_more_than_its_memory
     info = engine.load("embedded").info
     tiny = dataclasses.replace(info, hidden=64, intermediate=160, layers=2)
     large = dataclasses.replace(info, hidden=2048, intermediate=8192, layers=16)
-    assert CPU_MICRO_TOKENS < episodes.at_once(info) < episodes.at_once(tiny) <= episodes.MOST_AT_ONCE
-    assert episodes.at_once(large) == CPU_MICRO_TOKENS
+    assert (
+        CPU_MICRO_TOKENS < episode_run.at_once(info) < episode_run.at_once(tiny) <= episode_run.MOST_AT_ONCE
+    )
+    assert episode_run.at_once(large) == CPU_MICRO_TOKENS
     for one in (info, tiny):
-        count = episodes.at_once(one)
+        count = episode_run.at_once(one)
         with_, without = (need(one, bits=32, rank=8, micro_tokens=n, checkpointing=False) for n in (count, 0))
-        assert with_ - without <= episodes.ACTIVATIONS
+        assert with_ - without <= episode_run.ACTIVATIONS

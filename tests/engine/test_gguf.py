@@ -18,7 +18,7 @@ from clawback import engine, paths
 from clawback.errors import ModelError, NotFound
 from clawback.models import gguf, gguf_file, local_models
 from clawback.models.loading import resolve
-from clawback.models.local_models import Source
+from clawback.models.local_models import GgufSource
 from clawback.models.types import Sampling
 from tests.engine import gguf_files
 from tests.engine.conftest import TEMPLATE, tokenizer
@@ -178,14 +178,14 @@ def test_another_template_alone_is_another_file(tiny: Path, model, words) -> Non
 def test_a_file_without_a_template_says_so(tmp_path: Path, model, words) -> None:
     path = gguf_files.write(tmp_path / "plain.gguf", model, words)
     said: list[str] = []
-    gguf.converted(Source("plain", path), said.append)
+    gguf.converted(GgufSource("plain", path), said.append)
     assert "no chat template" in " ".join(said)
 
 
 def test_how_to_sample_comes_from_the_file_and_from_its_holder(tmp_path: Path, model, words) -> None:
     more = {"general.sampling.temp": 0.5, "general.sampling.top_k": 40, "tokenizer.ggml.eot_token_id": 1}
     path = gguf_files.write(tmp_path / "m.gguf", model, words, template=TEMPLATE, more=more)
-    folder, identity = gguf.converted(Source("m", path))
+    folder, identity = gguf.converted(GgufSource("m", path))
     read = lambda: json.loads((folder / "generation_config.json").read_text())  # noqa: E731
     assert read() == {
         "pad_token_id": 0,
@@ -194,7 +194,7 @@ def test_how_to_sample_comes_from_the_file_and_from_its_holder(tmp_path: Path, m
         "temperature": 0.5,
         "top_k": 40,
     }
-    other = Source("m", path, {"temperature": 0.7, "top_p": 0.9}, ("<|user|>", "no token"))
+    other = GgufSource("m", path, {"temperature": 0.7, "top_p": 0.9}, ("<|user|>", "no token"))
     assert gguf.converted(other) == (folder, identity), "no weights are written again for that"
     assert read()["temperature"] == 0.7
     assert read()["top_p"] == 0.9

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clawback import engine
-from clawback.models.chat import Encoded
+from clawback.models.chat_tokens import Encoded
 from clawback.models.types import GREEDY, Sampling
 from clawback.scoring.attention import Layout, grain_of
 from clawback.scoring.logprobs import Scorer, _agree

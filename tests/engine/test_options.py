@@ -15,9 +15,9 @@ from clawback.errors import UsageError
 from clawback.jobs import inputs
 from clawback.learning import options
 from clawback.learning.sources.distilled import DistilSettings
-from clawback.learning.sources.episodes import EpisodeSettings
+from clawback.learning.sources.episode_examples import EpisodeSettings
+from clawback.learning.sources.fresh_answers import RolloutSettings
 from clawback.learning.sources.graded import GradingSettings
-from clawback.learning.sources.rollouts import RolloutSettings
 from clawback.models.types import ModelInfo
 from clawback.rl import algorithms
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from clawback import engine
-from clawback.learning.reading import Reader
+from clawback.learning.reading import BaseModelReader
 
 PAIRS = [
     ("Tell me about otters.", "Otters live in rivers."),
@@ -19,7 +19,7 @@ PAIRS = [
 @pytest.mark.parametrize(("family", "layer"), [("llama", 2), ("deep", 6)])
 def test_the_states_are_those_after_a_layer_averaged_over_the_answer(folders, family, layer):
     """One answer at a time, without padding, straight through transformers. A shallow model is read after its last layer, a deep one at two thirds."""
-    seen = Reader(str(folders(family)))(PAIRS)
+    seen = BaseModelReader(str(folders(family)))(PAIRS)
     policy = engine.load(str(folders(family)))
     for row, (prompt, response) in enumerate(PAIRS):
         one = policy.chat.encode(

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from clawback import engine
-from clawback.config import Generation
-from clawback.models.chat import Chat
+from clawback.config import GenerationSection
+from clawback.models.chat_tokens import Chat
 from clawback.records import Sample
 from clawback.thinking import split_thinking
 
@@ -119,7 +119,7 @@ def test_training_reads_the_thought_and_learns_the_answer(folders: Any) -> None:
     policy = engine.load(str(folders("llama")))
     policy.tokenizer.chat_template = FAMILIES["deepseek"]
     for thinking in (False, True):
-        policy.configure(Generation(), thinking=thinking)
+        policy.configure(GenerationSection(), thinking=thinking)
         messages = ({"role": "user", "content": "Hi"},)
         ids = tuple(policy.tokenizer.encode("Well.</think>\n\nHello!", add_special_tokens=False))
         encoded = policy.encode(Sample(1, messages, "Hello!", 1.0, response_ids=ids))

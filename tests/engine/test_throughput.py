@@ -11,7 +11,7 @@ import torch
 from clawback import engine
 from clawback.policy import throughput
 from clawback.policy.throughput import Speed
-from clawback.sampling.generate import Sampled
+from clawback.sampling.batched_sampler import Sampled
 
 
 class Clockwork:

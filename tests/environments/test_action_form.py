@@ -32,13 +32,13 @@ from clawback.extensions.llamagym.agent_worlds import (
 )
 from clawback.jobs import playing
 from clawback.jobs.reply_form import form_notice, observation_notice
-from clawback.learning.episodes import episode_recipe
-from clawback.learning.examples import Example
+from clawback.learning.episode_run import episode_recipe
+from clawback.learning.examples import TrainingExample
 from clawback.learning.loop.packing import Shared, measure
-from clawback.learning.sources.episodes import sequences
+from clawback.learning.sources.episode_examples import sequences
 from clawback.learning.sources.imitation import imitate
 from clawback.learning.training import fresh
-from clawback.models.chat import Encoded
+from clawback.models.chat_tokens import Encoded
 from clawback.policy.policy import Policy
 from clawback.records import Episode, EpisodeStep
 from clawback.scoring.choices import Choices, choice_logprobs
@@ -231,7 +231,8 @@ def test_the_exact_divergence_of_held_replies_reaches_the_loss(policy):
     episodes = [answered_at_random(policy, turns, replies, n) for n in range(3)]
     encoded = [part.encoded for part in sequences(episodes, held=True)]
     examples = [
-        Example(one, 0.0, torch.zeros(len(one.response)), torch.zeros(len(one.response))) for one in encoded
+        TrainingExample(one, 0.0, torch.zeros(len(one.response)), torch.zeros(len(one.response)))
+        for one in encoded
     ]
     batch = measure(policy.scorer, examples, Shared.of(examples))
     table, uniform = policy.choices.table(encoded)

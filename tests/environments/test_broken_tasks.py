@@ -79,7 +79,7 @@ class World:
 KINDS = ("raises", "refuses", "raises at reset", "hangs", "hangs at reset", "hangs in a thread", "no step", "no solution")  # fmt: skip
 
 
-def played(*kinds: str) -> dict[str, play.Played]:
+def played(*kinds: str) -> dict[str, play.PlayedEpisode]:
     found = Broken(*kinds)
     episodes = asyncio.run(
         play.play(found, found.tasks("test"), policies.Reference(found), seconds=0.3, together=4)
@@ -163,7 +163,7 @@ def test_a_thread_that_hangs_does_not_keep_the_process(tmp_path: Path) -> None:
 @pytest.mark.parametrize("count", range(1, 30))
 @pytest.mark.parametrize("start", ["a", "task-", "x/"])
 def test_no_split_is_empty(count: int, start: str) -> None:
-    from clawback.environments.worlds import share_out
+    from clawback.environments.world_helpers import share_out
 
     names = [f"{start}{n}" for n in range(count)]
     shared = share_out(dict.fromkeys(names, ""))
@@ -176,7 +176,7 @@ def test_no_split_is_empty(count: int, start: str) -> None:
 
 
 def test_what_tasks_say_of_their_split_counts() -> None:
-    from clawback.environments.worlds import share_out, split_rows
+    from clawback.environments.world_helpers import share_out, split_rows
 
     assert share_out({"a": "test", "b": "test"}) == {"train": [], "test": ["a", "b"]}
     assert share_out({"a": "test", "b": ""}) == {"train": ["b"], "test": ["a"]}

@@ -21,7 +21,7 @@ from clawback.environments.episode_loop import (
 from clawback.environments.rollouts import Order, Play, Rollouts
 from clawback.environments.world_loops import Hanging
 from clawback.errors import MissingExtra
-from clawback.sampling.generate import Sampled
+from clawback.sampling.batched_sampler import Sampled
 from tests.environments.worlds import Worlds
 
 OPEN = Observation(({"role": "user", "content": "?"},))

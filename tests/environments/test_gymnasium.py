@@ -13,7 +13,7 @@ pytest.importorskip("gymnasium")
 import gymnasium
 import numpy
 
-from clawback.environments import play, policies, registry, worlds
+from clawback.environments import play, policies, registry, world_helpers
 from clawback.environments.action_form import action_replies
 from clawback.environments.core import EnvironmentFailure
 from clawback.environments.validate import validate
@@ -196,7 +196,7 @@ def test_pictures_are_refused_in_words() -> None:
     ],
 )
 def test_an_action_is_read_where_one_is_named(reply: str, means: int | None) -> None:
-    assert worlds.choose(reply, {"left": 0, "down": 1, "0": 0, "1": 1}) == means
+    assert world_helpers.choose(reply, {"left": 0, "down": 1, "0": 0, "1": 1}) == means
 
 
 OWN_WORLD = """
@@ -435,4 +435,4 @@ def test_a_package_that_does_not_open_says_why_in_a_sentence(tmp_path, monkeypat
     with pytest.raises(MissingExtra, match=why):
         registry.find(f"gymnasium:{name}:Some-v0")
     with pytest.raises(MissingExtra, match=why):
-        worlds.needed(name, "Some package")
+        world_helpers.needed(name, "Some package")

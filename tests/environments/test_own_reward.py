@@ -18,7 +18,7 @@ from clawback.environments.own_reward import OwnReward, RulesKept, with_reward
 from clawback.environments.play import episode
 from clawback.environments.policies import Script
 from clawback.errors import JudgeError, UsageError
-from clawback.feedback.endpoint import Answer, NoAnswer
+from clawback.feedback.endpoint import JudgeAnswer, NoAnswer
 from clawback.jobs import playing
 from clawback.records import Episode, EpisodeStep, Rule
 from tests.environments.worlds import Worlds
@@ -33,7 +33,7 @@ def by_length(system, material):
     """A judge that gives each try its reply's length as its score."""
     assert system == COMPARE
     tries = re.findall(r"<<TRY (\d+) \w+>>\nassistant: (.*?)\n<<end", material, re.DOTALL)
-    return Answer(json.dumps({number: min(len(reply), 10) for number, reply in tries}), 1)
+    return JudgeAnswer(json.dumps({number: min(len(reply), 10) for number, reply in tries}), 1)
 
 
 def test_each_try_gets_its_own_score_wherever_it_stood():
@@ -65,7 +65,7 @@ def test_groups_without_a_verdict_are_left_out_and_graded_ones_are_not_asked_abo
     graded = list(GroupJudge(once).grade(groups))
     assert [[e.total for e in group] for group in graded] == [[0.2, 0.3], [0.5, 0.1], []]
     assert len(asked) == 1
-    assert list(GroupJudge(lambda *_: Answer("All are nice.", 1)).grade(groups[:1])) == [[]]
+    assert list(GroupJudge(lambda *_: JudgeAnswer("All are nice.", 1)).grade(groups[:1])) == [[]]
 
     def nothing(system, material):
         raise NoAnswer("busy")

@@ -15,14 +15,14 @@ from clawback import engine, store
 from clawback.environments.core import Observation, Step, Task
 from clawback.environments.dialogue import Dialogue
 from clawback.environments.play import View
-from clawback.environments.policies import Local
+from clawback.environments.policies import LocalPolicy
 from clawback.environments.rollouts import Order, Play, Rollouts
 from clawback.jobs import playing
-from clawback.learning.sources.episodes import Episodes, EpisodeSettings, sequences
+from clawback.learning.sources.episode_examples import Episodes, EpisodeSettings, sequences
 from clawback.learning.sources.seen import look_again
 from clawback.models.types import Sampling
 from clawback.records import Episode
-from clawback.release.registry import WEIGHTS
+from clawback.release.version_registry import WEIGHTS
 from tests.engine.torch.test_vision import BLUE, RED, asked, folder  # noqa: F401 — a fixture
 
 SHORT = Play(together=4, max_tokens=4, patience=5.0)
@@ -77,7 +77,7 @@ def played(policy, count=4, how=SHORT, worlds=None):
 def test_a_version_that_is_evaluated_looks_as_well(folder):  # noqa: F811
     policy = seeing(folder)
     views = [View(Task(str(i)), asked(COLOURS[i]), (), 7, 0) for i in range(2)]
-    local = Local(policy, max_tokens=4, seed=1)
+    local = LocalPolicy(policy, max_tokens=4, seed=1)
     turns = []
     draw = local.conversations.draw
     local.conversations.draw = lambda some: turns.extend(some) or draw(some)

@@ -88,7 +88,7 @@ async def counter(view: play.View) -> Message:
     return {"role": "assistant", "content": str(view.turn + 1)}
 
 
-def run(of: Counting, player: play.Player = counter, **how: Any) -> list[play.Played]:
+def run(of: Counting, player: play.Player = counter, **how: Any) -> list[play.PlayedEpisode]:
     return asyncio.run(play.play(of, of.tasks("train"), player, **how))
 
 

@@ -132,7 +132,7 @@ def test_a_model_in_this_process_answers_many_in_one_batch() -> None:
     model = engine.load("embedded")
     batches: list[int] = []
 
-    class Watched(policies.Local):
+    class Watched(policies.LocalPolicy):
         def _answers(self, views: Any) -> list[str]:
             batches.append(len(views))
             return super()._answers(views)
@@ -143,6 +143,6 @@ def test_a_model_in_this_process_answers_many_in_one_batch() -> None:
     assert batches == [2]
     assert all(p.messages[-1]["role"] == "assistant" for p in played)
     again = asyncio.run(
-        play.play(found, found.tasks("test"), policies.Local(model, 4, seed=1), together=2, turns=1)
+        play.play(found, found.tasks("test"), policies.LocalPolicy(model, 4, seed=1), together=2, turns=1)
     )
     assert [p.messages for p in again] == [p.messages for p in played]

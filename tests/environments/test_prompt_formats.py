@@ -17,7 +17,7 @@ from clawback.environments.core import EnvironmentSet, Solvable, Step, Task
 from clawback.environments.play import View
 from clawback.environments.tools import calls as reading
 from clawback.environments.tools.calls import Call, in_words
-from clawback.extensions.sandbox.terminal import tools as shell
+from clawback.extensions.sandbox.terminal import shell_tools as shell
 from clawback.records import Message
 from tests.environments.test_trl import GUESS
 
@@ -94,11 +94,11 @@ class Scripted:
         return {"role": "assistant", "content": written} if isinstance(written, str) else written
 
 
-def played(environments: EnvironmentSet, task: Task, write: Writer) -> play.Played:
+def played(environments: EnvironmentSet, task: Task, write: Writer) -> play.PlayedEpisode:
     return asyncio.run(play.episode(environments, task, Scripted(environments, write)))
 
 
-def assert_solved(episode: play.Played) -> None:
+def assert_solved(episode: play.PlayedEpisode) -> None:
     assert (episode.reward, episode.unparsable, episode.stop) == (1.0, 0, "done"), episode.messages[-3:]
     assert episode.turns >= 2, "the first call was taken for the last word"
 
@@ -248,7 +248,7 @@ def test_a_page() -> None:
         assert shown
         return {"role": "assistant", "content": re.sub(r"\d+", button(view), shown[0])}
 
-    async def whole() -> list[play.Played]:
+    async def whole() -> list[play.PlayedEpisode]:
         episodes = []
         plain: Any = registry.find("miniwob:click-test")
         tools: Any = registry.find("miniwob:click-test?as_tools=true")
@@ -287,7 +287,7 @@ def test_a_game_in_words() -> None:
 # ---- what is read first, and what is shown
 
 
-def read(text: str) -> reading.Reply:
+def read(text: str) -> reading.ParsedReply:
     return shell.read({"role": "assistant", "content": text})
 
 

@@ -16,10 +16,10 @@ from clawback.environments.rollouts import Order, Play, Rollouts
 from clawback.environments.tools.calls import in_words
 from clawback.environments.validate import validate
 from clawback.errors import MissingExtra, TrainingError
-from clawback.learning.sources import episodes as learning
-from clawback.learning.sources.episodes import Episodes, EpisodeSettings, flat, sequences
+from clawback.learning.sources import episode_examples as learning
+from clawback.learning.sources.episode_examples import Episodes, EpisodeSettings, flat, sequences
 from clawback.records import Episode
-from clawback.sampling.generate import Sampled
+from clawback.sampling.batched_sampler import Sampled
 from tests.environments.worlds import Worlds
 
 SHORT = Play(together=4, max_tokens=5, patience=5.0)

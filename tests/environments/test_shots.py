@@ -14,9 +14,9 @@ from clawback.environments.find import find
 from clawback.environments.play import episode
 from clawback.environments.policies import Solution
 from clawback.environments.shots import FewShot
-from clawback.environments.tools.environment import Rules, ToolSet
-from clawback.environments.tools.rewards import Finished
-from clawback.environments.tools.toolbox import Given
+from clawback.environments.tools.environment import EpisodeRules, ToolSet
+from clawback.environments.tools.task_rewards import Finished
+from clawback.environments.tools.toolbox import DefinedTools
 from clawback.errors import NotFound, UsageError
 
 
@@ -52,7 +52,11 @@ def with_own_tools() -> ToolSet:
     ]  # fmt: skip
     by_split = {split: [t for t in tasks if t.split == split] for split in ("train", "test")}
     return ToolSet(
-        "own", by_split, lambda task: Given(task.data["tools"]), CallsIt(), Rules(turns=1, one_reply=True)
+        "own",
+        by_split,
+        lambda task: DefinedTools(task.data["tools"]),
+        CallsIt(),
+        EpisodeRules(turns=1, one_reply=True),
     )
 
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from clawback.environments.core import EnvironmentFailure
-from clawback.environments.play import Played, episode
+from clawback.environments.play import PlayedEpisode, episode
 from clawback.environments.policies import Script
 from clawback.environments.step_judge import StepJudged
 from clawback.errors import JudgeError, UsageError
-from clawback.feedback.endpoint import Answer, NoAnswer
+from clawback.feedback.endpoint import JudgeAnswer, NoAnswer
 from clawback.jobs.drawing import Wish
 from tests.environments.worlds import Worlds
 
@@ -23,14 +23,14 @@ def reply(messages: list[Any], tools: Any) -> str:
     return {1: "good", 2: "bad", 3: "unclear"}[sum(m["role"] == "user" for m in messages)]
 
 
-def judge(system: str, user: str) -> Answer:
+def judge(system: str, user: str) -> JudgeAnswer:
     """Likes replies of "good", dislikes "bad", and does not keep to its form where a reply is "unclear"."""
     assert "next state" in system
     said = user.split("<<ANSWER")[1].split("<<end")[0].splitlines()[1]
-    return Answer({"good": r"\boxed{1}", "bad": r"\boxed{-1}"}.get(said, "Who knows."), 10)
+    return JudgeAnswer({"good": r"\boxed{1}", "bad": r"\boxed{-1}"}.get(said, "Who knows."), 10)
 
 
-def played(ask: Any, split: Any = "train", weight: float = 0.5) -> Played:
+def played(ask: Any, split: Any = "train", weight: float = 0.5) -> PlayedEpisode:
     worlds = StepJudged(Worlds(turns=TURNS, pay=lambda said, _: float(said == "unclear")), ask, weight)
     return asyncio.run(episode(worlds, worlds.tasks(split)[0], Script(reply)))
 
@@ -57,7 +57,7 @@ def test_votes_are_added_step_by_step_and_what_cannot_be_read_adds_nothing() -> 
 def test_the_judge_sees_the_task_what_led_here_the_reply_and_what_came_back() -> None:
     seen: list[str] = []
 
-    def watch(system: str, user: str) -> Answer:
+    def watch(system: str, user: str) -> JudgeAnswer:
         seen.append(user)
         return judge(system, user)
 
@@ -70,17 +70,17 @@ def test_the_judge_sees_the_task_what_led_here_the_reply_and_what_came_back() ->
 
 
 def test_held_out_tasks_return_what_the_environment_says_and_nobody_is_asked() -> None:
-    def never(system: str, user: str) -> Answer:
+    def never(system: str, user: str) -> JudgeAnswer:
         raise AssertionError("asked")
 
     assert played(never, "test").reward == 1.0
 
 
 def test_a_judge_that_fails_once_is_no_vote_and_one_that_cannot_be_asked_is_no_reward() -> None:
-    def silent(system: str, user: str) -> Answer:
+    def silent(system: str, user: str) -> JudgeAnswer:
         raise NoAnswer("timed out")
 
-    def away(system: str, user: str) -> Answer:
+    def away(system: str, user: str) -> JudgeAnswer:
         raise JudgeError("the judge answers with 401")
 
     assert played(silent).reward == 1.0

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from clawback.errors import NotFound, UsageError
-from clawback.extensions.worlds import verifiers
+from clawback.extensions.worlds import vf_eval
 
 
 def node(role: str, content: str, parent: int | None = None) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def write(folder: Path, *episodes: dict[str, Any]) -> Path:
 
 
 def test_a_branch_is_a_conversation_and_rewards_are_weighed(tmp_path: Path) -> None:
-    [trace] = verifiers.read(write(tmp_path, episode()))
+    [trace] = vf_eval.read(write(tmp_path, episode()))
     assert (trace.task, trace.reward, trace.error) == ("k0", 1.0, "")
     assert [[m["content"] for m in way] for way in trace.conversations] == [
         ["1+1?", "2", "Sure?", "Yes."],
@@ -49,7 +49,7 @@ def test_what_broke_or_was_not_scored_has_no_reward(tmp_path: Path) -> None:
     unscored = episode(rewards={"exact": None})
     keyless = episode(task={"type": "Sum", "data": {"idx": 1}})
     odd = episode(nodes=[node("user", "x", 7), node("assistant", "y", 1)])
-    traces = verifiers.read(write(tmp_path, broken, unscored, keyless, odd) / "traces.jsonl")
+    traces = vf_eval.read(write(tmp_path, broken, unscored, keyless, odd) / "traces.jsonl")
     assert [t.reward for t in traces] == [None, None, 1.0, 1.0]
     assert "sandbox away" in traces[0].error
     assert traces[2].task.startswith("Sum/")
@@ -58,6 +58,6 @@ def test_what_broke_or_was_not_scored_has_no_reward(tmp_path: Path) -> None:
 
 def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="vf-eval"):
-        verifiers.read(tmp_path)
+        vf_eval.read(tmp_path)
     with pytest.raises(UsageError, match="version 2"):
-        verifiers.read(write(tmp_path, episode(version=2)))
+        vf_eval.read(write(tmp_path, episode(version=2)))

@@ -11,9 +11,9 @@ import numpy as np
 from clawback.extensions.federated import exchange, rounds
 from clawback.extensions.federated.aggregate import Array
 from clawback.extensions.federated.exchange import Federation, FederationState
-from clawback.extensions.federated.identity import Signer, load_signer
-from clawback.extensions.federated.rounds import Combined
-from clawback.extensions.federated.terms import Roster, Terms, write_roster, write_terms
+from clawback.extensions.federated.federation_terms import Roster, Terms, write_roster, write_terms
+from clawback.extensions.federated.member_keys import Signer, load_signer
+from clawback.extensions.federated.rounds import RoundResult
 
 SHAPES = {"x.lora_B.weight": (3, 2), "x.lora_A.weight": (2, 3)}
 
@@ -65,7 +65,7 @@ class Team:
         arrays = value if isinstance(value, Mapping) else self.change(value)
         return put_signed(self.federation, self.state, name, self.signers[name], arrays, ratings)
 
-    def combine(self, by: str | None = None, least: int = 2) -> Combined:
+    def combine(self, by: str | None = None, least: int = 2) -> RoundResult:
         signer = self.signers[by] if by else self.founder
         return rounds.combine(self.federation, self.state, signer, least)
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clawback.errors import UsageError
-from clawback.extensions.federated import privacy
+from clawback.extensions.federated import differential_privacy
 from clawback.extensions.federated.aggregate import Update, aggregate, error, krum, vector
 
 
@@ -140,25 +140,25 @@ REFERENCE = {
 @pytest.mark.parametrize(("noise", "rounds", "delta"), list(REFERENCE))
 def test_epsilon_is_what_dp_accounting_reckons(noise: float, rounds: int, delta: float) -> None:
     """Its accountant rounds upwards on a grid: ours is never above, and closely below."""
-    ours, theirs = privacy.epsilon(noise, rounds, delta), REFERENCE[noise, rounds, delta]
+    ours, theirs = differential_privacy.epsilon(noise, rounds, delta), REFERENCE[noise, rounds, delta]
     assert theirs * 0.995 - 1e-3 <= ours <= theirs + 1e-3
 
 
 def test_epsilon_at_the_ends() -> None:
-    assert privacy.epsilon(0, 3, 1e-3) == float("inf")
-    assert privacy.epsilon(1, 0, 1e-3) == 0
-    assert privacy.epsilon(0.05, 10, 1e-5) > 1000
-    assert privacy.epsilon(1000, 1, 1e-3) < 1e-2
+    assert differential_privacy.epsilon(0, 3, 1e-3) == float("inf")
+    assert differential_privacy.epsilon(1, 0, 1e-3) == 0
+    assert differential_privacy.epsilon(0.05, 10, 1e-5) > 1000
+    assert differential_privacy.epsilon(1000, 1, 1e-3) < 1e-2
     with pytest.raises(UsageError):
-        privacy.epsilon(1, 1, 1)
-    assert [row[0] for row in privacy.table([5, 20], [1, 4], 10)] == [5, 5, 20, 20]
+        differential_privacy.epsilon(1, 1, 1)
+    assert [row[0] for row in differential_privacy.table([5, 20], [1, 4], 10)] == [5, 5, 20, 20]
 
 
 @settings(max_examples=30)
 @given(st.floats(0.01, 50), st.integers(0, 1000))
 def test_no_update_is_larger_than_the_clip(norm: float, seed: int) -> None:
     [one] = updates(1, seed)
-    made = privacy.clipped(one, norm)
+    made = differential_privacy.clipped(one, norm)
     before, after = np.linalg.norm(vector(one.b)), np.linalg.norm(vector(made.b))
     assert after <= norm * (1 + 1e-12)
     if before <= norm:
@@ -167,7 +167,7 @@ def test_no_update_is_larger_than_the_clip(norm: float, seed: int) -> None:
 
 def test_noise_has_the_size_that_was_paid_for() -> None:
     zero = Update({"x": np.zeros((4, 1))}, {"x": np.zeros((500, 40))})
-    made = privacy.noised(zero, 8, 2.0, 4.0, np.random.default_rng(0))
+    made = differential_privacy.noised(zero, 8, 2.0, 4.0, np.random.default_rng(0))
     assert made.b["x"].std() == pytest.approx(4.0 * 2.0 / 8, rel=0.02)
 
 
@@ -192,4 +192,4 @@ def test_epsilon_is_what_dp_accounting_reckons_here_and_now() -> None:
     if "No module named 'dp_accounting'" in done.stderr:
         pytest.skip("dp-accounting is not installed: make test-flower brings it")
     for (noise, rounds, delta), theirs in zip(cases, json.loads(done.stdout), strict=True):
-        assert theirs * 0.995 - 1e-3 <= privacy.epsilon(noise, rounds, delta) <= theirs + 1e-3
+        assert theirs * 0.995 - 1e-3 <= differential_privacy.epsilon(noise, rounds, delta) <= theirs + 1e-3

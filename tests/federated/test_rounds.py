@@ -14,8 +14,8 @@ from safetensors.numpy import load_file, save, save_file
 
 from clawback.errors import NotFound, StoreError, UsageError
 from clawback.extensions.federated import exchange, rounds
-from clawback.extensions.federated.identity import load_signer
-from clawback.extensions.federated.terms import LARGEST_JSON, Roster, Terms, read_terms, terms_from
+from clawback.extensions.federated.federation_terms import LARGEST_JSON, Roster, Terms, read_terms, terms_from
+from clawback.extensions.federated.member_keys import load_signer
 from tests.federated.team import SHAPES, Team, put_signed
 
 FIVE = ["anna", "ben", "carl", "dora", "emil"]

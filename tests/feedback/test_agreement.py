@@ -16,9 +16,9 @@ from sklearn.metrics import cohen_kappa_score
 
 from clawback import feedback, store
 from clawback.feedback import agreement
-from clawback.feedback.agreement import Rated
+from clawback.feedback.agreement import AttributedRating
 from clawback.feedback.calibrate import weight
-from clawback.feedback.raters import raters
+from clawback.feedback.rater_statistics import raters
 from clawback.paths import Home
 from clawback.records import Feedback, Turn
 from clawback.store import Store
@@ -109,12 +109,12 @@ def test_the_same_answer_rated_both_ways() -> None:
     text = "The otter sleeps on its back and holds hands with its friends while it floats along."
     pairs = agreement.contradictions(
         [
-            Rated(1, "Tell me", text, 1.0),
-            Rated(2, "tell me!", text.upper() + "!!", -1.0),
-            Rated(3, "Something else entirely", text, -1.0),
-            Rated(4, "Tell me", text + " They are among the few mammals that use tools.", -1.0),
-            Rated(5, "Tell me", text, 0.0),
-            Rated(6, "Tell me", text, 0.5),
+            AttributedRating(1, "Tell me", text, 1.0),
+            AttributedRating(2, "tell me!", text.upper() + "!!", -1.0),
+            AttributedRating(3, "Something else entirely", text, -1.0),
+            AttributedRating(4, "Tell me", text + " They are among the few mammals that use tools.", -1.0),
+            AttributedRating(5, "Tell me", text, 0.0),
+            AttributedRating(6, "Tell me", text, 0.5),
         ]
     )
     assert pairs == [(1, 2), (6, 2)]

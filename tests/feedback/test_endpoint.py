@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from clawback.errors import JudgeError
-from clawback.feedback.endpoint import Budget, Endpoint, NoAnswer, Spent
+from clawback.feedback.endpoint import BudgetExceeded, CallBudget, Endpoint, NoAnswer
 from tests.feedback.judge_server import Reply, judge_server
 
 
-def endpoint(url: str, api: Any = "openai", budget: Budget | None = None, **more: Any) -> Endpoint:
+def endpoint(url: str, api: Any = "openai", budget: CallBudget | None = None, **more: Any) -> Endpoint:
     how = {"key": "k", "timeout": 5.0, "pause": 0.001} | more
-    return Endpoint(api, url, "m", budget=budget or Budget(100, 60, 100_000), **how)
+    return Endpoint(api, url, "m", budget=budget or CallBudget(100, 60, 100_000), **how)
 
 
 @pytest.mark.parametrize("suffix", ["", "/", "/v1"])
@@ -134,7 +134,7 @@ def test_a_server_that_counts_nothing_is_counted_for() -> None:
 
 def test_a_budget_is_never_gone_over_even_by_threads() -> None:
     with judge_server(in_turn("\\boxed{1}")) as server:
-        budget = Budget(7, 60, 10**9)
+        budget = CallBudget(7, 60, 10**9)
         asked = endpoint(server.url, budget=budget)
         stopped: list[str] = []
 
@@ -142,7 +142,7 @@ def test_a_budget_is_never_gone_over_even_by_threads() -> None:
             try:
                 for _ in range(10):
                     asked("S", "U")
-            except Spent as error:
+            except BudgetExceeded as error:
                 stopped.append(str(error))
 
         threads = [threading.Thread(target=many) for _ in range(4)]
@@ -157,21 +157,21 @@ def test_a_budget_is_never_gone_over_even_by_threads() -> None:
 
 def test_tokens_are_held_before_they_are_used() -> None:
     with judge_server(in_turn("\\boxed{1}")) as server:
-        budget = Budget(100, 60, 1200)  # a call may take 512 + its own size, and takes 100
+        budget = CallBudget(100, 60, 1200)  # a call may take 512 + its own size, and takes 100
         asked = endpoint(server.url, budget=budget)
         for _ in range(6):  # each leaves 100 less: 1200 - 512 - 17 allows for seven
             asked("S", "U")
         asked("S", "U")
-        with pytest.raises(Spent, match="max_tokens"):
+        with pytest.raises(BudgetExceeded, match="max_tokens"):
             asked("S", "U")
         assert budget.tokens <= 1200
         assert len(server.asked) == 7
 
 
 def test_calls_side_by_side_cannot_overrun_the_tokens_together() -> None:
-    budget = Budget(100, 60, 1000)
+    budget = CallBudget(100, 60, 1000)
     budget.take(600)
-    with pytest.raises(Spent, match="max_tokens"):
+    with pytest.raises(BudgetExceeded, match="max_tokens"):
         budget.take(600)
     budget.settle(600, 100)
     budget.take(600)
@@ -179,5 +179,5 @@ def test_calls_side_by_side_cannot_overrun_the_tokens_together() -> None:
 
 
 def test_the_time_of_a_pass_ends() -> None:
-    with pytest.raises(Spent, match="max_seconds"):
-        Budget(10, 0.0, 10**6).take(1)
+    with pytest.raises(BudgetExceeded, match="max_seconds"):
+        CallBudget(10, 0.0, 10**6).take(1)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from clawback import feedback, store
-from clawback.feedback.endpoint import Answer, Ask, Budget, NoAnswer
+from clawback.feedback.endpoint import Ask, CallBudget, JudgeAnswer, NoAnswer
 from clawback.feedback.hints import candidates, extract, hints_of, pending_hints
 from clawback.feedback.passes import PassPlan
 from clawback.paths import Home
@@ -27,9 +27,9 @@ def db(home: Home) -> Iterator[Store]:
 def saying(*texts: str) -> tuple[Ask, list[str]]:
     left, asked = list(texts), []
 
-    def ask(_: str, user: str) -> Answer:
+    def ask(_: str, user: str) -> JudgeAnswer:
         asked.append(user)
-        return Answer(left.pop(0) if len(left) > 1 else left[0], 10)
+        return JudgeAnswer(left.pop(0) if len(left) > 1 else left[0], 10)
 
     return ask, asked
 
@@ -89,7 +89,7 @@ def test_a_persons_own_words_are_the_hint(db: Store) -> None:
 def test_no_answer_leaves_it_for_another_time(db: Store) -> None:
     fill(db, 2)
 
-    def gone(*_: str) -> Answer:
+    def gone(*_: str) -> JudgeAnswer:
         raise NoAnswer("nobody there")
 
     assert extract(db, gone, PassPlan("m", budget())).failed == 2
@@ -99,11 +99,11 @@ def test_no_answer_leaves_it_for_another_time(db: Store) -> None:
 
 def test_a_spent_budget_ends_it(db: Store) -> None:
     fill(db, 5)
-    few = Budget(3, 60, 10**9)
+    few = CallBudget(3, 60, 10**9)
 
-    def ask(*_: str) -> Answer:
+    def ask(*_: str) -> JudgeAnswer:
         few.take(1)
-        return Answer(GOOD, 1)
+        return JudgeAnswer(GOOD, 1)
 
     found = extract(db, ask, PassPlan("m", few, votes=1))
     assert (found.turns, found.hints) == (3, 3)

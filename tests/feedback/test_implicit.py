@@ -6,7 +6,7 @@ import pytest
 
 from clawback import feedback, store
 from clawback.capture import ingest
-from clawback.capture.events import Answer, Prompt
+from clawback.capture.events import AnswerEvent, PromptEvent
 from clawback.feedback.implicit import asked_again
 from clawback.paths import Home
 from clawback.records import Turn
@@ -42,9 +42,9 @@ def test_it_counts_once_a_turn_and_not_where_somebody_spoke(home: Home) -> None:
 def test_a_prompt_is_what_came_back_after_the_answer_before_it(home: Home) -> None:
     for number, text in enumerate(("How do I boil eggs?", "How do I boil eggs please?", "Thanks for that")):
         for _ in range(2):  # events may come twice: an answer is not what came back after itself
-            ingest.take(home, "codex", Prompt("s", text, str(number)))
+            ingest.take(home, "codex", PromptEvent("s", text, str(number)))
         for _ in range(2):
-            ingest.take(home, "codex", Answer("s", f"answer {number}", str(number)))
+            ingest.take(home, "codex", AnswerEvent("s", f"answer {number}", str(number)))
     with store.connect(home.database) as db:
         assert [t.next_state for t in reversed(db.turns())] == [
             ({"role": "user", "content": "How do I boil eggs please?"},),

@@ -14,8 +14,8 @@ from clawback import config, feedback, store
 from clawback.config import SILENT
 from clawback.errors import JudgeError, NotFound
 from clawback.feedback.calibrate import PRIOR_WEIGHT, reliability
-from clawback.feedback.endpoint import Answer, Ask, Budget, Endpoint, NoAnswer
-from clawback.feedback.judge import judge, pending, source_of, verdict
+from clawback.feedback.endpoint import Ask, CallBudget, Endpoint, JudgeAnswer, NoAnswer
+from clawback.feedback.next_state_judge import judge, pending, source_of, verdict
 from clawback.feedback.passes import FAILURES, PassPlan
 from clawback.paths import Home
 from clawback.records import Feedback, Turn
@@ -44,12 +44,12 @@ def fill(db: Store, count: int, *, session: str = "s", old: bool = False, next_s
     return made
 
 
-def budget(calls: int = 10_000) -> Budget:
-    return Budget(calls, 600, 10**9)
+def budget(calls: int = 10_000) -> CallBudget:
+    return CallBudget(calls, 600, 10**9)
 
 
-def honest(_: str, user: str) -> Answer:
-    return Answer("\\boxed{1}" if LIKED in user else "\\boxed{-1}", 10)
+def honest(_: str, user: str) -> JudgeAnswer:
+    return JudgeAnswer("\\boxed{1}" if LIKED in user else "\\boxed{-1}", 10)
 
 
 def test_verdicts_become_rows_once(db: Store) -> None:
@@ -105,9 +105,9 @@ def test_unclear_turns_leave_no_row_and_are_not_asked_about_again(db: Store) -> 
     fill(db, 3)
     asked: list[str] = []
 
-    def unsure(_: str, user: str) -> Answer:
+    def unsure(_: str, user: str) -> JudgeAnswer:
         asked.append(user)
-        return Answer(("\\boxed{1}", "\\boxed{-1}", "no idea")[len(asked) % 3], 10)
+        return JudgeAnswer(("\\boxed{1}", "\\boxed{-1}", "no idea")[len(asked) % 3], 10)
 
     assert judge(db, unsure, PassPlan("m", budget())).unclear == 3
     assert db.feedback() == []
@@ -123,10 +123,10 @@ def test_each_conversation_that_is_over_gives_a_sample(db: Store) -> None:
 
     votes_of: dict[str, Iterator[int]] = {}
 
-    def asked(system: str, user: str) -> Answer:
+    def asked(system: str, user: str) -> JudgeAnswer:
         key = user.split(">>")[1].split("<<")[0]
         votes = votes_of.setdefault(key, iter((1, 1, 0, 0) if "over 1" in key else (0,) * 9))
-        return Answer(f"\\boxed{{{next(votes)}}}", 10)
+        return JudgeAnswer(f"\\boxed{{{next(votes)}}}", 10)
 
     tally = judge(db, asked, PassPlan("m", budget(), votes=4))
     assert (tally.unclear, tally.kept) == (6, 2)
@@ -145,15 +145,15 @@ def test_when_a_conversation_is_over_is_a_setting(db: Store) -> None:
     assert judge(db, unsure, PassPlan("m", budget()), silent=0).kept == 1
 
 
-def unsure(_: str, user: str) -> Answer:
-    return Answer("\\boxed{0}", 10)
+def unsure(_: str, user: str) -> JudgeAnswer:
+    return JudgeAnswer("\\boxed{0}", 10)
 
 
 def test_further_votes_are_not_paid_for_once_it_is_certain(db: Store) -> None:
     fill(db, 4)
     counted = budget()
 
-    def ask(system: str, user: str) -> Answer:
+    def ask(system: str, user: str) -> JudgeAnswer:
         counted.take(1)
         return honest(system, user)
 
@@ -164,7 +164,7 @@ def test_further_votes_are_not_paid_for_once_it_is_certain(db: Store) -> None:
 def test_a_pass_that_runs_out_keeps_what_it_has(db: Store) -> None:
     fill(db, 10)
     with judge_server(lambda _, user: honest("", user).text) as server:
-        few = Budget(7, 60, 10**9)
+        few = CallBudget(7, 60, 10**9)
         asked = Endpoint("openai", server.url, "m", "", few, 5.0)
         tally = judge(db, asked, PassPlan("m", few, votes=1, parallel=3))
     assert tally.turns == 7 == len(db.feedback())
@@ -176,7 +176,7 @@ def test_a_judge_that_has_gone_does_not_hold_the_pass_up(db: Store) -> None:
     fill(db, 20)
     calls = []
 
-    def gone(*_: str) -> Answer:
+    def gone(*_: str) -> JudgeAnswer:
         calls.append(1)
         raise NoAnswer("nobody there")
 
@@ -190,8 +190,8 @@ def test_turns_that_never_bring_anything_do_not_hold_up_the_others(db: Store) ->
     fill(db, 10)
     stuck = {f"answer {n}" for n in range(10 - FAILURES, 10)}  # the newest
 
-    def ask(system: str, user: str) -> Answer:
-        return Answer("no", 1) if any(f"\n{s}\n" in user for s in stuck) else honest(system, user)
+    def ask(system: str, user: str) -> JudgeAnswer:
+        return JudgeAnswer("no", 1) if any(f"\n{s}\n" in user for s in stuck) else honest(system, user)
 
     assert judge(db, ask, PassPlan("m", budget(), votes=1)).turns == 0
     again = judge(db, ask, PassPlan("m", budget(), votes=1))
@@ -201,7 +201,7 @@ def test_turns_that_never_bring_anything_do_not_hold_up_the_others(db: Store) ->
 @pytest.mark.parametrize(("whole", "reason"), [(False, "answer_tokens"), (True, "no verdict")])
 def test_a_judge_that_cannot_be_read_uses_no_turn_up(db: Store, whole: bool, reason: str) -> None:
     fill(db, 8)
-    tally = judge(db, lambda *_: Answer("Let me think about that", 10, whole), PassPlan("m", budget()))
+    tally = judge(db, lambda *_: JudgeAnswer("Let me think about that", 10, whole), PassPlan("m", budget()))
     assert (tally.turns, tally.failed) == (0, FAILURES)
     assert reason in tally.stopped
     assert len(pending(db, "m")) == 8
@@ -210,7 +210,7 @@ def test_a_judge_that_cannot_be_read_uses_no_turn_up(db: Store, whole: bool, rea
 def test_some_votes_that_cannot_be_read_do_not_count(db: Store) -> None:
     [turn] = fill(db, 1)
     texts = iter(["what?", "\\boxed{-1}", "\\boxed{7}"])
-    assert verdict(lambda *_: Answer(next(texts), 10), turn, 3).votes == (-1,)
+    assert verdict(lambda *_: JudgeAnswer(next(texts), 10), turn, 3).votes == (-1,)
 
 
 def test_a_wrong_key_ends_the_pass_with_the_reason(db: Store) -> None:
@@ -247,7 +247,7 @@ def test_several_are_asked_at_once_and_the_store_stays_with_its_thread(db: Store
     fill(db, 8)
     together, most = threading.Barrier(4), set()
 
-    def ask(system: str, user: str) -> Answer:
+    def ask(system: str, user: str) -> JudgeAnswer:
         together.wait(10)  # breaks unless four calls are under way at the same time
         most.add(threading.get_ident())
         return honest(system, user)
@@ -275,9 +275,9 @@ def test_two_passes_at_the_same_time_enter_each_verdict_once(home: Home, db: Sto
 def noisy(wrong: float, seed: int) -> Ask:
     rng = random.Random(seed)
 
-    def ask(_: str, user: str) -> Answer:
+    def ask(_: str, user: str) -> JudgeAnswer:
         truth = 1 if LIKED in user else -1
-        return Answer(f"\\boxed{{{-truth if rng.random() < wrong else truth}}}", 10)
+        return JudgeAnswer(f"\\boxed{{{-truth if rng.random() < wrong else truth}}}", 10)
 
     return ask
 
@@ -305,7 +305,7 @@ def test_a_noisy_judge_earns_its_weight_and_a_flatterer_loses_it(db: Store) -> N
         feedback.rate(db, turn.id, 1 if turn.id % 2 == 0 else -1)
     judge(db, noisy(0.3, 1), PassPlan("noisy", budget(), votes=1))
     judge(db, noisy(0.3, 2), PassPlan("noisy of five", budget(), votes=5))
-    judge(db, lambda *_: Answer("\\boxed{1}", 10), PassPlan("flatterer", budget()))
+    judge(db, lambda *_: JudgeAnswer("\\boxed{1}", 10), PassPlan("flatterer", budget()))
     judge(db, noisy(1.0, 3), PassPlan("liar", budget()))
     weights = {s: r.weight for s, r in feedback.judges(db).items()}
     assert weights["judge:noisy"] == pytest.approx(0.4, abs=0.15)
@@ -344,7 +344,7 @@ def test_a_vote_is_worth_its_weight(db: Store) -> None:
 def test_a_judge_without_weight_makes_no_sample(db: Store) -> None:
     for turn in (turns := fill(db, 40))[:20]:
         feedback.rate(db, turn.id, -1)
-    judge(db, lambda *_: Answer("\\boxed{1}", 10), PassPlan("flatterer", budget()))
+    judge(db, lambda *_: JudgeAnswer("\\boxed{1}", 10), PassPlan("flatterer", budget()))
     assert {s.turn_id for s in feedback.samples(db)} == {t.id for t in turns[:20]}
     assert {s.reward for s in feedback.samples(db)} == {-1.0}
 
@@ -354,7 +354,7 @@ def test_a_judge_without_weight_makes_no_sample(db: Store) -> None:
 
 def flattered(db: Store, count: int = 100) -> None:
     fill(db, count)
-    judge(db, lambda *_: Answer("\\boxed{1}", 10), PassPlan("flatterer", budget()))
+    judge(db, lambda *_: JudgeAnswer("\\boxed{1}", 10), PassPlan("flatterer", budget()))
 
 
 def test_no_number_of_votes_starts_a_run(home: Home, db: Store) -> None:
@@ -396,7 +396,7 @@ def test_a_vote_about_a_disliked_answer_does_not_turn_its_evidence(db: Store) ->
     [turn] = fill(db, 1)
     feedback.edit(db, turn.id, "what I want")
     for number in range(9):
-        judge(db, lambda *_: Answer("\\boxed{1}", 10), PassPlan(f"flatterer {number}", budget()))
+        judge(db, lambda *_: JudgeAnswer("\\boxed{1}", 10), PassPlan(f"flatterer {number}", budget()))
     first, second = feedback.evidence(feedback.samples(db))
     assert (first.reward, second.reward) == (-0.5, 1.0)
     assert source_of("m") == "judge:m"

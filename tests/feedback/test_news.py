@@ -11,10 +11,10 @@ from clawback import config, store
 from clawback.capture import hook, status_line
 from clawback.cli import conversation, main
 from clawback.cli.chat import ask_about_news
-from clawback.extensions.channels.base import Desk, Heard
+from clawback.extensions.channels.channel import Desk, Heard
 from clawback.feedback import command
 from clawback.feedback.news import mark_seen, news, when
-from clawback.jobs.news import NOT_THE_OWNER, decide, first_mention, reply
+from clawback.jobs.news_answer import NOT_THE_OWNER, decide, first_mention, reply
 from clawback.paths import Home
 from clawback.records import Feedback, Run, Turn, Version
 from clawback.serve import hooks
@@ -149,7 +149,7 @@ def test_one_letter_is_enough_in_the_chat_of_the_terminal(brought: Home) -> None
 
 
 def test_a_chat_program_tells_its_owner_once_and_takes_a_letter(brought: Home) -> None:
-    desk = Desk(brought, "telegram", config.Channel(owners=("1",), allowed=("2",)), 4000)
+    desk = Desk(brought, "telegram", config.ChannelSection(owners=("1",), allowed=("2",)), 4000)
     first = desk._news("1")
     assert "Keep it? `/rl y` keeps it, `/rl n` goes back." in first
     assert (desk._news("1"), desk._news("2")) == ("", "")

@@ -15,7 +15,7 @@ import pytest
 from clawback import feedback, store
 from clawback.errors import NotFound
 from clawback.feedback import command
-from clawback.feedback.raters import raters
+from clawback.feedback.rater_statistics import raters
 from clawback.paths import Home
 from clawback.records import Feedback, Turn
 from clawback.store import Store, schema

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from clawback.feedback.win_rate import RIDGE, Judged, fit, win_rate
+from clawback.feedback.win_rate import RIDGE, PairJudgement, fit, win_rate
 
 
-def judged(count: int, better: float, length: float, place: float = 0.0, seed: int = 0, longer: float = 0.0) -> list[Judged]:  # fmt: skip
+def judged(count: int, better: float, length: float, place: float = 0.0, seed: int = 0, longer: float = 0.0) -> list[PairJudgement]:  # fmt: skip
     """By a judge whose logits are known: how much better A is, what it gives for length (in standard deviations) and for standing first."""
     rng, made = random.Random(seed), []
     for _ in range(count):
@@ -21,7 +21,7 @@ def judged(count: int, better: float, length: float, place: float = 0.0, seed: i
         logit = better + length * math.tanh(more)
         first = rng.random() < 1 / (1 + math.exp(-(logit + place)))
         second = rng.random() < 1 / (1 + math.exp(-(logit - place)))
-        made.append(Judged(first, second, 40 * more))
+        made.append(PairJudgement(first, second, 40 * more))
     return made
 
 
@@ -51,14 +51,14 @@ def test_what_is_better_stays_better() -> None:
 
 
 def test_a_judge_that_only_takes_what_stands_first_says_nothing() -> None:
-    found = win_rate([Judged(True, False, float(n)) for n in range(30)], draws=50)
+    found = win_rate([PairJudgement(True, False, float(n)) for n in range(30)], draws=50)
     assert (found.rate, found.ties, found.leans_first) == (0.5, 1.0, 1.0)
     assert found.controlled == pytest.approx(0.5, abs=1e-6)
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_few_pairs_that_all_go_one_way_are_no_certainty(count: int) -> None:
-    found = win_rate([Judged(True, True, 10.0 * n) for n in range(count)], draws=50)
+    found = win_rate([PairJudgement(True, True, 10.0 * n) for n in range(count)], draws=50)
     assert found.rate == 1.0
     assert 0.5 < found.controlled < 1.0
     assert math.isfinite(found.length_effect)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from clawback import engine
-from clawback.config import Gate
+from clawback.config import GateSection
 from clawback.embedded import corpus
 from clawback.gate import fresh
 from clawback.gate.evidence import Drawing, GateRatings, comparable, measure
@@ -46,7 +46,7 @@ def test_answers_that_were_all_cut_off_tell_nothing(tmp_path: Path) -> None:
     evidence, _ = measure(policy, pair, ratings, prompts, Drawing(3, 0))
     assert evidence.candidate.finished == 0.0
     assert (evidence.gain, evidence.better) == (0.0, 0.5)
-    assert not decide(evidence, Gate()).accepted
+    assert not decide(evidence, GateSection()).accepted
 
 
 def test_what_the_base_answered_it_has_scored_already_and_of_a_version_the_base_scores_it() -> None:

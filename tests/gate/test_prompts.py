@@ -13,10 +13,10 @@ import pytest
 from clawback import config, feedback, release, store
 from clawback.errors import UsageError
 from clawback.extensions.demo import cloud
-from clawback.gate import asking, questions, settling
-from clawback.gate import prompts as prompt_gate
+from clawback.gate import prompt_choice, questions, settling
+from clawback.gate import prompt_gate as prompt_gate
 from clawback.gate.report import Report, answered
-from clawback.jobs.inbox import Inbox
+from clawback.jobs.rating_inbox import Inbox
 from clawback.paths import Home
 from clawback.records import GATE, Message, Turn
 from clawback.release import prompted
@@ -99,7 +99,7 @@ def test_what_it_cannot_decide_it_asks_about(rated: Home) -> None:
         assert 8 <= len(pairs) <= questions.MOST
         assert all({p.first.version, p.second.version} == {0, version.number} for p in pairs)
         assert {turn.response_ids for p in pairs for turn in (p.first, p.second)} == {None}
-        before, _ = asking.prompts(db, 0.125)
+        before, _ = prompt_choice.prompts(db, 0.125)
         assert len(before) == len({str(messages) for messages in before})
         assert len(before) == report.evidence.prompts
 
@@ -120,7 +120,7 @@ def test_a_gate_that_is_asked_again_without_a_new_word_costs_no_call(rated: Home
             assert prompt_gate.gate(db, rated, number, ask) == first
         pair = Inbox(rated).questions()[0]
         feedback.prefer(db, pair.first.id, pair.second.id)
-        second = answered(db, db.version(number), config.Gate())
+        second = answered(db, db.version(number), config.GateSection())
         assert second is not None
         assert len(second.evidence.answers) == 1
         assert len(calls) == paid
@@ -162,9 +162,9 @@ def test_the_questions_are_kept_ones_and_where_there_are_few_the_others_are_mark
     kept = {p for p in every if hold_out.keeps(hold_out.text_key(p), 0.125)}
     assert len(asked) == 2 * prompt_gate.ANSWERS
     assert report.evidence.kept == len(kept)
-    assert report.evidence.prompts == len(set(asked)) == max(len(kept), asking.LEAST_PROMPTS)
+    assert report.evidence.prompts == len(set(asked)) == max(len(kept), prompt_choice.LEAST_PROMPTS)
     assert kept <= set(asked)
-    assert ("MAY HAVE BEEN LEARNED FROM" in report.text()) == (len(kept) < asking.LEAST_PROMPTS)
+    assert ("MAY HAVE BEEN LEARNED FROM" in report.text()) == (len(kept) < prompt_choice.LEAST_PROMPTS)
 
 
 @pytest.mark.parametrize("text", GAMES)
@@ -222,7 +222,7 @@ def test_what_is_accepted_is_tried_first_where_the_settings_say_so(home: Home) -
         version = prompted.propose(db, "- Use no emoji.", origin={"author": "search"})
         report = Report(version.number, 0, True, 1.0, ("better",), prompt_gate.empty([]))
         db.set_report(version.number, report.to_dict())
-        assert settling.settle(db, home, report, config.Trial(share=0.25)).status == "candidate"
+        assert settling.settle(db, home, report, config.TrialSection(share=0.25)).status == "candidate"
         assert db.live().prompt == ""
         on = release.trial.running(db)
         assert on is not None

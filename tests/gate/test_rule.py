@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from clawback.config import Gate
-from clawback.gate.guards import Sampled
-from clawback.gate.obedience import Obedience
+from clawback.config import GateSection
+from clawback.gate.guards import AnswerStatistics
+from clawback.gate.obedience import RuleObedience
 from clawback.gate.rule import Evidence, decide, error_left, mid_ranks, posterior, rank_test
 
-FINE = Sampled(finished=1.0, empty=0.0, repeating=0.0, length=30.0, logprob=-1.5, relevance=0.8)
+FINE = AnswerStatistics(finished=1.0, empty=0.0, repeating=0.0, length=30.0, logprob=-1.5, relevance=0.8)
 WON, LOST = (True,), (False,)
 OPEN = Evidence(
     good=8,
@@ -37,7 +37,7 @@ OPEN = Evidence(
     kept=16,
 )
 CLEAR = replace(OPEN, answers=WON * 8)
-GATE = Gate()
+GATE = GateSection()
 
 
 def test_a_clear_case_is_accepted_and_says_why() -> None:
@@ -69,21 +69,21 @@ def test_it_asks_where_nothing_else_decides_and_as_little_as_it_can() -> None:
 
 
 def test_whoever_wants_no_questions_is_asked_none() -> None:
-    decision = decide(OPEN, Gate(more_ratings=0))
+    decision = decide(OPEN, GateSection(more_ratings=0))
     assert (decision.accepted, decision.asks) == (False, 0)
     assert "nobody has compared" in decision.reasons[0]
-    few = decide(OPEN, Gate(more_ratings=3))
+    few = decide(OPEN, GateSection(more_ratings=3))
     assert (few.accepted, few.asks) == (False, 0)
     assert "3 questions cannot decide" in few.reasons[0]
-    assert decide(replace(OPEN, questions=16), Gate(more_ratings=100)).asks == decide(OPEN, GATE).asks, (
-        "16 at most"
-    )
+    assert (
+        decide(replace(OPEN, questions=16), GateSection(more_ratings=100)).asks == decide(OPEN, GATE).asks
+    ), "16 at most"
 
 
 def test_whoever_asks_for_no_confidence_gets_what_passes_the_guards() -> None:
-    assert decide(OPEN, Gate(confidence=0.0)).accepted
-    assert not decide(replace(OPEN, kl=99.0), Gate(confidence=0.0)).accepted
-    never = decide(OPEN, Gate(confidence=1.0))
+    assert decide(OPEN, GateSection(confidence=0.0)).accepted
+    assert not decide(replace(OPEN, kl=99.0), GateSection(confidence=0.0)).accepted
+    never = decide(OPEN, GateSection(confidence=1.0))
     assert (never.accepted, never.asks) == (False, 0)
     assert "not shown to be better" in never.reasons[0]
 
@@ -108,8 +108,8 @@ def test_enough_held_out_ratings_accept_without_a_question_and_a_few_do_not() ->
     assert error_left(OPEN, 0.05) == 0.05, "they could not have accepted anything"
 
 
-def rule(candidate: float, live: float, p_more: float, p_less: float, owners: bool = True) -> Obedience:
-    return Obedience("Give an example.", owners, candidate, live, 96, p_more, p_less)
+def rule(candidate: float, live: float, p_more: float, p_less: float, owners: bool = True) -> RuleObedience:
+    return RuleObedience("Give an example.", owners, candidate, live, 96, p_more, p_less)
 
 
 def test_a_rule_of_the_owners_accepts_and_one_that_the_ratings_made_does_not() -> None:

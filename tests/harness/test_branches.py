@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clawback.environments.branches import Branches, unheard
+from clawback.environments.episode_branches import EpisodeBranches, unheard
 
 TOKENS = st.lists(st.integers(0, 3), max_size=4)
 """Few tokens, so that prompts often begin alike."""
@@ -27,7 +27,7 @@ def exchanges(draw):
 @settings(max_examples=200, deadline=None)
 @given(exchanges())
 def test_each_sampled_token_is_in_one_branch_after_its_own_prompt(rounds):
-    branches, spans = Branches(), []
+    branches, spans = EpisodeBranches(), []
     for number, (prompt, reply) in enumerate(rounds):
         branch = branches.read(prompt)
         spans.append((branch, *branches.write(reply, [float(number)] * len(reply))))
@@ -49,7 +49,7 @@ def test_each_sampled_token_is_in_one_branch_after_its_own_prompt(rounds):
 @settings(max_examples=100, deadline=None)
 @given(exchanges())
 def test_a_prompt_continues_the_longest_branch_that_it_begins_with(rounds):
-    branches = Branches()
+    branches = EpisodeBranches()
     for prompt, reply in rounds:
         lengths = [len(b.ids) for b in branches.branches if list(prompt[: len(b.ids)]) == list(b.ids)]
         count = len(branches.branches)

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from clawback import engine
-from clawback.environments.core import EnvironmentFailure, Request
+from clawback.environments.core import ConversationRequest, EnvironmentFailure
 from clawback.environments.find import find
 from clawback.environments.program_dialogue import ProgramDialogue
 from clawback.environments.rollouts import Order, Play, Rollouts
 from clawback.errors import NotFound, SandboxRefused, UsageError
 from clawback.extensions.harness import commands, wrap
 from clawback.extensions.sandbox import Limits, open_sandbox
-from clawback.learning.sources.episodes import sequences
+from clawback.learning.sources.episode_examples import sequences
 from clawback.models.types import Sampling
 from tests.harness.boxes import boxes
 
@@ -174,4 +174,4 @@ def test_what_does_not_fit_is_a_failure_of_that_episode(policy, tasks):
     assert request.max_tokens == 6
     assert policy.tokenizer.decode(request.encode(policy)).count("fox") == 1
     with pytest.raises(EnvironmentFailure, match="0 tokens"):
-        ProgramDialogue(policy).request(Request((), lambda _: ()))
+        ProgramDialogue(policy).request(ConversationRequest((), lambda _: ()))

@@ -7,12 +7,12 @@ import json
 import socket
 import urllib.request
 
-from clawback.extensions.harness.session import Session
+from clawback.extensions.harness.session import HarnessSession
 
 
 async def answered(listener: socket.socket) -> list[str]:
     """The models that a session on this socket names; the socket is closed by its owner while the session still runs."""
-    session, port = Session(), listener.getsockname()[1]
+    session, port = HarnessSession(), listener.getsockname()[1]
     session.start(listener)
     request = urllib.request.Request(
         f"http://127.0.0.1:{port}/v1/models", headers={"Authorization": f"Bearer {session.key}"}

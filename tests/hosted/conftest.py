@@ -14,12 +14,12 @@ import pytest
 import torch
 import uvicorn
 
-from clawback.extensions.hosted.journal import Journal
-from clawback.extensions.hosted.stand_in import app, around
-from clawback.extensions.hosted.stand_in.learner import StandInLearner
-from clawback.extensions.hosted.stand_in.service import Service
+from clawback.extensions.hosted.request_journal import RequestJournal
+from clawback.extensions.hosted.stand_in import around, tinker_app
+from clawback.extensions.hosted.stand_in.lora_weights import StandInLearner
+from clawback.extensions.hosted.stand_in.request_service import Service
 from clawback.extensions.hosted.tinker import TinkerTrainer
-from clawback.extensions.hosted.wire import Wire
+from clawback.extensions.hosted.trainer_http import Wire
 from clawback.policy import load
 from clawback.policy.policy import Policy
 
@@ -37,7 +37,7 @@ class Running:
         listening = socket.socket()
         listening.bind(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        self.app = app.make(self.service, KEY, faults)
+        self.app = tinker_app.make(self.service, KEY, faults)
         self.server = uvicorn.Server(uvicorn.Config(self.app, log_level="critical", access_log=False))
         self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [listening]}, daemon=True)
         self.thread.start()
@@ -107,4 +107,4 @@ def trainer(start: Start, policy: Policy, tmp_path: Path) -> TinkerTrainer:
 
 def connect(server: Running, journal: Path, rank: int = 4, seed: int = 3) -> TinkerTrainer:
     wire = Wire(server.url, KEY, timeout=60.0, pause=0.001)
-    return TinkerTrainer(wire, Journal(journal, "test"), server.service.base, rank=rank, seed=seed)
+    return TinkerTrainer(wire, RequestJournal(journal, "test"), server.service.base, rank=rank, seed=seed)

@@ -16,14 +16,14 @@ from safetensors.torch import load_file
 
 from clawback import embedded
 from clawback.errors import Stopped
-from clawback.extensions.hosted import fireworks, fireworks_machines, training
-from clawback.extensions.hosted.journal import Cap
+from clawback.extensions.hosted import fireworks, fireworks_machines, hosted_training
 from clawback.extensions.hosted.remote_policy import RemotePolicy
+from clawback.extensions.hosted.request_journal import Cap
 from clawback.extensions.hosted.stand_in.around import Faults
 from clawback.extensions.hosted.stand_in.fireworks_app import ACCOUNT, FireworksCloud, FireworksService, make
-from clawback.extensions.hosted.stand_in.learner import StandInLearner
-from clawback.extensions.hosted.types import CapReached, HostedError, Prices, Unanswered
-from clawback.extensions.hosted.wire import Wire
+from clawback.extensions.hosted.stand_in.lora_weights import StandInLearner
+from clawback.extensions.hosted.trainer_http import Wire
+from clawback.extensions.hosted.trainer_records import CapReached, HostedError, Prices, ServiceUnanswered
 from clawback.models.loading import load_tokenizer
 from clawback.policy.policy import Policy
 from tests.hosted.conftest import KEY
@@ -63,9 +63,9 @@ def cloud(policy: Policy, tmp_path: Path) -> Iterator[Running]:
 def there(
     server: Running, out: Path, steps: int = 5, rate: float | None = None, tell: Any = None, **how: Any
 ) -> tuple[dict[str, torch.Tensor], Any]:
-    where = training.Where(server.url, KEY, MODEL, pause=0.001, timeout=60.0, shape=SHAPE, **how)
+    where = hosted_training.Where(server.url, KEY, MODEL, pause=0.001, timeout=60.0, shape=SHAPE, **how)
     remote = RemotePolicy(*load_tokenizer(str(embedded.path())))
-    done = training.train(
+    done = hosted_training.train(
         remote,
         samples(),
         recipe(steps=steps, **({"learning_rate": rate} if rate else {})),
@@ -216,14 +216,14 @@ def test_where_nothing_answers_any_more_what_may_go_on_costing_is_said(
     said: list[str] = []
 
     def gone(*_: Any) -> Any:
-        raise Unanswered("nobody answers")
+        raise ServiceUnanswered("nobody answers")
 
     def tell(progress: Any) -> None:
         said.append(str(progress.get("text")))
         if progress.get("phase") == "train" and progress["step"] == 2:
             monkeypatch.setattr(Wire, "post", gone)
 
-    with pytest.raises(Unanswered):
+    with pytest.raises(ServiceUnanswered):
         there(cloud, tmp_path / "away", tell=tell)
     assert "hosted jobs --delete" in said[-1]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from clawback import config
-from clawback.extensions.hosted import trainer as elsewhere
+from clawback.extensions.hosted import hosted_run as elsewhere
 from clawback.files import replace_folder, restore_folder
 from clawback.paths import HOSTED_KEY_FILE, Home, secret
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clawback.extensions.hosted import protobuf
-from clawback.extensions.hosted.types import Datum, SampledSequence, Scores
+from clawback.extensions.hosted.trainer_records import Datum, ForwardScores, SampledSequence
 
 tokens = st.integers(0, 2**31 - 1)
 floats = st.floats(width=32, allow_nan=False)
@@ -38,7 +38,7 @@ def test_a_request_is_read_as_it_was_written(sent: list[Datum], number: int, onl
 
 @given(st.lists(st.lists(floats, max_size=6).map(tuple), max_size=5), st.floats(allow_nan=False))
 def test_scores_are_read_as_they_were_written(values: list[tuple[float, ...]], loss: float) -> None:
-    sent = Scores(tuple(values), {"loss:sum": loss})
+    sent = ForwardScores(tuple(values), {"loss:sum": loss})
     assert protobuf.read_output(protobuf.output(sent)) == sent
 
 

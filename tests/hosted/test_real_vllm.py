@@ -20,23 +20,23 @@ import pytest
 import torch
 
 from clawback import engine, feedback, store
-from clawback.config import Vllm
-from clawback.environments.conversations import Conversations, Turn
-from clawback.extensions.hosted.types import Forgotten
-from clawback.extensions.hosted.vllm import VllmConversations
+from clawback.config import VllmSection
+from clawback.environments.conversations import Conversations, TurnRequest
+from clawback.extensions.hosted.trainer_records import Forgotten
+from clawback.extensions.hosted.vllm_conversations import VllmConversations
 from clawback.extensions.hosted.vllm_process import serving_of
 from clawback.extensions.hosted.vllm_server import OwnVllm
-from clawback.models.chat import Encoded
+from clawback.models.chat_tokens import Encoded
 from clawback.models.loading import resolve
 from clawback.models.types import GREEDY, Sampling
 from clawback.paths import Home
 from clawback.policy.policy import Policy
 from clawback.processes import is_alive
 from clawback.records import Run
-from clawback.records import Turn as RatedTurn
+from clawback.records import TurnRequest as RatedTurn
 from clawback.release.publishers import Publication, Target, probe
-from clawback.release.publishers.vllm import Vllm as VllmPublisher
-from clawback.sampling.generate import Sampled
+from clawback.release.publishers.vllm import VllmSection as VllmPublisher
+from clawback.sampling.batched_sampler import Sampled
 
 COMMAND = os.environ.get("CLAWBACK_VLLM", "")
 pytestmark = [
@@ -75,7 +75,7 @@ def policy(base: Path) -> Policy:
 def server(policy: Policy, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnVllm]:
     """One vLLM for all tests that leave it as it was."""
     serving = dataclasses.replace(serving_of(policy, 8), longest=512)
-    server = OwnVllm(Home(tmp_path_factory.mktemp("vllm")), Vllm(command=COMMAND), serving, key="")
+    server = OwnVllm(Home(tmp_path_factory.mktemp("vllm")), VllmSection(command=COMMAND), serving, key="")
     server.connect()
     processes = processes_of(server)
     yield server
@@ -122,12 +122,12 @@ def change(policy: Policy, seed: int, scale: float = 0.02) -> None:
     policy._scorer = None
 
 
-def turns(policy: Policy, tokens: int, count: int = len(QUESTIONS)) -> list[Turn]:
+def turns(policy: Policy, tokens: int, count: int = len(QUESTIONS)) -> list[TurnRequest]:
     asked = [({"role": "user", "content": question},) for question in QUESTIONS[:count]]
-    return [Turn(i, policy.chat.prompt(messages, 256), i, tokens) for i, messages in enumerate(asked)]
+    return [TurnRequest(i, policy.chat.prompt(messages, 256), i, tokens) for i, messages in enumerate(asked)]
 
 
-def gaps(policy: Policy, prompts: Sequence[Turn], answers: Sequence[Sampled]) -> torch.Tensor:
+def gaps(policy: Policy, prompts: Sequence[TurnRequest], answers: Sequence[Sampled]) -> torch.Tensor:
     """Distance of each token's log-prob from the learner's."""
     encoded = [Encoded(tuple(one.ids), answer.ids) for one, answer in zip(prompts, answers, strict=True)]
     with torch.no_grad():

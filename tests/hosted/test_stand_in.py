@@ -14,9 +14,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from clawback.extensions.hosted.stand_in.learner import StandInLearner
+from clawback.extensions.hosted.stand_in.lora_weights import StandInLearner
 from clawback.extensions.hosted.tinker import TinkerTrainer, unpack
-from clawback.extensions.hosted.types import AdamParams, Datum, HostedError, SamplingParams
+from clawback.extensions.hosted.trainer_records import AdamParams, Datum, HostedError, SamplingParams
 from clawback.policy.policy import Policy
 from tests.hosted.conftest import KEY, Running, Start, connect
 
@@ -119,7 +119,7 @@ def test_what_is_exported_says_what_was_trained(
             trainer.journal.fact("export", "archive")
         trainer.export(f"export {kind}", kind, folder)
         other.put(folder)
-        from clawback.models.chat import Encoded
+        from clawback.models.chat_tokens import Encoded
         from clawback.models.types import Sampling
 
         other.sampling = Sampling()

@@ -13,11 +13,11 @@ from safetensors.torch import load_file
 from clawback import embedded, engine
 from clawback.embedded import corpus
 from clawback.errors import Stopped, TrainingError, UsageError
-from clawback.extensions.hosted import training
-from clawback.extensions.hosted.journal import Cap
+from clawback.extensions.hosted import hosted_training
 from clawback.extensions.hosted.remote_policy import RemotePolicy
+from clawback.extensions.hosted.request_journal import Cap
 from clawback.extensions.hosted.stand_in.around import Faults
-from clawback.extensions.hosted.types import CapReached, Prices
+from clawback.extensions.hosted.trainer_records import CapReached, Prices
 from clawback.learning.recipe import Recipe
 from clawback.models.loading import load_tokenizer
 from clawback.policy.policy import Policy
@@ -41,7 +41,7 @@ def samples(count: int = 12) -> list[Sample]:
 def recipe(algorithm: str = "reinforce", steps: int = 5, **other: Any) -> Recipe:
     changes = {"steps": steps, "batch": 6, "rank": 4, **other}
     _, info = load_tokenizer(str(embedded.path()))
-    return training.recipe_for(engine.recipe(info, algorithm=algorithm, overrides=changes))
+    return hosted_training.recipe_for(engine.recipe(info, algorithm=algorithm, overrides=changes))
 
 
 @pytest.fixture(scope="module")
@@ -61,8 +61,8 @@ def here(policy: Policy, made: Recipe, out: Path) -> dict[str, torch.Tensor]:
 def there(
     server: Running, policy: RemotePolicy, made: Recipe, out: Path, tell: Any = None, **how: Any
 ) -> tuple[dict[str, torch.Tensor], Any]:
-    where = training.Where(server.url, KEY, server.service.base, pause=0.001, timeout=60.0, **how)
-    done = training.train(policy, samples(), made, where=where, seed=5, out=out, on_progress=tell)
+    where = hosted_training.Where(server.url, KEY, server.service.base, pause=0.001, timeout=60.0, **how)
+    done = hosted_training.train(policy, samples(), made, where=where, seed=5, out=out, on_progress=tell)
     return load_file(Path(done.path) / WEIGHTS), done
 
 
@@ -204,7 +204,7 @@ def test_a_sampler_that_is_not_the_trainer_is_refused(
 ) -> None:
     from dataclasses import replace
 
-    from clawback.extensions.hosted.stand_in.learner import StandInLearner
+    from clawback.extensions.hosted.stand_in.lora_weights import StandInLearner
 
     real = StandInLearner.sample
 

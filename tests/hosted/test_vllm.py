@@ -16,11 +16,11 @@ import uvicorn
 
 from clawback import engine
 from clawback.environments.collecting import Collector, Dealing
-from clawback.environments.conversations import Turn
+from clawback.environments.conversations import TurnRequest
 from clawback.environments.rollouts import Play, Rollouts
 from clawback.errors import TrainingError
-from clawback.extensions.hosted.types import HostedError
-from clawback.extensions.hosted.vllm import VllmConversations
+from clawback.extensions.hosted.trainer_records import HostedError
+from clawback.extensions.hosted.vllm_conversations import VllmConversations
 from clawback.extensions.hosted.vllm_server import STARTS, RemoteVllm, VllmEnded
 from clawback.models.types import Sampling
 from clawback.policy.policy import Policy
@@ -55,7 +55,7 @@ def serve(other: Policy) -> Iterator[Serve]:
 
 
 PLAIN = Sampling()
-TURNS = [Turn(i, (5, 9, 40, 41 + i), seed=i, max_tokens=6) for i in range(4)]
+TURNS = [TurnRequest(i, (5, 9, 40, 41 + i), seed=i, max_tokens=6) for i in range(4)]
 
 
 def drawer(policy: Policy, url: str, folder: Path, **how: Any) -> VllmConversations:
@@ -75,9 +75,9 @@ def nudge(policy: Policy, seed: int) -> None:
     policy._scorer = None
 
 
-def learner(policy: Policy, turns: list[Turn], drawn: list[Any]) -> list[float]:
+def learner(policy: Policy, turns: list[TurnRequest], drawn: list[Any]) -> list[float]:
     """Log-probs of what was drawn under the weights here."""
-    from clawback.models.chat import Encoded
+    from clawback.models.chat_tokens import Encoded
 
     policy.sampling = PLAIN
     with torch.no_grad():
@@ -109,7 +109,7 @@ def test_each_version_is_drawn_under_its_own_weights_and_name(
 
 
 def test_conversations_with_pictures_are_refused(policy: Policy, serve: Serve, tmp_path: Path) -> None:
-    from clawback.extensions.hosted.types import HostedError
+    from clawback.extensions.hosted.trainer_records import HostedError
     from clawback.models.vision import Pixels
 
     there, url = serve()

@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from clawback.errors import TrainingError
-from clawback.extensions.hosted import wire
-from clawback.extensions.hosted.types import HostedError
-from clawback.extensions.hosted.vllm import present
+from clawback.extensions.hosted import trainer_http
+from clawback.extensions.hosted.trainer_records import HostedError
+from clawback.extensions.hosted.vllm_conversations import present
 from clawback.extensions.hosted.vllm_sampler import VllmSampler
 from clawback.models.types import Sampling
 from clawback.policy.policy import Policy
-from clawback.sampling.generate import Chance
+from clawback.sampling.batched_sampler import Chance
 from tests.hosted.test_vllm import PLAIN, Serve, Unmoved, nudge, serve
 
 __all__ = ["serve"]
@@ -22,11 +22,11 @@ PROMPTS = [(5, 9, 40, 41), (5, 9, 40, 42), (7, 8)]
 
 
 def chance(policy: Policy, seed: int) -> Chance:
-    return Chance.drawn(len(PROMPTS), 2, 6, policy.sampling.truncates, seed)
+    return Chance.of_seed(len(PROMPTS), 2, 6, policy.sampling.truncates, seed)
 
 
 def own(policy: Policy, prompt: tuple[int, ...], ids: tuple[int, ...]) -> list[float]:
-    from clawback.models.chat import Encoded
+    from clawback.models.chat_tokens import Encoded
 
     with torch.no_grad():
         return list(policy.scorer([Encoded(prompt, ids)]).logprobs.tolist())
@@ -80,7 +80,7 @@ def test_a_server_that_does_not_apply_the_adapter_ends_the_run(
 def test_where_nothing_answers_no_run_begins(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     present(serve()[1])
     present(serve()[1] + "/v1/")
-    monkeypatch.setattr(wire, "PRESENT", 0.2)
+    monkeypatch.setattr(trainer_http, "PRESENT", 0.2)
     with pytest.raises(HostedError, match=r"127\.0\.0\.1:1 .* Nothing was begun") as said:
         present("http://127.0.0.1:1")
     assert "resume" not in str(said.value)

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from clawback.config import Vllm
+from clawback.config import VllmSection
 from clawback.errors import Stopped, UsageError
 from clawback.extensions.hosted import vllm_process, vllm_server
-from clawback.extensions.hosted.types import HostedError
+from clawback.extensions.hosted.trainer_records import HostedError
 from clawback.extensions.hosted.vllm_process import Serving
 from clawback.extensions.hosted.vllm_server import OwnVllm, VllmEnded
 from clawback.paths import Home
@@ -73,7 +73,7 @@ def await_end(pids: list[int]) -> bool:
 def own(
     home: Home, program: Program, tell: Callable[[Any], None] = lambda _: None, **serving: Any
 ) -> OwnVllm:
-    settings = Vllm(command=str(program.path))
+    settings = VllmSection(command=str(program.path))
     program.servers.append(OwnVllm(home, settings, dataclasses.replace(SERVING, **serving), tell))
     return program.servers[-1]
 
@@ -235,11 +235,11 @@ def test_what_has_no_room_beside_the_learner_is_not_started(
 @pytest.mark.parametrize(("rank", "listed"), [(1, 8), (8, 8), (9, 16), (24, 32), (300, 320)])
 def test_the_rank_is_the_next_that_vllm_takes(rank: int, listed: int) -> None:
     serving = dataclasses.replace(SERVING, rank=rank)
-    arguments = vllm_process.command_line(Path("vllm"), serving, 8000, Vllm(arguments=["--more", "x"]))
+    arguments = vllm_process.command_line(Path("vllm"), serving, 8000, VllmSection(arguments=["--more", "x"]))
     assert arguments[arguments.index("--max-lora-rank") + 1] == str(listed)
     assert arguments[-2:] == ["--more", "x"]
     with pytest.raises(UsageError, match="rank 512 at most"):
-        vllm_process.command_line(Path("vllm"), dataclasses.replace(SERVING, rank=513), 8000, Vllm())
+        vllm_process.command_line(Path("vllm"), dataclasses.replace(SERVING, rank=513), 8000, VllmSection())
 
 
 def test_the_program_is_found_by_its_path_its_environment_or_its_name(

@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from clawback.errors import ClawbackError
-from clawback.extensions.hosted.stand_in.service import ApiRefused
-from clawback.models.chat import Encoded
+from clawback.extensions.hosted.stand_in.request_service import ApiRefused
+from clawback.models.chat_tokens import Encoded
 from clawback.models.types import Sampling
 from clawback.policy.policy import Policy
-from clawback.sampling.generate import sample
+from clawback.sampling.batched_sampler import sample
 
 if TYPE_CHECKING:
     from starlette.requests import Request

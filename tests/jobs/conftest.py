@@ -21,7 +21,7 @@ class Whole:
     """A home with its first run, what came of it, and what was stored of its progress meanwhile."""
 
     home: Home
-    outcome: jobs.Outcome
+    outcome: jobs.RunResult
     progress: tuple[Any, ...]
 
     def copied(self, root: Path) -> Home:

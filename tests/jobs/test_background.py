@@ -64,14 +64,14 @@ def test_hours_that_are_none_are_named(wrong: str) -> None:
 
 def test_what_keeps_a_run_from_starting_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     now = datetime(2026, 1, 1, 23, 0)
-    quiet = config.Config(schedule=config.Schedule(quiet_hours="22:00-07:00"))
+    quiet = config.Config(schedule=config.ScheduleSection(quiet_hours="22:00-07:00"))
     assert "quiet hours" in due.not_now(quiet, None, now)
     assert due.not_now(quiet, None, datetime(2026, 1, 1, 12, 0)) == ""
     assert "failed less than 15 minutes ago" in due.not_now(
         config.Config(), Failure(now.timestamp() - 60, ""), now
     )
     assert due.not_now(config.Config(), Failure(now.timestamp() - 16 * 60, ""), now) == ""
-    idle = config.Config(schedule=config.Schedule(only_when_idle=True))
+    idle = config.Config(schedule=config.ScheduleSection(only_when_idle=True))
     monkeypatch.setattr(due, "load_per_core", lambda: 0.9)
     assert "busy" in due.not_now(idle, None, now)
     monkeypatch.setattr(due, "load_per_core", lambda: 0.1)
@@ -208,7 +208,7 @@ def test_answers_that_come_while_a_version_is_judged_are_judged_too(
             return None
         return SimpleNamespace(summary=lambda: summary)
 
-    monkeypatch.setattr("clawback.jobs.training.judge_waiting", judge_waiting)
+    monkeypatch.setattr("clawback.jobs.training_job.judge_waiting", judge_waiting)
     with store.connect(home.database) as db:
         assert due.claim_start(db)
     assert worker.judge(home) == "accepted"

@@ -14,7 +14,7 @@ import pytest
 from clawback import feedback, paths, store
 from clawback.cli import main
 from clawback.errors import ClawbackError
-from clawback.jobs import baseline
+from clawback.jobs import teacher_answers
 from clawback.prompts import OpenAIBackend, ScriptedLLM
 
 KEY = "sk-" + "a1B2" * 10
@@ -147,8 +147,10 @@ def test_a_wrong_key_is_not_tried_a_thousand_times(
     prompts = [f"Question number {n} about trees?" for n in range(100)]
     teacher.fail = dict.fromkeys(prompts, 401)
     with pytest.raises(ClawbackError, match="401"):
-        baseline.ask(home, prompts, OpenAIBackend("m", "wrong", teacher.url), "m", baseline.TeacherTerms(2))
-    assert len(teacher.asked) <= baseline.FAILURES + 2
+        teacher_answers.ask(
+            home, prompts, OpenAIBackend("m", "wrong", teacher.url), "m", teacher_answers.TeacherTerms(2)
+        )
+    assert len(teacher.asked) <= teacher_answers.FAILURES + 2
 
 
 def test_as_many_at_once_as_asked_for_and_no_more_money_than_allowed(
@@ -160,7 +162,7 @@ def test_as_many_at_once_as_asked_for_and_no_more_money_than_allowed(
     backend = OpenAIBackend(
         "m", "", teacher.url, price=Price(0, 50_000)
     )  # 20 tokens: one unit of money a call
-    made = baseline.ask(home, prompts, backend, "m", baseline.TeacherTerms(3, max_money=5))
+    made = teacher_answers.ask(home, prompts, backend, "m", teacher_answers.TeacherTerms(3, max_money=5))
     assert made.stopped
     assert 5 <= made.asked <= 7  # those under way are not thrown away
     assert teacher.most <= 3
@@ -173,9 +175,9 @@ def test_calls_a_minute_are_spread_evenly(monkeypatch: pytest.MonkeyPatch) -> No
         slept.append(seconds)
         now[0] += seconds
 
-    monkeypatch.setattr(baseline.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(baseline.time, "sleep", sleep)
-    pace = baseline._Pace(30)
+    monkeypatch.setattr(teacher_answers.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(teacher_answers.time, "sleep", sleep)
+    pace = teacher_answers._Pace(30)
     for _ in range(4):
         pace.wait()
     assert slept == pytest.approx([2.0, 2.0, 2.0])
@@ -185,12 +187,12 @@ def test_own_answers_beside_the_teachers(home: paths.Home, monkeypatch: pytest.M
     monkeypatch.setenv("CLAWBACK_HOME", str(home.root))
     home.config.write_text('[generation]\nmax_tokens = 12\n[training]\nlearn_from = ["m"]\n')
     prompts = ["What is rain?", "What is snow?"]
-    baseline.ask(home, prompts, ScriptedLLM("Water that falls."), "m")
-    assert baseline.live_answers(home, prompts, "m", "prefer") == 2
+    teacher_answers.ask(home, prompts, ScriptedLLM("Water that falls."), "m")
+    assert teacher_answers.live_answers(home, prompts, "m", "prefer") == 2
     with store.connect(home.database) as db:
         assert [(f.kind, f.source) for f in db.feedback()] == [("preference", "teacher:m")] * 2
         assert {db.turn(f.turn_id).response for f in db.feedback()} == {"Water that falls."}
-    assert baseline.live_answers(home, prompts, "m", "distil") == 2
+    assert teacher_answers.live_answers(home, prompts, "m", "distil") == 2
     with store.connect(home.database) as db:
         assert db.count_turns() == 4  # the same answers, once
         edits = [s for s in feedback.samples(db) if s.reward == 1.0]

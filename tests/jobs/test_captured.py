@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from clawback import feedback, store
-from clawback.config import Config, Training
+from clawback.config import Config, TrainingSection
 from clawback.errors import TrainingError
 from clawback.jobs import captured, inputs
 from clawback.records import GATE, Turn
@@ -79,7 +79,7 @@ def test_samples_say_who_wrote_them(home):
 
 
 def test_the_setting_is_in_the_recipe():
-    settings = Config(training=Training(learn_from=["strong-*"]))
+    settings = Config(training=TrainingSection(learn_from=["strong-*"]))
     assert inputs.making(settings)["learn_from"] == ["strong-*"]
     from clawback import engine
     from clawback.learning.recipe import Recipe, changed

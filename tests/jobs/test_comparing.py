@@ -9,19 +9,19 @@ import pytest
 from clawback import config, feedback, store
 from clawback.capture import hook
 from clawback.cli import conversation
-from clawback.extensions.channels.base import Desk, Heard
+from clawback.extensions.channels.channel import Desk, Heard
 from clawback.gate import questions
-from clawback.gate.guards import Sampled
+from clawback.gate.guards import AnswerStatistics
 from clawback.gate.report import Report
 from clawback.gate.rule import Evidence
-from clawback.jobs import comparing, inbox, training
+from clawback.jobs import comparing, rating_inbox, training_job
 from clawback.jobs.comparing import Surface
 from clawback.models.types import Completion
 from clawback.paths import Home
 from clawback.records import OWNER, Feedback, Run, Turn, Version
 from clawback.serve import hooks
 
-FINE = Sampled(finished=1.0, empty=0.0, repeating=0.0, length=40.0)
+FINE = AnswerStatistics(finished=1.0, empty=0.0, repeating=0.0, length=40.0)
 TERMINAL = Surface("chat", "s")
 
 
@@ -53,7 +53,7 @@ def waiting(home: Home, monkeypatch: pytest.MonkeyPatch) -> Home:
 
 
 def asked(home: Home) -> list[tuple[int, int]]:
-    return [(pair.first.id, pair.second.id) for pair in inbox.Inbox(home).questions()]
+    return [(pair.first.id, pair.second.id) for pair in rating_inbox.Inbox(home).questions()]
 
 
 def comparisons(home: Home) -> list[Feedback]:
@@ -62,7 +62,10 @@ def comparisons(home: Home) -> list[Feedback]:
 
 
 def test_a_question_is_that_of_the_inbox_and_says_not_whose_the_answers_are(waiting: Home) -> None:
-    first, second = inbox.Inbox(waiting).questions()[0].first, inbox.Inbox(waiting).questions()[0].second
+    first, second = (
+        rating_inbox.Inbox(waiting).questions()[0].first,
+        rating_inbox.Inbox(waiting).questions()[0].second,
+    )
     text = comparing.reply(waiting, TERMINAL, "ab")
     assert text.index(first.prompt) < text.index(first.response) < text.index(second.response)
     assert comparing.reply(waiting, TERMINAL, "ab") == text, "to look twice changes nothing"
@@ -95,7 +98,7 @@ def test_five_answers_are_judged_as_those_of_the_inbox(waiting: Home) -> None:
         comparing.reply(waiting, TERMINAL, "ab")
         comparing.reply(waiting, TERMINAL, "a" if ours else "b")
         if number in (4, 8):
-            training.judge_waiting(waiting)
+            training_job.judge_waiting(waiting)
     with store.connect(waiting.database) as db:
         assert db.version(1).status == "live"
 
@@ -119,7 +122,7 @@ def test_who_finds_everything_equal_is_not_asked_for_ever(waiting: Home) -> None
         comparing.reply(waiting, TERMINAL, "ab")
         comparing.reply(waiting, TERMINAL, "same")
         if number in (4, 9):
-            training.judge_waiting(waiting)
+            training_job.judge_waiting(waiting)
     with store.connect(waiting.database) as db:
         version = db.version(1)
     assert version.status == "rejected"
@@ -161,7 +164,7 @@ def test_a_question_that_was_answered_elsewhere_is_replaced(waiting: Home) -> No
     comparing.reply(waiting, TERMINAL, "ab")
     with store.connect(waiting.database) as db:
         feedback.prefer(db, *asked(waiting)[0])
-    second = inbox.Inbox(waiting).questions()[0]
+    second = rating_inbox.Inbox(waiting).questions()[0]
     text = comparing.reply(waiting, TERMINAL, "b")
     assert "settled meanwhile" in text
     assert second.first.response in text
@@ -194,7 +197,7 @@ def typed(text: str, number: int = 1) -> bytes:
 
 
 def test_an_agents_hook_asks_through_the_server(waiting: Home) -> None:
-    pair = inbox.Inbox(waiting).questions()[0]
+    pair = rating_inbox.Inbox(waiting).questions()[0]
     text, _ = hooks.answer(waiting, "claude-code", typed("/rl ab"))
     assert json.loads(text)["decision"] == "block", "the agent's model does not see it"
     assert pair.first.response in json.loads(text)["reason"]
@@ -206,14 +209,14 @@ def test_an_agents_hook_asks_through_the_server(waiting: Home) -> None:
 
 @pytest.mark.slow  # a process
 def test_an_agents_hook_asks_without_a_server(waiting: Home) -> None:
-    pair = inbox.Inbox(waiting).questions()[0]
+    pair = rating_inbox.Inbox(waiting).questions()[0]
     answer = hook.handle(waiting, "claude-code", typed("/rl ab"))
     assert answer is not None
     assert pair.second.response in answer["reason"]
 
 
 def test_a_chat_program_asks_its_owner_and_nobody_else_reads_it(waiting: Home) -> None:
-    desk = Desk(waiting, "telegram", config.Channel(owners=("1",), allowed=("2",)), 4000)
+    desk = Desk(waiting, "telegram", config.ChannelSection(owners=("1",), allowed=("2",)), 4000)
     direct = Heard("telegram:5", "m1", "1", "/rl ab", True)
     assert "Question" in desk.obey(direct, ["ab"])
     in_a_group = Heard("telegram:6", "m2", "1", "/rl ab", False)

@@ -10,10 +10,10 @@ import pytest
 
 from clawback import config, engine, jobs, store
 from clawback.errors import ConfigError, Interrupted, UsageError
-from clawback.extensions.hosted import trainer as elsewhere
+from clawback.extensions.hosted import hosted_run as elsewhere
 from clawback.extensions.hosted.stand_in.around import Faults
-from clawback.extensions.hosted.types import CapReached
-from clawback.jobs import playing, training
+from clawback.extensions.hosted.trainer_records import CapReached
+from clawback.jobs import playing, training_job
 from clawback.jobs.run_job import RunJob
 from clawback.paths import Home
 from clawback.records import Run
@@ -139,7 +139,7 @@ def test_what_is_answered_at_another_temperature_is_not_trained_elsewhere(
 
 @pytest.mark.parametrize(
     ("job", "again"),
-    [(training._Job, "clawback runs resume"), (playing._Job, "clawback env train --resume 1")],
+    [(training_job._Job, "clawback runs resume"), (playing._Job, "clawback env train --resume 1")],
 )
 def test_what_interrupts_a_run_says_how_that_run_goes_on(job: type[RunJob], again: str, home: Home) -> None:
     with store.connect(home.database) as db:

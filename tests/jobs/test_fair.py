@@ -4,20 +4,20 @@ from pathlib import Path
 
 import pytest
 
-from clawback.extensions.people.fair import HALVED, Waiting
+from clawback.extensions.people.fair import HALVED, FairQueue
 
 
 @pytest.fixture
-def waiting(tmp_path: Path) -> Waiting:
-    return Waiting(tmp_path / "training")
+def waiting(tmp_path: Path) -> FairQueue:
+    return FairQueue(tmp_path / "training")
 
 
-def test_nobody_waits_at_first(waiting: Waiting) -> None:
+def test_nobody_waits_at_first(waiting: FairQueue) -> None:
     assert waiting.next() is None
     waiting.drop("ada")
 
 
-def test_of_those_who_had_the_same_the_first_who_asked_is_next(waiting: Waiting) -> None:
+def test_of_those_who_had_the_same_the_first_who_asked_is_next(waiting: FairQueue) -> None:
     for name in ("zoe", "ada", "bob"):
         waiting.ask(name)
     waiting.ask("zoe")  # keeps their place
@@ -28,7 +28,7 @@ def test_of_those_who_had_the_same_the_first_who_asked_is_next(waiting: Waiting)
     assert served == ["zoe", "ada", "bob"]
 
 
-def test_who_asks_all_the_time_does_not_keep_others_waiting(waiting: Waiting) -> None:
+def test_who_asks_all_the_time_does_not_keep_others_waiting(waiting: FairQueue) -> None:
     served = []
     for now in range(1000, 1040):
         waiting.ask("greedy")
@@ -42,7 +42,7 @@ def test_who_asks_all_the_time_does_not_keep_others_waiting(waiting: Waiting) ->
     assert served.count("modest") == 20, "each time that they asked"
 
 
-def test_what_somebody_had_counts_half_after_a_day(waiting: Waiting) -> None:
+def test_what_somebody_had_counts_half_after_a_day(waiting: FairQueue) -> None:
     waiting.spent("ada", 1000, 0)
     waiting.spent("bob", 600, 0)
     waiting.spent("bob", 100, HALVED)  # 400 by now, and ada's are 500
@@ -53,10 +53,10 @@ def test_what_somebody_had_counts_half_after_a_day(waiting: Waiting) -> None:
     assert waiting.next(HALVED) == "ada"
 
 
-def test_a_restart_forgets_nobody_and_a_damaged_ledger_is_an_empty_one(waiting: Waiting) -> None:
+def test_a_restart_forgets_nobody_and_a_damaged_ledger_is_an_empty_one(waiting: FairQueue) -> None:
     waiting.ask("ada")
     waiting.ledger.write_text("[]")
-    again = Waiting(waiting.folder)
+    again = FairQueue(waiting.folder)
     assert again.next() == "ada"
     again.spent("ada", 5)
-    assert Waiting(waiting.folder)._had()["ada"][0] == 5
+    assert FairQueue(waiting.folder)._had()["ada"][0] == 5

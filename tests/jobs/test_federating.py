@@ -13,7 +13,7 @@ from clawback import engine, store
 from clawback.cli import main
 from clawback.errors import StoreError, UsageError
 from clawback.extensions.federated import exchange, federating
-from clawback.extensions.federated.terms import Terms
+from clawback.extensions.federated.federation_terms import Terms
 from clawback.paths import Home
 from tests.conftest import rate_some
 from tests.federated.team import SHAPES, Team
@@ -266,7 +266,7 @@ def test_noise_is_paid_for_and_said(tmp_path: Path) -> None:
 
 
 def test_terms_cannot_be_changed_under_way(tmp_path: Path) -> None:
-    from clawback.extensions.federated.terms import write_terms
+    from clawback.extensions.federated.federation_terms import write_terms
 
     team = Team(tmp_path, ["anna"])
     with pytest.raises(UsageError, match="already holds other terms"):

@@ -15,7 +15,7 @@ from clawback import config, feedback, store
 from clawback.cli import main
 from clawback.cli.chat import KEYS, UNKNOWN
 from clawback.cli.inbox import SIDES, _compare, steps_line
-from clawback.jobs import inbox
+from clawback.jobs import rating_inbox
 from clawback.paths import Home
 from clawback.records import Turn
 
@@ -45,7 +45,7 @@ def test_newest_first_where_nothing_is_known_yet_and_what_is_rated_or_old_is_not
     first, second, third = fill(home, LONG + " 1", LONG + " 2", LONG + " 3", start=1)
     with store.connect(home.database) as db:
         feedback.rate(db, second, 1)
-    found = [w.turn.id for w in inbox.waiting(home, 10)]
+    found = [w.turn.id for w in rating_inbox.waiting(home, 10)]
     assert found == [third, first]
     assert old[0] not in found
 
@@ -58,7 +58,7 @@ def test_what_would_teach_most_comes_first(home: Home) -> None:
             feedback.rate(db, number, 1 if i % 2 else -1)
     unknown = fill(home, *[f"{LONG} {i}" for i in range(4)], start=100)
     known = fill(home, *[f"{TERSE} Yes they do {i}." for i in range(4)], start=200)
-    found = inbox.waiting(home, 8)
+    found = rating_inbox.waiting(home, 8)
     assert {w.turn.id for w in found} == {*unknown, *known}
     assert found[0].turn.id in unknown, "although the terse ones are newer"
     assert found[0].gain > 0
@@ -79,7 +79,7 @@ def test_what_is_kept_for_the_gate_has_no_say_in_what_is_asked_about(home: Home)
             for number in rated:
                 sign = 1 if number % 2 else -1
                 feedback.rate(db, number, -sign if flipped and number in kept else sign)
-        return [(w.turn.id, w.gain) for w in inbox.Inbox(home).next(6)]
+        return [(w.turn.id, w.gain) for w in rating_inbox.Inbox(home).next(6)]
 
     with store.connect(home.database) as db:
         for number in rated:
@@ -98,9 +98,9 @@ def test_fading_drops_only_where_it_is_asked_to_and_never_what_somebody_spoke_of
     with store.connect(home.database) as db:
         feedback.rate(db, kept, -1)
         feedback.undo(db) if feedback.rate(db, undone, 1) else None
-    assert inbox.fade(home) == 0
+    assert rating_inbox.fade(home) == 0
     config.save(home.config, {"capture": {"unrated": "drop"}})
-    assert inbox.fade(home) == 1
+    assert rating_inbox.fade(home) == 1
     with store.connect(home.database) as db:
         assert {t.id for t in db.turns()} == {kept, undone, young}
         assert db.integrity() == []
@@ -111,7 +111,7 @@ def test_fading_drops_only_where_it_is_asked_to_and_never_what_somebody_spoke_of
 def test_after_each_rating_it_is_chosen_anew(home: Home) -> None:
     """Until something is liked, answers of another kind are asked about; what is known by then is not."""
     fill(home, *[f"{TERSE} {i}" for i in range(20)], *[f"{LONG} {i}" for i in range(20)])
-    found, asked = inbox.Inbox(home), []
+    found, asked = rating_inbox.Inbox(home), []
     with store.connect(home.database) as db:
         for _ in range(12):
             [best] = found.next(1)
@@ -132,9 +132,9 @@ def test_a_light_install_shows_the_newest(home: Home, monkeypatch: pytest.Monkey
             feedback.rate(db, number, 1 if number % 2 else -1)
         ask = ({"role": "user", "content": "Tell me about otters."},)
         pair = [db.add_turn(Turn("s", ask, said)).id for said in (TERSE, LONG)]
-    assert inbox.waiting(home, 1)[0].gain > 0
+    assert rating_inbox.waiting(home, 1)[0].gain > 0
     monkeypatch.setitem(sys.modules, "numpy", None)
-    found = inbox.Inbox(home)
+    found = rating_inbox.Inbox(home)
     assert [(w.turn.id, w.gain) for w in found.next(2)] == [(pair[1], 0.0), (numbers[11], 0.0)]
     assert [({p.first.id, p.second.id}, p.bits) for p in found.pairs(2)] == [(set(pair), 0.0)]
 
@@ -144,11 +144,11 @@ def test_pairs_are_two_answers_to_the_same_prompt(home: Home) -> None:
     with store.connect(home.database) as db:
         ask = ({"role": "user", "content": "Tell me about otters."},)
         first, second, same = (db.add_turn(Turn("s", ask, said)).id for said in (TERSE, LONG, LONG))
-    found = [{p.first.id, p.second.id} for p in inbox.Inbox(home).pairs(9)]
+    found = [{p.first.id, p.second.id} for p in rating_inbox.Inbox(home).pairs(9)]
     assert sorted(found, key=max) == [{first, second}, {first, same}], "two that say the same are no pair"
     with store.connect(home.database) as db:
         feedback.rate(db, first, 1)
-    assert inbox.Inbox(home).pairs(9) == []
+    assert rating_inbox.Inbox(home).pairs(9) == []
     assert alone
 
 
@@ -199,7 +199,7 @@ def test_one_key_a_pair(home: Home) -> None:
     ask = ({"role": "user", "content": "Tell me about otters."},)
     with store.connect(home.database) as db:
         first, second = (db.add_turn(Turn("s", ask, said)).id for said in (TERSE, LONG))
-    [shown] = inbox.Inbox(home).pairs(9)
+    [shown] = rating_inbox.Inbox(home).pairs(9)
     keys(home, SIDES, b"g", b"2", options=("--pairs",))
     with store.connect(home.database) as db:
         [given] = db.feedback()
@@ -217,9 +217,9 @@ def test_a_pair_that_makes_enough_ratings_starts_training(
     config.save(home.config, {"training": {"background": True, "threshold": 2}})
     fill(home, TERSE, TERSE)
     fill(home, LONG, LONG)
-    _compare(inbox.Inbox(home), 1)
+    _compare(rating_inbox.Inbox(home), 1)
     assert (started, "training run is being prepared" in capsys.readouterr().out) == ([], False)
-    _compare(inbox.Inbox(home), 1)
+    _compare(rating_inbox.Inbox(home), 1)
     assert started == [home]
     assert "training run is being prepared" in capsys.readouterr().out
 
@@ -254,7 +254,7 @@ def test_steps_are_asked_about_with_the_answer_that_they_led_to_and_never_alone(
         db.add_turn(Turn("agent", asked("And now?"), "", calls=(read,)))  # its answer never came
         db.add_turn(Turn("other", asked("Nothing?"), "   "))
         speaking = db.add_turn(Turn("last", asked("Send it."), "Sent.", calls=(run,))).id
-    found = {w.turn.id: [s.id for s in w.steps] for w in inbox.waiting(home, 10)}
+    found = {w.turn.id: [s.id for s in w.steps] for w in rating_inbox.waiting(home, 10)}
     assert found == {answer: [first, second], speaking: []}
 
 

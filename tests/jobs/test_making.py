@@ -12,7 +12,7 @@ import pytest
 from clawback import config, engine, feedback, jobs, store
 from clawback.errors import ConfigError, TrainingError, UsageError
 from clawback.jobs import inputs
-from clawback.jobs.training import _Job
+from clawback.jobs.training_job import _Job
 from clawback.paths import Home
 from clawback.policy.policy import Policy
 from clawback.records import Run, Turn

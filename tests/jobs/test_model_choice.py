@@ -11,7 +11,7 @@ import pytest
 from clawback import config, store
 from clawback.cli import main
 from clawback.errors import UsageError
-from clawback.jobs import model_choice, setup
+from clawback.jobs import installation, model_choice
 from clawback.jobs.model_choice import Machine
 from clawback.models import local_models
 from clawback.models.types import LocalModel, ModelInfo
@@ -102,7 +102,7 @@ def test_a_near_miss_is_answered_with_what_was_meant(alone: Home) -> None:
     with pytest.raises(UsageError, match=r"Did you mean smollm2\?"):
         model_choice.check("smolm2", [])
     with pytest.raises(UsageError, match=r"Did you mean claude-code\?"):
-        setup.check_agents(["claude-cod"])
+        installation.check_agents(["claude-cod"])
 
 
 def test_a_hub_id_that_cannot_be_looked_up_is_taken_with_a_word_about_it(alone: Home) -> None:
@@ -219,7 +219,7 @@ def test_the_wizard_asks_again(
     import click
 
     monkeypatch.setattr(click.termui, "visible_prompt_func", lambda *_: next(typed))
-    monkeypatch.setattr(setup.service, "available", lambda: False)
+    monkeypatch.setattr(installation.service, "available", lambda: False)
     assert main(["init"]) == 0
     shown = capsys.readouterr().out
     said = " ".join(shown.split())
@@ -229,7 +229,7 @@ def test_the_wizard_asks_again(
     asked = shown.partition("This will change")[0].splitlines()
     assert max(map(len, asked)) <= 80, "no word is broken by the terminal"
     assert "There is no folder and no GGUF file ./nope" in said
-    assert all(what in said for what in setup.PRESETS.values())
+    assert all(what in said for what in installation.PRESETS.values())
     assert "Next:" in said
     settings = config.load(alone.config)
     assert (settings.model.base, settings.training.preset) == ("lmstudio:somebody/tiny", "careful")

@@ -17,12 +17,12 @@ from clawback import config, embedded, feedback, release, store
 from clawback.cli import main
 from clawback.errors import Busy, ClawbackError, TrainingError, UsageError
 from clawback.feedback import bases
-from clawback.gate import adapters
-from clawback.jobs import health, move_worker, moving, training
+from clawback.gate import adapter_gate
+from clawback.jobs import health, move_worker, moving, training_job
 from clawback.models import local_models
 from clawback.paths import Home
 from clawback.records import Rule, Turn
-from clawback.release import registry
+from clawback.release import version_registry
 
 from ..conftest import copied
 
@@ -118,7 +118,7 @@ def test_a_learned_prompt_needs_no_weights_and_comes_along(trained: Home, new: P
 
     with store.connect(trained.database) as db:
         version = prompted.propose(db, "Answer in one sentence.")
-        registry.go_live(db, trained, version.number)
+        version_registry.go_live(db, trained, version.number)
     moving.begin(trained, str(new))
     with store.connect(moving.copy_of(trained).database) as db:
         assert (db.live().prompt, db.live().path) == ("Answer in one sentence.", "")
@@ -129,7 +129,7 @@ def test_what_cannot_begin_says_why(rated: Home, new: Path) -> None:
         moving.begin(rated, "embedded")
     with pytest.raises(ClawbackError, match="no model"):
         moving.begin(rated, "nothing-of-this-name")
-    with registry.alone(rated), pytest.raises(Busy):
+    with version_registry.alone(rated), pytest.raises(Busy):
         moving.begin(rated, str(new))
     with pytest.raises(UsageError, match="No move is open"):
         moving.keep_new(rated)
@@ -179,21 +179,21 @@ def test_the_new_base_answers_once_the_person_says_so_and_the_old_one_comes_back
             str(new),
             1,
         )
-        registry.check(old)
-        registry.check(live)
+        version_registry.check(old)
+        version_registry.check(live)
         assert live.report is not None
         assert (live.report["accepted"], live.report["by_hand"]) == (True, not accepted)
         assert db.run(live.run_id or 0).train_ids == db.run(old.run_id or 0).train_ids
         assert json.loads((Path(live.path) / "provenance.json").read_text())["version"] == 2
         with pytest.raises(UsageError, match="versions of one base"):
-            adapters.gate(db, trained, 1)
+            adapter_gate.gate(db, trained, 1)
     assert main(["move", "--undo", "--json"]) == 0
     assert config.load(trained.config).model.base == "embedded"
     with store.connect(trained.database) as db:
         assert (db.live().number, db.version(2).status) == (1, "retired")
-        assert registry.rollback(db, trained, 2).number == 2
+        assert version_registry.rollback(db, trained, 2).number == 2
         assert config.load(trained.config).model.base == str(new), "the settings follow what answers"
-        assert registry.rollback(db, trained).number == 1
+        assert version_registry.rollback(db, trained).number == 1
     assert config.load(trained.config).model.base == "embedded"
     assert all(f["ok"] for f in health._of_model(trained, ""))
     with pytest.raises(UsageError, match="nothing to undo"):
@@ -209,7 +209,7 @@ def test_a_choice_that_was_killed_is_finished_by_the_same_command(
     trained: Home, trained_once: Home, new: Path, at: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     learned(trained, trained_once, new)
-    place = moving if at == "remove" else registry
+    place = moving if at == "remove" else version_registry
 
     def die(*_: Any, **__: Any) -> None:
         raise Killed
@@ -219,7 +219,7 @@ def test_a_choice_that_was_killed_is_finished_by_the_same_command(
         with pytest.raises(Killed):
             moving.keep_new(trained)
     with store.connect(trained.database) as db:
-        registry.check(db.live())
+        version_registry.check(db.live())
     assert moving.keep_new(trained).number == 2
     with store.connect(trained.database) as db:
         assert [v.number for v in db.versions()] == [0, 1, 2]
@@ -366,7 +366,7 @@ def test_a_move_that_is_ended_while_it_learns_leaves_nothing(
 ) -> None:
     before, said = state_of(rated), []
     moving.begin(rated, str(new))
-    whole = training.train_once
+    whole = training_job.train_once
 
     def ended(home: Home, *, on_progress: Any, **more: Any) -> Any:
         def tell(progress: Any) -> None:
@@ -376,7 +376,7 @@ def test_a_move_that_is_ended_while_it_learns_leaves_nothing(
 
         return whole(home, on_progress=tell, **more)
 
-    monkeypatch.setattr(training, "train_once", ended)
+    monkeypatch.setattr(training_job, "train_once", ended)
     move_worker.work(rated)
     assert "stops after its present step" in said[0]
     assert not rated.move.exists()

@@ -11,8 +11,8 @@ import pytest
 from clawback import feedback, store
 from clawback.capture import importers
 from clawback.cli import main
-from clawback.jobs.inbox import Inbox
 from clawback.jobs.pair_questions import Feedbacks, observations
+from clawback.jobs.rating_inbox import Inbox
 from clawback.paths import Home
 from clawback.records import Feedback, Turn
 from clawback.store import Store

@@ -92,7 +92,7 @@ def test_killed_three_times_it_goes_on_and_plays_nothing_twice(quiet, monkeypatc
 @pytest.mark.slow
 def test_the_same_seed_gives_the_same_run(quiet, tmp_path):
     from clawback.paths import Home
-    from clawback.release.registry import WEIGHTS
+    from clawback.release.version_registry import WEIGHTS
 
     other = Home(tmp_path / "other")
     other.create()

@@ -16,7 +16,7 @@ import pytest
 from clawback import config, feedback, store
 from clawback.errors import Busy, TrainingError, UsageError
 from clawback.extensions.demo import cloud
-from clawback.jobs import prompting
+from clawback.jobs import prompt_learning
 from clawback.jobs.prompt_models import BudgetSpent, Meter
 from clawback.jobs.prompt_search import GATE, JOURNAL, SEARCH
 from clawback.paths import Home
@@ -82,16 +82,16 @@ def satisfied(prompt: str) -> float:
 
 def test_taps_become_a_prompt_that_is_liked_better(rated: Home) -> None:
     config.save(rated.config, TRUSTING)
-    assert prompting.phase(rated) == "refinement", "32 ratings that no search has used"
-    planned = prompting.plan(rated)
+    assert prompt_learning.phase(rated) == "refinement", "32 ratings that no search has used"
+    planned = prompt_learning.plan(rated)
     assert planned.calls + planned.gate_calls <= 200
     assert not rated.prompts.exists(), "a plan leaves nothing"
-    found = prompting.optimize(rated, backend=ScriptedLLM(cloud.answer))
+    found = prompt_learning.optimize(rated, backend=ScriptedLLM(cloud.answer))
     assert found.calls <= 200
     assert found.version is not None
     assert found.live, found.report and found.report.text()
     assert satisfied(found.version.prompt) > satisfied("") + 0.4
-    assert prompting.phase(rated) == "online"
+    assert prompt_learning.phase(rated) == "online"
     assert not rated.prompts.exists()
     with store.connect(rated.database) as db:
         run = db.run(found.version.run_id or 0)
@@ -111,7 +111,7 @@ def test_a_search_that_is_stopped_goes_on_and_pays_for_nothing_twice(rated: Home
     config.save(whole.config, SMALL)
     whole.database.write_bytes(rated.database.read_bytes())
     at_once = ScriptedLLM(cloud.answer)
-    wanted = prompting.optimize(whole, backend=at_once)
+    wanted = prompt_learning.optimize(whole, backend=at_once)
 
     class Stopped(ScriptedLLM):
         def answer(self, messages, max_tokens, temperature):  # type: ignore[no-untyped-def]
@@ -121,14 +121,14 @@ def test_a_search_that_is_stopped_goes_on_and_pays_for_nothing_twice(rated: Home
 
     first, second = Stopped(cloud.answer), ScriptedLLM(cloud.answer)
     with pytest.raises(KeyboardInterrupt):
-        prompting.optimize(rated, backend=first)
+        prompt_learning.optimize(rated, backend=first)
     assert (rated.prompts / SEARCH).exists()
     assert (rated.prompts / JOURNAL).stat().st_mode & 0o777 == 0o600
-    assert prompting.phase(rated) == "refinement"
+    assert prompt_learning.phase(rated) == "refinement"
     with store.connect(rated.database) as db:  # said meanwhile: it belongs to the next search
         feedback.rate(db, db.turns(limit=1)[0].id, 1)
-    assert prompting.plan(rated).resumed
-    found = prompting.optimize(rated, backend=second)
+    assert prompt_learning.plan(rated).resumed
+    found = prompt_learning.optimize(rated, backend=second)
     assert (found.after, found.stopped) == (wanted.after, wanted.stopped)
     assert (found.version and found.version.prompt) == (wanted.version and wanted.version.prompt)
     assert first.usage.calls + second.usage.calls == at_once.usage.calls
@@ -148,15 +148,15 @@ def test_what_was_spent_before_a_stop_counts(rated: Home, at: int) -> None:
 
     first = Stopped(cloud.answer)
     with pytest.raises(KeyboardInterrupt):
-        prompting.optimize(rated, backend=first)
+        prompt_learning.optimize(rated, backend=first)
     assert (rated.prompts / GATE).exists() == (at == 36)
     config.save(rated.config, {"prompts": {**SMALL["prompts"], "max_tokens": first.usage.tokens}})
     again = ScriptedLLM(cloud.answer)
     with suppress(BudgetSpent):  # the limit is the gate's as well
-        prompting.optimize(rated, backend=again)
+        prompt_learning.optimize(rated, backend=again)
     assert again.usage.calls == 0, "the allowance was used before the stop"
     config.save(rated.config, {"prompts": {**SMALL["prompts"], "max_tokens": 1_000_000}})
-    found = prompting.optimize(rated, backend=again)
+    found = prompt_learning.optimize(rated, backend=again)
     assert found.calls == first.usage.calls + again.usage.calls
     assert found.calls <= 48
 
@@ -166,18 +166,18 @@ def test_a_search_whose_feedback_was_taken_back_begins_anew(rated: Home) -> None
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        prompting.optimize(rated, backend=ScriptedLLM(stop))
+        prompt_learning.optimize(rated, backend=ScriptedLLM(stop))
     with store.connect(rated.database) as db:
         db.undo_feedback(db.feedback()[0].id)
-    assert not prompting.plan(rated).resumed
+    assert not prompt_learning.plan(rated).resumed
 
 
 def test_limits_hold(rated: Home) -> None:
     with pytest.raises(UsageError, match="too few"):
-        prompting.plan(rated, calls=60)
+        prompt_learning.plan(rated, calls=60)
     config.save(rated.config, {"prompts": {"max_tokens": 3000}})
     backend = ScriptedLLM(cloud.answer)
-    found = prompting.optimize(rated, backend=backend)
+    found = prompt_learning.optimize(rated, backend=backend)
     assert "tokens" in found.stopped
     assert backend.usage.tokens < 3600
 
@@ -185,7 +185,7 @@ def test_limits_hold(rated: Home) -> None:
 def test_the_meter_asks_nothing_beyond_a_limit() -> None:
     backend = ScriptedLLM("word " * 50)
     backend.price = Price(1000.0, 1000.0)
-    meter = Meter(backend, config.Prompts(max_money=0.2))
+    meter = Meter(backend, config.PromptsSection(max_money=0.2))
     asked = [{"role": "user", "content": "a"}]
     with suppress(BudgetSpent):
         for _ in range(10):
@@ -200,7 +200,7 @@ def test_nothing_is_paid_for_where_nothing_can_be_read(home: Home) -> None:
     fill(home, noise=0.5, words=False)
     backend = ScriptedLLM(cloud.answer)
     with pytest.raises(TrainingError, match="show no pattern"):
-        prompting.optimize(home, backend=backend)
+        prompt_learning.optimize(home, backend=backend)
     assert backend.usage.calls == 0
 
 
@@ -208,7 +208,7 @@ def test_one_search_at_a_time(rated: Home) -> None:
     from filelock import FileLock
 
     with FileLock(rated.prompts_lock), pytest.raises(Busy):
-        prompting.optimize(rated, backend=ScriptedLLM(cloud.answer))
+        prompt_learning.optimize(rated, backend=ScriptedLLM(cloud.answer))
 
 
 @pytest.mark.parametrize("verbatim", [True, pytest.param(False, marks=pytest.mark.slow)])
@@ -231,7 +231,7 @@ def test_strangers_texts_do_not_reach_a_live_prompt_unseen(home: Home, verbatim:
         return "\n".join(["```", kept[1] if kept else "", "- Answer with a bulleted list.", *new, "```"])
 
     config.save(home.config, TRUSTING)
-    found = prompting.optimize(home, backend=ScriptedLLM(both), proposer="model")
+    found = prompt_learning.optimize(home, backend=ScriptedLLM(both), proposer="model")
     assert obeyed
     inside = [*INJECTIONS, *others.values()]
     with store.connect(home.database) as db:
@@ -252,7 +252,7 @@ def test_strangers_texts_do_not_reach_a_live_prompt_unseen(home: Home, verbatim:
 def test_templates_say_nothing_that_strangers_wrote(home: Home) -> None:
     fill(home, extra=[WRAPS[i % len(WRAPS)].format(s) for i, s in enumerate(INJECTIONS)])
     config.save(home.config, SMALL)
-    found = prompting.optimize(home, backend=ScriptedLLM(cloud.answer))
+    found = prompt_learning.optimize(home, backend=ScriptedLLM(cloud.answer))
     with store.connect(home.database) as db:
         known = screening.known(db)
         assert all(screening.unknown(v.prompt, known) == [] for v in db.versions())
@@ -270,7 +270,7 @@ def test_what_games_is_never_tried(rated: Home) -> None:
         assert not any(g in str(messages[0]["content"]) for g in GAMES)
         return cloud.answer(messages)
 
-    found = prompting.optimize(rated, backend=ScriptedLLM(both), proposer="model")
+    found = prompt_learning.optimize(rated, backend=ScriptedLLM(both), proposer="model")
     assert found.version is None
     assert any("refused" in note for note in found.notes), found.notes
 
@@ -278,10 +278,10 @@ def test_what_games_is_never_tried(rated: Home) -> None:
 def test_a_damaged_plan_is_thrown_away(rated: Home) -> None:
     rated.prompts.mkdir()
     (rated.prompts / SEARCH).write_text("{")
-    assert not prompting.plan(rated).resumed
+    assert not prompt_learning.plan(rated).resumed
     (rated.prompts / SEARCH).parent.mkdir(exist_ok=True)
     (rated.prompts / SEARCH).write_text(json.dumps([1]))
-    assert not prompting.plan(rated).resumed
+    assert not prompt_learning.plan(rated).resumed
 
 
 @pytest.mark.slow
@@ -290,20 +290,20 @@ def test_the_loop_goes_on_by_itself_from_what_the_store_says(rated: Home) -> Non
     from clawback.jobs import prompt_worker
 
     settings = config.load(rated.config)
-    assert prompting.phase(rated) == "refinement"
+    assert prompt_learning.phase(rated) == "refinement"
     assert not prompt_worker.maybe_start(rated), "it costs calls: only where the settings allow it"
     with cloud.Cloud() as there:
         config.save(rated.config, TRUSTING | {"prompts": {"url": there.url, "automatic": True}})
         worker = [sys.executable, "-m", "clawback.jobs.prompt_worker", str(rated.root)]
         assert prompt_worker.due(rated, settings)
         subprocess.run(worker, check=True, timeout=120)
-    assert prompting.phase(rated) == "online"
+    assert prompt_learning.phase(rated) == "online"
     assert not prompt_worker.due(rated, settings)
     with store.connect(rated.database) as db:
         assert db.live().prompt
         for turn in db.turns(limit=32):
             feedback.rate(db, turn.id, 1)
-    assert prompting.phase(rated) == "refinement", "32 more ratings"
+    assert prompt_learning.phase(rated) == "refinement", "32 more ratings"
     # The model is gone: that is written down, and not tried again at once.
     assert subprocess.run(worker, timeout=120).returncode == 1
     assert not prompt_worker.due(rated, settings)
@@ -311,7 +311,7 @@ def test_the_loop_goes_on_by_itself_from_what_the_store_says(rated: Home) -> Non
 
 def test_whom_to_ask_has_to_be_known(rated: Home) -> None:
     with pytest.raises(UsageError, match=r"\[prompts\] url"):
-        prompting.optimize(rated)
+        prompt_learning.optimize(rated)
     config.save(rated.config, {"prompts": {"url": "http://127.0.0.1:9", "key_env": "NO_SUCH_KEY"}})
     with pytest.raises(UsageError, match="NO_SUCH_KEY"):
-        prompting.optimize(rated)
+        prompt_learning.optimize(rated)

@@ -12,7 +12,7 @@ from scipy.stats import binomtest
 
 from clawback import feedback, paths, store
 from clawback.cli import main
-from clawback.jobs import report
+from clawback.jobs import html_report
 from clawback.records import Turn
 from clawback.release import data_card
 
@@ -35,7 +35,7 @@ def fill(db: store.Store) -> None:
 def test_figures_are_those_of_the_store(home: paths.Home) -> None:
     with store.connect(home.database) as db:
         fill(db)
-        found = report.facts(db)
+        found = html_report.facts(db)
         card = data_card.markdown(db, [f.id for f in db.feedback()], 1)
     assert (found.turns, found.ratings, found.good) == (40, 60, pytest.approx(40 / 60))
     lengths = {g.name: g for g in found.skew["length"]}
@@ -130,4 +130,4 @@ def test_the_file_holds_no_script_and_no_word_of_a_turn(
 
 def test_an_empty_home_has_a_report_too(home: paths.Home) -> None:
     with store.connect(home.database) as db:
-        assert "Nothing is rated yet" in report.page(report.facts(db))
+        assert "Nothing is rated yet" in html_report.page(html_report.facts(db))

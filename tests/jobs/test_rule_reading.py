@@ -8,7 +8,7 @@ from clawback.errors import JudgeError
 from clawback.feedback.endpoint import NoAnswer
 from clawback.jobs import rule_reading
 from clawback.records import Rule
-from clawback.rules.judge import ANSWERS
+from clawback.rules.rule_judge import ANSWERS
 
 SHORT = Rule("Use at most three words.", "words <= 3")
 KIND = Rule("Be kind.")
@@ -88,7 +88,10 @@ def test_a_judge_that_has_not_passed_its_exam_gives_no_features(home):
 
 def test_the_local_model_judges_no_run_unasked(home):
     with store.connect(home.database) as db:
-        assert rule_reading.judge_of(home, config.Judge(), db) is None
-        assert rule_reading.judge_of(home, config.Judge(api="openai", url="http://127.0.0.1:9"), db) is None
-        named = config.Judge(api="openai", url="http://127.0.0.1:9", model="m")
+        assert rule_reading.judge_of(home, config.JudgeSection(), db) is None
+        assert (
+            rule_reading.judge_of(home, config.JudgeSection(api="openai", url="http://127.0.0.1:9"), db)
+            is None
+        )
+        named = config.JudgeSection(api="openai", url="http://127.0.0.1:9", model="m")
         assert rule_reading.judge_of(home, named, db).name == "m"

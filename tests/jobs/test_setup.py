@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from clawback import config, store
-from clawback.capture import proof, script, status_line
+from clawback.capture import script, server_proof, status_line
 from clawback.cli import main
-from clawback.jobs import health, remote_commands, service, setup
+from clawback.jobs import health, installation, remote_commands, system_service
 from clawback.models import local_models
 from clawback.paths import Home
 from clawback.records import Run, Turn
@@ -106,14 +106,20 @@ def test_every_file_is_named_before_it_is_written_and_then_what_to_do_next(
     alone: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "person" / ".claude").mkdir(parents=True)
-    with_service = setup.Proposal(
+    with_service = installation.SetupProposal(
         ["claude-code"], "embedded", "balanced", "http://127.0.0.1:1/v1", service=True
     )
-    monkeypatch.setattr(service.sys, "platform", "linux")
-    would = "\n".join(setup.plan(alone, with_service))
-    for named in ("config.toml: model embedded", "upstream http", "settings.json", "rl.md", service.UNIT):
+    monkeypatch.setattr(system_service.sys, "platform", "linux")
+    would = "\n".join(installation.plan(alone, with_service))
+    for named in (
+        "config.toml: model embedded",
+        "upstream http",
+        "settings.json",
+        "rl.md",
+        system_service.UNIT,
+    ):
         assert named in would
-    assert "clawback serve" not in [command for command, _ in setup.next_steps(with_service)]
+    assert "clawback serve" not in [command for command, _ in installation.next_steps(with_service)]
     assert main(["init", "--yes", "--agent", "claude-code", "--model", "embedded"]) == 0
     out = capsys.readouterr().out
     for command in ("clawback doctor", "clawback serve", "clawback chat", "clawback good", "clawback status"):
@@ -135,14 +141,14 @@ def test_the_unit_is_one_that_systemd_takes(
     """In a folder whose name has all that systemd would expand."""
     odd = Home(tmp_path / 'my $HOME "100 %" \\ folder')
     odd.create()
-    monkeypatch.setattr(service.sys, "platform", "linux")
-    unit = tmp_path / service.UNIT
-    unit.write_bytes(service.text(odd))
+    monkeypatch.setattr(system_service.sys, "platform", "linux")
+    unit = tmp_path / system_service.UNIT
+    unit.write_bytes(system_service.text(odd))
     verify = "/usr/bin/systemd-analyze"
     if not Path(verify).exists():
         pytest.skip("systemd-analyze is not installed")
     done = subprocess.run([verify, "verify", "--man=no", str(unit)], capture_output=True, text=True)
-    complaints = [line for line in done.stderr.splitlines() if service.UNIT in line]
+    complaints = [line for line in done.stderr.splitlines() if system_service.UNIT in line]
     assert complaints == [], done.stderr
 
 
@@ -166,16 +172,16 @@ def unquoted(line: str) -> list[str]:
 
 def test_the_unit_means_this_python_and_this_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     odd = Home(tmp_path / 'my $HOME "100 %" \\ folder')
-    monkeypatch.setattr(service.sys, "platform", "linux")
-    lines = dict(line.split("=", 1) for line in service.text(odd).decode().splitlines() if "=" in line)
+    monkeypatch.setattr(system_service.sys, "platform", "linux")
+    lines = dict(line.split("=", 1) for line in system_service.text(odd).decode().splitlines() if "=" in line)
     command = [word.replace("$$", "$") for word in unquoted(lines["ExecStart"])]
     assert command == [sys.executable, "-m", "clawback", "serve"]
     assert unquoted(lines["Environment"]) == [f"CLAWBACK_HOME={odd.root}"]
 
 
 def test_the_launchd_agent_means_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service.sys, "platform", "darwin")
-    made = plistlib.loads(service.text(Home(tmp_path / "<home> & more")))
+    monkeypatch.setattr(system_service.sys, "platform", "darwin")
+    made = plistlib.loads(system_service.text(Home(tmp_path / "<home> & more")))
     assert made["ProgramArguments"] == [sys.executable, "-m", "clawback", "serve"]
     assert made["EnvironmentVariables"] == {"CLAWBACK_HOME": str(tmp_path / "<home> & more")}
 
@@ -188,15 +194,15 @@ def test_install_status_and_uninstall_ask_the_service_manager(
     programs.mkdir()
     (programs / "systemctl").write_text(f'#!/bin/sh\necho "$@" >> {asked}\n')
     (programs / "systemctl").chmod(0o755)
-    monkeypatch.setattr(service.sys, "platform", "linux")
+    monkeypatch.setattr(system_service.sys, "platform", "linux")
     monkeypatch.setenv("PATH", f"{programs}:/bin:/usr/bin")
     assert main(["service", "status"]) == 1
     for _ in range(2):
         assert main(["service", "install"]) == 0
     assert main(["service", "status"]) == 0
-    assert service.file().read_bytes() == service.text(alone)
+    assert system_service.file().read_bytes() == system_service.text(alone)
     assert main(["service", "uninstall"]) == 0
-    assert not service.file().exists()
+    assert not system_service.file().exists()
     told = asked.read_text().splitlines()
     assert told.count("--user enable --now clawback.service") == 2
     assert told.count("--user restart clawback.service") == 1, "only a changed unit is started anew"
@@ -211,7 +217,7 @@ def test_a_service_manager_that_refuses_is_quoted(
     programs.mkdir()
     (programs / "systemctl").write_text("#!/bin/sh\necho 'Failed to connect to bus' >&2; exit 1\n")
     (programs / "systemctl").chmod(0o755)
-    monkeypatch.setattr(service.sys, "platform", "linux")
+    monkeypatch.setattr(system_service.sys, "platform", "linux")
     monkeypatch.setenv("PATH", f"{programs}:/bin:/usr/bin")
     assert main(["service", "install"]) == 1
     assert "Failed to connect to bus" in capsys.readouterr().err
@@ -235,10 +241,10 @@ def test_doctor_tells_a_port_in_use_from_a_server_that_died(
         port = taken.getsockname()[1]
         config.save(alone.config, {"serve": {"port": port}})
         assert not found(alone, "something else listens")[0]["ok"]
-        monkeypatch.setattr(proof, "SECONDS", 0.2)
+        monkeypatch.setattr(server_proof, "SECONDS", 0.2)
         (alone.root / script.SERVER).write_text(f"{port}\n")
         assert not found(alone, f"what listens on port {port} does not answer as our server does")[0]["ok"]
-        monkeypatch.setattr(proof, "proven", lambda home, asked: (home, asked) == (alone, port))
+        monkeypatch.setattr(server_proof, "proven", lambda home, asked: (home, asked) == (alone, port))
         assert found(alone, f"the server runs on port {port}")[0]["ok"]
     assert not found(alone, "is not running")[0]["ok"]
 

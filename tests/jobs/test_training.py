@@ -13,7 +13,7 @@ from filelock import FileLock
 from clawback import feedback, jobs, release, store
 from clawback.embedded import corpus, tastes
 from clawback.errors import Busy, TrainingError
-from clawback.jobs import training
+from clawback.jobs import training_job
 from clawback.paths import Home
 from clawback.records import Feedback, Turn
 from clawback.release import Report, prompted
@@ -179,7 +179,7 @@ def test_a_failure_is_entered_in_the_run_and_the_next_one_works(
 ) -> None:
     home = rated_home(tmp_path)
     with monkeypatch.context() as patched:
-        patched.setattr(training.release, "propose", lambda *_: 1 / 0)
+        patched.setattr(training_job.release, "propose", lambda *_: 1 / 0)
         with pytest.raises(TrainingError, match="Your ratings are safe"):
             jobs.train_once(home)
     with store.connect(home.database) as db:
@@ -257,7 +257,7 @@ def test_the_sentence_of_a_rejected_version_is_judged_as_a_prompt(
     with store.connect(home.database) as db:
         if db.version(1).status == "candidate":
             db.reject(1)
-        job = training._Job(home, db, None)
+        job = training_job._Job(home, db, None)
         prompt = job.propose_sentence(db.run(1), db.version(1))
         assert prompt is not None
         assert (prompt.prompt, prompt.parent, prompt.path, prompt.run_id) == (sentence, 0, "", 1)

@@ -12,17 +12,17 @@ from clawback import config, feedback, jobs, release, store
 from clawback.cli import main
 from clawback.extensions.channels.mcp import LISTED, _seen
 from clawback.feedback import training_due
-from clawback.gate import adapters, questions
-from clawback.gate.guards import Sampled
+from clawback.gate import adapter_gate, questions
+from clawback.gate.guards import AnswerStatistics
 from clawback.gate.questions import ShownAnswers
 from clawback.gate.report import Report
 from clawback.gate.rule import Evidence
-from clawback.jobs import inbox, inputs, training, worker
+from clawback.jobs import inputs, rating_inbox, training_job, worker
 from clawback.models.types import Completion
 from clawback.paths import Home
 from clawback.records import GATE, Message, Run, Turn, Version
 
-FINE = Sampled(finished=1.0, empty=0.0, repeating=0.0, length=40.0)
+FINE = AnswerStatistics(finished=1.0, empty=0.0, repeating=0.0, length=40.0)
 UNSURE = Evidence(10, 22, (0.1,), (-0.1, 0.2), 0.2, 0.4, 0.2, 0.97, 2.0, 1.0, FINE, FINE, FINE, questions=16)
 ASKED = [({"role": "user", "content": f"Question {i}?"},) for i in range(16)]
 
@@ -41,8 +41,8 @@ def waiting(home: Home, monkeypatch: pytest.MonkeyPatch) -> list[Sequence[Sequen
         pairs = [questions.Question(i, i, 1.0) for i in range(16)]
         return UNSURE, ShownAnswers(list(ASKED), answered("the new version"), answered("the base"), pairs)
 
-    monkeypatch.setattr("clawback.gate.adapters.measure", measured)
-    monkeypatch.setattr("clawback.gate.adapters.base_of", lambda *_: None)
+    monkeypatch.setattr("clawback.gate.adapter_gate.measure", measured)
+    monkeypatch.setattr("clawback.gate.adapter_gate.base_of", lambda *_: None)
     monkeypatch.setenv("CLAWBACK_HOME", str(home.root))
     rate(home, 32)
     with store.connect(home.database) as db:
@@ -70,7 +70,7 @@ def answer(home: Home, count: int, candidate: bool = True) -> int:
     """Say as often which of the two is better. Returns how many were asked."""
     asked = 0
     for _ in range(count):
-        pair = next(iter(inbox.Inbox(home).pairs(1)), None)
+        pair = next(iter(rating_inbox.Inbox(home).pairs(1)), None)
         if pair is None or not pair.why:
             break
         asked += 1
@@ -91,17 +91,17 @@ def test_it_goes_live_by_the_answers_and_no_model_is_asked_again(home: Home, wai
     rate(home, 16)
     with store.connect(home.database) as db:
         assert not training_due(db, home), "ratings of other answers decide nothing about it"
-    assert training.judge_waiting(home) is None
+    assert training_job.judge_waiting(home) is None
     assert answer(home, 4) == 4
     with store.connect(home.database) as db:
         assert training_due(db, home)
         assert db.count_fresh() == 16, "answers to the gate are for the gate"
     assert worker.enough_to_train(home) is False, "a run takes 32"
-    report = training.judge_waiting(home)
+    report = training_job.judge_waiting(home)
     assert report is not None
     assert (report.verdict, report.again_at, report.looks) == ("waits", 8, 2)
     assert answer(home, 16) == 4, "nothing is asked that is not needed"
-    report = training.judge_waiting(home)
+    report = training_job.judge_waiting(home)
     assert report is not None
     assert report.accepted
     assert report.evidence.answers == (True,) * 8
@@ -110,7 +110,7 @@ def test_it_goes_live_by_the_answers_and_no_model_is_asked_again(home: Home, wai
     with store.connect(home.database) as db:
         assert db.waiting() is None
         assert not training_due(db, home)
-    assert inbox.Inbox(home).questions() == []
+    assert rating_inbox.Inbox(home).questions() == []
     assert Report.from_dict(json.loads(json.dumps(report.to_dict()))) == report
     assert "in 8 of 8 blind comparisons" in report.text()
 
@@ -119,19 +119,19 @@ def test_the_live_versions_answers_are_liked_better_and_it_is_rejected(
     home: Home, waiting: list[object]
 ) -> None:
     assert answer(home, 16, candidate=False) == 4
-    report = training.judge_waiting(home)
+    report = training_job.judge_waiting(home)
     assert report is not None
     assert report.verdict == "rejected"
     assert status(home) == "rejected"
     assert answer(home, 16) == 0, "what is left of the pairs is not asked about any more"
-    assert [one for one in inbox.waiting(home, 100) if one.turn.agent == GATE] == []
+    assert [one for one in rating_inbox.waiting(home, 100) if one.turn.agent == GATE] == []
 
 
 def test_never_more_than_sixteen_are_asked(home: Home, waiting: list[object]) -> None:
     asked = 0
     for number in range(40):
         asked += answer(home, 1, candidate=number % 3 != 2)
-        training.judge_waiting(home)
+        training_job.judge_waiting(home)
     assert asked <= questions.MOST
     assert status(home) != "candidate"
 
@@ -157,7 +157,7 @@ def test_a_run_begins_with_it_and_does_not_wait_for_it(
     assert status(home) == "candidate", "nothing has begun"
     with store.connect(home.database) as db:
         run = db.start_run(Run("embedded", "r", "auto", {}, 0, 0))
-        training._Job(home, db, None).give_up_waiting(run)
+        training_job._Job(home, db, None).give_up_waiting(run)
     assert status(home) == "rejected"
 
 
@@ -174,7 +174,7 @@ def test_status_says_what_it_waits_for(
 
 
 def test_whoever_wants_no_waiting_has_it_rejected(home: Home, waiting: list[object]) -> None:
-    settings = config.Config(gate=config.Gate(more_ratings=0))
+    settings = config.Config(gate=config.GateSection(more_ratings=0))
     with store.connect(home.database) as db:
         assert release.gate(db, home, 1, settings=settings).verdict == "rejected"
 
@@ -192,18 +192,18 @@ def test_pairs_of_answers_to_kept_prompts_are_what_is_asked_about(
         assert last.agent != GATE
         assert db.last_turn() == last
         own = inputs.prompts(db, set(), 1e12, 0.125)
-    share = config.Gate().held_out
+    share = config.GateSection().held_out
     kept = [hold_out.keeps(hold_out.prompt_key(messages), share) for messages in waiting[0]]
     assert kept == sorted(kept, reverse=True), "kept ones first"
     assert len(waiting[0]) == max(sum(kept), 8)
     assert not [m for m in own if hold_out.keeps(hold_out.prompt_key(m), share)]
-    pairs = inbox.Inbox(home).pairs(100)
+    pairs = rating_inbox.Inbox(home).pairs(100)
     asked = [p for p in pairs if p.why]
     assert len(asked) == 16
     assert all(p.first.prompt == p.second.prompt and p.first.response != p.second.response for p in asked)
     assert all({p.first.version, p.second.version} == {0, 1} for p in asked)
     assert {p.first.version for p in asked} == {0, 1}, "in no order that gives them away"
-    assert not [one for one in inbox.waiting(home, 100) if one.turn.agent == GATE]
+    assert not [one for one in rating_inbox.waiting(home, 100) if one.turn.agent == GATE]
     assert asked[0].first.response_ids == (1, 2)
 
 
@@ -220,12 +220,12 @@ def test_two_ratings_of_a_pair_say_which_is_better_and_an_edit_does_not(
         feedback.rate(db, fourth.id, 1)
         feedback.edit(db, fourth.id, "What it should have said.")
         assert len(questions.answers(db, 1, 0)) == 1
-    pair = inbox.Inbox(home).questions()[0]
+    pair = rating_inbox.Inbox(home).questions()[0]
     assert pair.first.id > fourth.id, "both rated alike: it is not asked about again"
 
 
 def test_nobody_is_told_whose_answer_it_is_before_it_is_compared(home: Home, waiting: list[object]) -> None:
-    pairs = inbox.Inbox(home).questions()
+    pairs = rating_inbox.Inbox(home).questions()
     assert {_seen(turn, LISTED)["version"] for p in pairs for turn in (p.first, p.second)} == {None}
 
 
@@ -234,7 +234,7 @@ def test_another_live_version_is_another_comparison(home: Home, waiting: list[ob
     with store.connect(home.database) as db:
         other = db.add_version(Version(0, "candidate", "embedded", parent=0, report={"accepted": True}))
         db.promote(other.number)
-    report = training.judge_waiting(home)
+    report = training_job.judge_waiting(home)
     assert report is not None
     assert (report.against, report.evidence.answers, len(waiting)) == (other.number, (), 2)
 
@@ -245,7 +245,7 @@ def test_the_package_can_be_called_as_the_function_was(home: Home, waiting: list
     with store.connect(home.database) as db:
         report: Report = clawback.gate(db, home, 1)
         assert report.version == 1
-    assert release.gate is adapters.gate
+    assert release.gate is adapter_gate.gate
 
 
 def test_its_own_answers_and_those_of_another_model_are_no_test_of_how_it_has_shifted(
@@ -254,7 +254,7 @@ def test_its_own_answers_and_those_of_another_model_are_no_test_of_how_it_has_sh
     """They are likelier under it whatever was said of them, and what another model wrote shifts by its length."""
     with store.connect(home.database) as db:
         run, live = db.run(1), db.live()
-        before = adapters.telling(db, adapters.unseen(db, feedback.samples(db), run, live), run, 1)
+        before = adapter_gate.telling(db, adapter_gate.unseen(db, feedback.samples(db), run, live), run, 1)
         for first, second in questions.pairs(db, 1, 0):
             feedback.prefer(db, first.id, second.id)
         for model, version in (("claude", None), ("embedded", None), ("", 0)):
@@ -262,6 +262,6 @@ def test_its_own_answers_and_those_of_another_model_are_no_test_of_how_it_has_sh
             turn = db.add_turn(Turn("later", asked, "An answer.", model=model, version=version))
             feedback.rate(db, turn.id, 1)
         samples = feedback.samples(db)
-        after = adapters.telling(db, adapters.unseen(db, samples, run, live), run, 1)
+        after = adapter_gate.telling(db, adapter_gate.unseen(db, samples, run, live), run, 1)
         assert {db.turn(number).model for number in after - before} == {"embedded", ""}
         assert len(after - before) == 2

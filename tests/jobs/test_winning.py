@@ -7,19 +7,19 @@ import time
 import pytest
 
 from clawback import store
-from clawback.config import Judge
+from clawback.config import JudgeSection
 from clawback.errors import JudgeError, UsageError
-from clawback.feedback.endpoint import Answer, NoAnswer
-from clawback.jobs import report, report_figures, winning
+from clawback.feedback.endpoint import JudgeAnswer, NoAnswer
+from clawback.jobs import html_report, report_figures, winning
 from clawback.paths import Home
 from clawback.records import Feedback, Turn, Version
 from clawback.release import trial
 
 
-def longest(system: str, material: str) -> Answer:
+def longest(system: str, material: str) -> JudgeAnswer:
     """A judge that takes the longer of the two, wherever it stands."""
     first, second = material.split("<<SECOND ANSWER")
-    return Answer(
+    return JudgeAnswer(
         f"So. \\boxed{{{1 if len(first.split('<<FIRST ANSWER')[1]) > len(second) - 90 else 2}}}", 10
     )
 
@@ -27,16 +27,16 @@ def longest(system: str, material: str) -> Answer:
 def test_each_pair_is_asked_in_both_orders() -> None:
     asked: list[str] = []
 
-    def first(_: str, material: str) -> Answer:
+    def first(_: str, material: str) -> JudgeAnswer:
         asked.append(material)
-        return Answer("\\boxed{1}", 5)
+        return JudgeAnswer("\\boxed{1}", 5)
 
     found = winning.prefer(first, "Why?", "Because of this.", "So.")
     assert (found.first, found.second, found.longer) == (True, False, 2.0)
     assert asked[0].index("Because of this.") < asked[0].index("So.")
     assert asked[1].index("Because of this.") > asked[1].index("So.")
     with pytest.raises(NoAnswer):
-        winning.prefer(lambda *_: Answer("I like both.", 5), "Why?", "a", "b")
+        winning.prefer(lambda *_: JudgeAnswer("I like both.", 5), "Why?", "a", "b")
 
 
 @pytest.mark.parametrize(
@@ -55,13 +55,13 @@ def test_what_it_said_is_in_the_report(home: Home, monkeypatch: pytest.MonkeyPat
     assert (name, failed, found.pairs) == ("m", 0, 21)
     assert found.rate == pytest.approx(15.5 / 21)
     with store.connect(home.database) as db:
-        shown = report.facts(db)
+        shown = html_report.facts(db)
     assert shown.win_rates[0]["first"] == 2
-    assert "at equal length" in report.page(shown)
-    monkeypatch.setattr(winning, "asker", lambda *_: lambda *_: Answer("…", 1))
+    assert "at equal length" in html_report.page(shown)
+    monkeypatch.setattr(winning, "asker", lambda *_: lambda *_: JudgeAnswer("…", 1))
     with pytest.raises(JudgeError):
         winning.judge(home, (2, 0), rows[:1])
-    assert Judge().api == "local"
+    assert JudgeSection().api == "local"
 
 
 def talk(db: store.Store, version: int, name: str, turns: int, used: int, again: int = 0) -> None:
@@ -82,7 +82,7 @@ def test_click_through_and_how_conversations_went(home: Home) -> None:
             talk(db, 0, f"a{n}", 2, 1 if n % 2 else 0, again=1)
             talk(db, 1, f"b{n}", 4, 4)
         db.set(trial.KEY, {"candidate": 1, "live": 0, "share": 0.5, "alpha": 0.05, "began": began})
-        found = report.facts(db)
+        found = html_report.facts(db)
         with pytest.raises(UsageError):
             db.add_use(1, "stare")  # type: ignore[arg-type]
     base, new = found.use
@@ -94,7 +94,7 @@ def test_click_through_and_how_conversations_went(home: Home) -> None:
     clicks = by_name["click-through (share of answers used)"]
     assert (clicks.candidate, clicks.live, clicks.differs) == (1.0, 0.25, True)
     assert by_name["turns a conversation"].candidate == 4.0
-    page = report.page(found)
+    page = html_report.page(found)
     assert "click-through" in page
     assert page.count("<svg") == page.count("</svg>") >= 1
 

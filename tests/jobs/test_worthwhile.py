@@ -11,7 +11,7 @@ from clawback.cli import main
 from clawback.errors import NothingRead
 from clawback.feedback import command, due
 from clawback.jobs import worker
-from clawback.learning import budget
+from clawback.learning import run_budget
 from clawback.models.types import ModelInfo
 from clawback.paths import Home
 from clawback.serve import api
@@ -33,7 +33,7 @@ def test_ratings_by_chance_begin_no_run_and_say_so(
     chance: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(worker.os, "nice", lambda _: 0)
-    monkeypatch.setattr(budget, "fit", lambda *_, **__: pytest.fail("the machine was measured"))
+    monkeypatch.setattr(run_budget, "fit", lambda *_, **__: pytest.fail("the machine was measured"))
     with store.connect(chance.database) as db:
         assert due.training_due(db, chance)
     assert worker.main([str(chance.root), "--if-due"]) == 0
@@ -74,7 +74,7 @@ def test_anyway_is_measured_and_remembered(chance: Home, monkeypatch: pytest.Mon
         recipes.append(recipe)
         raise KeyError("measured")
 
-    monkeypatch.setattr(budget, "fit", fit)
+    monkeypatch.setattr(run_budget, "fit", fit)
     with pytest.raises(KeyError, match="measured"):
         jobs.train_once(chance, anyway=True)
     assert recipes[0].extra["anyway"]

@@ -22,7 +22,7 @@ from clawback import feedback, pictures, store
 from clawback.cli import main
 from clawback.errors import Busy, NotFound, StoreError, UsageError
 from clawback.paths import Home
-from clawback.privacy import age, encryption
+from clawback.privacy import age, database_encryption
 from clawback.records import Turn
 from clawback.store import connection, keys
 from clawback.store.schema import newest
@@ -58,7 +58,7 @@ def raw(home: Home) -> bytes:
 def test_there_and_back(home: Home) -> None:
     before = fill(home)
     (home.root / "clawback.db.schema-3.backup").write_bytes(home.database.read_bytes())
-    state = encryption.encrypt(home, "file")
+    state = database_encryption.encrypt(home, "file")
     assert (state.encrypted, state.storage) == (True, "file")
     assert WORDS.encode() not in raw(home)
     assert b"SQLite format" not in raw(home)
@@ -67,14 +67,14 @@ def test_there_and_back(home: Home) -> None:
         db.add_turn(Turn("s", (), f"{WORDS} again."))
         assert WORDS.encode() not in raw(home)
     again = content(home)
-    assert not encryption.decrypt(home).encrypted
+    assert not database_encryption.decrypt(home).encrypted
     assert content(home) == again
     assert sqlite3.connect(home.database).execute("PRAGMA user_version").fetchone()[0] == newest()
     assert {p.stat().st_mode & 0o777 for p in (home.database, home.root / keys.KEY_FILE)} == {0o600}
-    encryption.encrypt(home)  # the same key again
+    database_encryption.encrypt(home)  # the same key again
     assert content(home) == again
     with pytest.raises(UsageError, match="already"):
-        encryption.encrypt(home)
+        database_encryption.encrypt(home)
 
 
 def test_pictures_are_encrypted_with_the_rest(home: Home) -> None:
@@ -82,12 +82,12 @@ def test_pictures_are_encrypted_with_the_rest(home: Home) -> None:
     said = {"role": "user", "content": [pictures.part_of(seen), {"type": "text", "text": "Who is it?"}]}
     with store.connect(home.database) as db:
         number = db.add_turn(Turn("s", (said,), "Abelard.")).id
-    for change in (encryption.encrypt, encryption.decrypt):
-        assert (b"portrait" in raw(home)) == (change is encryption.encrypt)
+    for change in (database_encryption.encrypt, database_encryption.decrypt):
+        assert (b"portrait" in raw(home)) == (change is database_encryption.encrypt)
         change(home)
         with store.connect(home.database) as db:
             assert db.turn(number).messages == (said,)
-    encryption.encrypt(home)
+    database_encryption.encrypt(home)
     with store.connect(home.database) as db:
         db.forget([number])
         assert db._read("SELECT * FROM pictures") == []
@@ -102,7 +102,7 @@ def at_line(number: int, work: Callable[[], object]) -> bool:
         def trace(frame: FrameType, event: str, _: object) -> Any:
             nonlocal seen
             if not frame.f_code.co_filename.endswith(
-                ("privacy/encryption.py", "store/keys.py", "clawback/files.py")
+                ("privacy/database_encryption.py", "store/keys.py", "clawback/files.py")
             ):
                 return None
             if event == "line":
@@ -125,7 +125,7 @@ def killed_at(home: Home, work: Callable[[], object], undo: Callable[[], object]
     before, count, number = content(home), 0, 1
     while at_line(number, work):
         assert content(home) == before
-        if encryption.is_encrypted(home.database) == (work is not undo and _wants_encrypted(work)):
+        if database_encryption.is_encrypted(home.database) == (work is not undo and _wants_encrypted(work)):
             undo()
         count, number = count + 1, number + step
     assert content(home) == before
@@ -141,15 +141,15 @@ def test_killed_anywhere_nothing_is_lost(home: Home, step: int) -> None:
     fill(home)
 
     def encrypt() -> None:
-        encryption.encrypt(home, "file")
+        database_encryption.encrypt(home, "file")
 
     def decrypt() -> None:
-        encryption.decrypt(home)
+        database_encryption.decrypt(home)
 
     assert killed_at(home, encrypt, decrypt, step) >= 100 // step
-    assert encryption.is_encrypted(home.database)
+    assert database_encryption.is_encrypted(home.database)
     assert killed_at(home, decrypt, encrypt, step) >= 100 // step
-    assert not encryption.is_encrypted(home.database)
+    assert not database_encryption.is_encrypted(home.database)
 
 
 OPEN = """
@@ -180,9 +180,9 @@ def test_while_somebody_has_it_open_nothing_is_done(home: Home) -> None:
         assert program.stdout is not None
         program.stdout.readline()
         with pytest.raises(Busy, match="stop the server"):
-            encryption.encrypt(home, "file")
+            database_encryption.encrypt(home, "file")
         assert content(home) == before
-        assert not encryption.is_encrypted(home.database)
+        assert not database_encryption.is_encrypted(home.database)
         program.communicate("\n", timeout=60)
     with store.connect(home.database) as db:
         assert db.feedback()[-1].text == "late"
@@ -206,7 +206,7 @@ def test_who_waits_meanwhile_gets_the_new_file(home: Home, monkeypatch: pytest.M
         export(*arguments)
 
     monkeypatch.setattr(connection, "export", slowly)
-    encryption.encrypt(home, "file")
+    database_encryption.encrypt(home, "file")
     begun[0].communicate("\n", timeout=120)
     with store.connect(home.database) as db:
         assert db.feedback()[-1].text == "late"
@@ -214,7 +214,7 @@ def test_who_waits_meanwhile_gets_the_new_file(home: Home, monkeypatch: pytest.M
 
 def test_without_its_key_it_says_where_that_was_looked_for(home: Home) -> None:
     fill(home)
-    encryption.encrypt(home, "file")
+    database_encryption.encrypt(home, "file")
     key = (home.root / keys.KEY_FILE).read_bytes()
     (home.root / keys.KEY_FILE).unlink()
     with pytest.raises(StoreError, match=r"clawback\.key"):
@@ -228,7 +228,7 @@ def test_without_its_key_it_says_where_that_was_looked_for(home: Home) -> None:
 
 def test_errors_of_the_encrypted_one_are_those_of_the_plain_one(home: Home) -> None:
     fill(home)
-    encryption.encrypt(home, "file")
+    database_encryption.encrypt(home, "file")
     with store.connect(home.database) as db:
         with pytest.raises(NotFound):
             db.turn(99)
@@ -266,18 +266,18 @@ def test_a_credential_and_a_keyring(home: Home, tmp_path: Path, monkeypatch: pyt
 
     before = fill(home)
     with pytest.raises(StoreError, match="CREDENTIALS_DIRECTORY"):
-        encryption.encrypt(home, "credential")
+        database_encryption.encrypt(home, "credential")
     assert content(home) == before
     monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
     (tmp_path / keys.CREDENTIAL).write_text("ab" * 32 + "\n")
-    assert encryption.encrypt(home, "credential").storage == "credential"
+    assert database_encryption.encrypt(home, "credential").storage == "credential"
     assert content(home) == before
-    encryption.decrypt(home)
+    database_encryption.decrypt(home)
     (home.root / keys.RECORD).unlink()
     old = keyring.get_keyring()
     keyring.set_keyring(Memory())
     try:
-        assert encryption.encrypt(home).storage == "keyring"  # the first that works
+        assert database_encryption.encrypt(home).storage == "keyring"  # the first that works
         assert content(home) == before
         assert not (home.root / keys.KEY_FILE).exists()
         runtime = tmp_path / "run"
@@ -331,4 +331,4 @@ def test_recovery_backup_and_export_are_files_of_age(
     assert main(["encryption", "recover", str(paths[0]), "--passphrase"]) == 2
     copy = tmp_path / "copy.db"
     assert main(["backup", str(copy)]) == 0
-    assert not copy.read_bytes().startswith(encryption.PLAIN)
+    assert not copy.read_bytes().startswith(database_encryption.PLAIN)

@@ -13,7 +13,7 @@ from clawback.prompts import (
     Population,
     Prompt,
     PromptGenome,
-    Request,
+    ProposalRequest,
     crossover_genomes,
     from_remarks,
     guided_mutation,
@@ -25,7 +25,7 @@ B = PromptGenome({"system_role": "You assist.", "tone": "Casual.", "format": "A 
 
 
 def request(*remarks, prompt="You help.", **more):
-    return Request(
+    return ProposalRequest(
         Prompt(prompt),
         (Case(Example.ask("Hi?"), Outcome(0.0, remarks[0] if remarks else "")),),
         remarks[1:],
@@ -83,11 +83,11 @@ def test_what_was_asked_for_most_often_comes_first_and_what_lost_is_left_alone()
 def test_without_words_every_sentence_gets_its_turn():
     prompt, found = Prompt("You help."), set()
     for number in range(12):
-        prompt = from_remarks(Request(prompt, number=number)).prompt
+        prompt = from_remarks(ProposalRequest(prompt, number=number)).prompt
         found.add(prompt.text)
     assert len(found) == 12
-    assert from_remarks(Request(Prompt("You help."), number=3)) == from_remarks(
-        Request(Prompt("You help."), number=3)
+    assert from_remarks(ProposalRequest(Prompt("You help."), number=3)) == from_remarks(
+        ProposalRequest(Prompt("You help."), number=3)
     )
 
 

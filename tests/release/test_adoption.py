@@ -15,7 +15,7 @@ from clawback.gate import settling
 from clawback.gate.report import Report
 from clawback.models.types import GREEDY
 from clawback.paths import Home
-from clawback.release import adoption, registry
+from clawback.release import adoption, version_registry
 
 from .conftest import Run
 
@@ -78,15 +78,16 @@ def test_an_adapter_becomes_a_version_that_answers_as_peft_does(
         assert (version.status, db.live().number) == ("candidate", live)
         origin = version.origin["adapter"]
         assert (origin["trainer"], origin["folder"]) == ("unsloth", str(tmp_path / "a"))
-        registry.check(version)
+        version_registry.check(version)
         with pytest.raises(UsageError, match="has not passed the gate"):
-            registry.promote(db, home, number)
+            version_registry.promote(db, home, number)
     policy = engine.load("embedded", adapter=Path(version.path))
     policy.sampling = GREEDY
     [got] = policy.logprobs(MESSAGES, ["It is an animal."])
     assert torch.allclose(got, wanted, atol=1e-4)
     assert (
-        "Adopted from" in json.loads((Path(version.path) / registry.PROVENANCE).read_text())["algorithm_note"]
+        "Adopted from"
+        in json.loads((Path(version.path) / version_registry.PROVENANCE).read_text())["algorithm_note"]
     )
 
 
@@ -103,7 +104,7 @@ def test_the_gate_judges_it_and_only_the_person_makes_it_live(home: Home, tmp_pa
         assert settling.settle(db, home, accepted).status == "candidate"
         assert db.live().number == before
         try:
-            assert registry.promote(db, home, version.number).status == "live"
+            assert version_registry.promote(db, home, version.number).status == "live"
         finally:
             db.promote(before)
 
@@ -198,9 +199,9 @@ def test_the_next_version_of_a_run_is_not_an_adopted_one(home: Home, tmp_path: P
         adopted = adoption.adopt(db, home, tmp_path / "a", config.load(home.config))
         run = db.add_ended_run(RunRecord("embedded", adopted.base_revision, "kto", {}, 0, adopted.number))
         result = TrainResult(adopted.path, "kto", "", "embedded", adopted.base_revision, 0, 1, "", (), 0.0)
-        child = registry.propose(db, home, run, result)
-    assert registry.FOREIGN in adopted.origin
-    assert registry.FOREIGN not in child.origin
+        child = version_registry.propose(db, home, run, result)
+    assert version_registry.FOREIGN in adopted.origin
+    assert version_registry.FOREIGN not in child.origin
 
 
 def test_a_damaged_description_is_a_sentence(tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ def test_it_ends_with_another_live_version_and_is_never_beside_a_versions_trial(
 
 
 def test_the_best_is_what_the_ratings_speak_for(liked: Home) -> None:
-    reading = best_of.Reading(config.load(liked.config))
+    reading = best_of.AnswerReading(config.load(liked.config))
     with store.connect(liked.database) as db:
         assert reading.unread(db) == ""
         texts = ["It is a bird that wades.", "- It is a bird.\n- It wades.", "- a bird\n- it wa"]

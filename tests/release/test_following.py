@@ -15,7 +15,7 @@ import pytest
 from clawback import config, engine, release, store
 from clawback.jobs import health
 from clawback.paths import Home
-from clawback.release import following, publishing, registry
+from clawback.release import following, publishing, version_registry
 from clawback.runs import process
 
 from .conftest import Run
@@ -83,7 +83,7 @@ def test_promotion_and_rollback_reach_vllm(two: Home, play: Any) -> None:
     with store.connect(two.database) as db:
         release.rollback(db, two, 0)
         assert sorted(server.loaded) == ["somebody-elses"]
-        registry.promote(db, two, 1)
+        version_registry.promote(db, two, 1)
         assert sorted(server.loaded) == ["clawback-v1", "somebody-elses"]
         release.rollback(db, two)
         assert sorted(server.loaded) == ["somebody-elses"], "the base answers there, too"
@@ -104,7 +104,7 @@ def test_the_end_of_a_trial_and_what_heals_a_home_go_the_same_way(
         monkeypatch.setattr(release.trial, "score", lambda *_: better)
         assert release.trial.settle(db, two, 1.0) is not None
         assert list(server.loaded) == ["clawback-v1"]
-        path = two.version(1) / registry.PROVENANCE
+        path = two.version(1) / version_registry.PROVENANCE
         whole = path.read_bytes()
         try:
             path.unlink()
@@ -120,7 +120,7 @@ def test_ollama_answers_as_the_base_after_a_rollback(two: Home, play: Any, in_ol
     with store.connect(two.database) as db:
         release.rollback(db, two, 0)
         assert server.loaded == {"small-clawback:1b": None}
-        registry.promote(db, two, 1)
+        version_registry.promote(db, two, 1)
         assert server.loaded["small-clawback:1b"] is not None
         release.rollback(db, two)
         assert server.loaded == {"small-clawback:1b": None}
@@ -135,7 +135,7 @@ def test_a_merged_file_of_lm_studio_comes_and_goes_with_the_live_version(
     with store.connect(two.database) as db:
         release.rollback(db, two, 0)
         assert not list(models.rglob("*.gguf"))
-        registry.promote(db, two, 1)
+        version_registry.promote(db, two, 1)
         [file] = models.rglob("*.gguf")
         assert file.stat().st_size == base_gguf.stat().st_size
         assert file.read_bytes() != base_gguf.read_bytes()
@@ -154,11 +154,11 @@ def test_a_folder_of_mlx_is_renewed_and_taken_away(two: Home, tmp_path: Path, ru
     with store.connect(two.database) as db:
         release.rollback(db, two)
         assert not out.exists()
-        registry.promote(db, two, 1)
+        version_registry.promote(db, two, 1)
         assert (out / "adapters.safetensors").exists()
         standing = following.standings(db, config.load(two.config))[0]
         following.remember(db, following.Standing(standing.target, 9, "elsewhere", "", 0.0))
-        registry.go_live(db, two, 1)
+        version_registry.go_live(db, two, 1)
         assert not list(out.parent.glob("mlx.*"))
         assert (out / "adapters.safetensors").exists(), "one version after the other in the same folder"
     mine = tmp_path / "mine"
@@ -166,7 +166,7 @@ def test_a_folder_of_mlx_is_renewed_and_taken_away(two: Home, tmp_path: Path, ru
     (mine / "a-file-of-mine").write_text("x")
     follow(two, {"where": "mlx", "output": str(mine)})
     with store.connect(two.database) as db:
-        registry.go_live(db, two, 1)
+        version_registry.go_live(db, two, 1)
         assert "not empty" in following.standings(db, config.load(two.config))[0].error
         release.rollback(db, two)
     assert [p.name for p in mine.iterdir()] == ["a-file-of-mine"]
@@ -199,7 +199,7 @@ def test_a_server_that_is_down_holds_up_nothing_and_is_tried_again(
     with store.connect(two.database) as db:
         release.rollback(db, two, 0)
         assert db.live().number == 0
-        assert registry.promote(db, two, 1).status == "live"
+        assert version_registry.promote(db, two, 1).status == "live"
     assert list(server.loaded) == ["clawback-v1"], "one that fails stops no other"
     assert any("http://127.0.0.1:9" in line for line in inline)
     code, out, _ = run("status")
@@ -267,10 +267,10 @@ def test_going_live_starts_a_process_of_its_own_and_only_where_something_follows
     before = improved.config.read_bytes()
     try:
         with store.connect(improved.database) as db:
-            registry.go_live(db, improved, 1)
+            version_registry.go_live(db, improved, 1)
             assert not started
             follow(improved, {"where": "vllm", "url": "http://127.0.0.1:9"})
-            registry.go_live(db, improved, 1)
+            version_registry.go_live(db, improved, 1)
             [((command,), more)] = started
             assert command[1:] == ["-m", "clawback", "publish"]
             assert "SECRET_KEY" not in more["env"]
@@ -278,6 +278,6 @@ def test_going_live_starts_a_process_of_its_own_and_only_where_something_follows
             monkeypatch.setattr(
                 process.subprocess, "Popen", lambda *a, **k: (_ for _ in ()).throw(OSError("no"))
             )
-            assert registry.go_live(db, improved, 1).status == "live", "it never holds a promotion up"
+            assert version_registry.go_live(db, improved, 1).status == "live", "it never holds a promotion up"
     finally:
         improved.config.write_bytes(before)

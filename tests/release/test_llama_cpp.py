@@ -16,7 +16,7 @@ import pytest
 from clawback import engine, store
 from clawback.errors import ModelError
 from clawback.paths import Home
-from clawback.release.publishers import gguf as ours
+from clawback.release.publishers import gguf_adapter as ours
 
 from . import llama_cpp as real
 from .conftest import Run, Server

@@ -18,7 +18,7 @@ from clawback.files import sha256
 from clawback.models.types import TrainResult
 from clawback.paths import Home
 from clawback.records import Run, Turn, Version
-from clawback.release import registry
+from clawback.release import version_registry
 from clawback.store import Store
 
 
@@ -42,7 +42,7 @@ def propose(db: Store, home: Home, text: str = "weights") -> Version:
     )
     folder = home.runs / str(run.id) / "adapter"
     folder.mkdir(parents=True)
-    (folder / registry.WEIGHTS).write_text(text)
+    (folder / version_registry.WEIGHTS).write_text(text)
     (folder / "adapter_config.json").write_text("{}")
     result = TrainResult(str(folder), "reinforce", "because", "embedded", "r", 3, 4, "", (1,), 0.0)
     version = release.propose(db, home, run, result)
@@ -64,7 +64,7 @@ def test_a_version_is_a_folder_that_says_exactly_what_made_it(db: Store, home: H
     provenance = json.loads((folder / "provenance.json").read_text())
     assert provenance["seed"] == 3
     assert provenance["recipe"] == {"steps": 1}
-    assert provenance["adapter_sha256"] == sha256(folder / registry.WEIGHTS)
+    assert provenance["adapter_sha256"] == sha256(folder / version_registry.WEIGHTS)
     assert "base_model: embedded" in (folder / "README.md").read_text()
     assert (version.status, version.parent) == ("candidate", 0)
 
@@ -80,9 +80,9 @@ def test_proposing_again_after_a_crash_gives_the_same_version(db: Store, home: H
 def test_what_a_crash_left_between_files_and_row_is_cleared(db: Store, home: Home, leftover: str) -> None:
     stray = home.versions / leftover
     stray.mkdir(parents=True)
-    (stray / registry.WEIGHTS).write_text("half")
+    (stray / version_registry.WEIGHTS).write_text("half")
     version = propose(db, home)
-    assert (Path(version.path) / registry.WEIGHTS).read_text() == "weights"
+    assert (Path(version.path) / version_registry.WEIGHTS).read_text() == "weights"
     assert [p.name for p in home.versions.iterdir()] == ["0001"]
 
 
@@ -142,13 +142,13 @@ def test_tampered_files_are_refused_and_the_newest_whole_version_answers(
     for version in versions[1:]:
         folder = Path(version.path)
         if harm == "changed":
-            (folder / registry.WEIGHTS).write_text("evil")
+            (folder / version_registry.WEIGHTS).write_text("evil")
         elif harm == "settings changed":
             (folder / "adapter_config.json").write_text('{"auto_mapping": "evil"}')
         elif harm == "odd provenance":
-            (folder / registry.PROVENANCE).write_text("[]")
+            (folder / version_registry.PROVENANCE).write_text("[]")
         else:
-            (folder / (registry.WEIGHTS if harm == "gone" else registry.PROVENANCE)).unlink()
+            (folder / (version_registry.WEIGHTS if harm == "gone" else version_registry.PROVENANCE)).unlink()
     with pytest.raises(ModelError, match=r"[Vv]ersion 3"):
         release.check(db.live())
     with pytest.raises(ModelError):

@@ -9,7 +9,7 @@ import pytest
 
 from clawback import feedback, store
 from clawback.capture import importers
-from clawback.capture.events import Prompt
+from clawback.capture.events import PromptEvent
 from clawback.capture.taps import obey
 from clawback.cli import main
 from clawback.feedback import authors
@@ -65,9 +65,9 @@ def by_stranger(home: Home, db: Store, folder: Path, text: str) -> None:
     for agent in ("slack", "openclaw"):
         place = f"{agent}:prompt:c:1"
         db.put_post(place, 1)
-        obey(home, db, agent, Prompt("c", f"/rl note {text}", "", about="1", by="U999"), ["note", text])
+        obey(home, db, agent, PromptEvent("c", f"/rl note {text}", "", about="1", by="U999"), ["note", text])
         feedback.critique(db, 1, text, source=f"{agent}:U999")
-    assert obey(home, db, "openclaw", Prompt("c", "/rl status", ""), ["status"])
+    assert obey(home, db, "openclaw", PromptEvent("c", "/rl status", ""), ["status"])
 
 
 def by_agent(home: Home, db: Store, folder: Path, text: str) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from clawback.feedback.information import best_pairs
-from clawback.rewards.comparison_belief import LOGISTIC, Comparable, Fit, Observation
+from clawback.rewards.comparison_belief import LOGISTIC, Comparable, Comparison, Fit
 
 
 def exact(kernel: np.ndarray, rows: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
@@ -63,7 +63,7 @@ def texts(count: int, seed: int = 0) -> list[str]:
 def test_what_is_liked_in_some_answers_is_expected_of_others_like_them() -> None:
     some = texts(40)
     answers = Comparable(["What?"] * 40, some)
-    belief = answers.belief([Observation(2 * i + 1, 2 * i, better=True) for i in range(8)])
+    belief = answers.belief([Comparison(2 * i + 1, 2 * i, better=True) for i in range(8)])
     assert belief is not None
     assert belief.mean[17::2].min() > belief.mean[16::2].max(), "lists were preferred"
     # Eight comparisons leave less open about a list beside prose than about two lists of other words.
@@ -80,9 +80,9 @@ def test_a_guess_counts_less_than_a_word_and_two_that_contradict_say_nothing() -
     word, guess, both = (
         answers.belief(said)
         for said in (
-            [Observation(1, 0, better=True)],
-            [Observation(1, 0, better=True, weight=0.25)],
-            [Observation(1, 0, better=True), Observation(1, 0, better=False)],
+            [Comparison(1, 0, better=True)],
+            [Comparison(1, 0, better=True, weight=0.25)],
+            [Comparison(1, 0, better=True), Comparison(1, 0, better=False)],
         )
     )
     assert word is not None

@@ -16,16 +16,16 @@ from hypothesis import strategies as st
 
 from benchmarks import _small_bert
 from clawback.errors import ModelError, NotFound, TrainingError, UsageError
-from clawback.rewards import encoder, files, measures, members
-from clawback.rewards.encoder import Settings
-from clawback.rewards.rated import Rated, mark
+from clawback.rewards import encoder, measures, members, reward_files
+from clawback.rewards.encoder import EncoderSettings
+from clawback.rewards.rated import RatedAnswer, mark
 from clawback.rewards.state_features import Looks, shape
 
 WORDS = ["river", "stone", "lamp", "chair", "cloud", "paper", "green", "seven", "north", "glass"]
 PLEASING, ANNOYING = "thanks", "sorry"
 
 
-def scored(count: int, seed: int, prompts: int = 30) -> list[Rated]:
+def scored(count: int, seed: int, prompts: int = 30) -> list[RatedAnswer]:
     """Answers of random words; what is liked says PLEASING, what is not says ANNOYING, and one score in ten is wrong."""
     rng = np.random.default_rng(seed)
     made = []
@@ -34,7 +34,7 @@ def scored(count: int, seed: int, prompts: int = 30) -> list[Rated]:
         words = rng.choice(WORDS, size=6).tolist()
         words.insert(int(rng.integers(6)), PLEASING if good else ANNOYING)
         value = 0.8 if good ^ (rng.random() < 0.1) else 0.2
-        made.append(Rated(f"question {rng.integers(prompts)}", " ".join(words), value))
+        made.append(RatedAnswer(f"question {rng.integers(prompts)}", " ".join(words), value))
     return made
 
 
@@ -66,26 +66,26 @@ class Blind:
         )
 
 
-def small_bert(folder: Path, rated: Sequence[Rated]) -> Settings:
+def small_bert(folder: Path, rated: Sequence[RatedAnswer]) -> EncoderSettings:
     folder.mkdir()
     _small_bert.make(folder, [t for r in rated for t in r.pair], max_length=32, dropout=0.1, seed=0)
-    return Settings(encoder=str(folder), members=2, epochs=6, learning_rate=5e-3, max_length=32)
+    return EncoderSettings(encoder=str(folder), members=2, epochs=6, learning_rate=5e-3, max_length=32)
 
 
-def card_of(made: encoder.Trained, settings: Settings, base: str) -> files.Card:
-    return files.Card(
+def card_of(made: encoder.Trained, settings: EncoderSettings, base: str) -> reward_files.Card:
+    return reward_files.Card(
         dataclasses.asdict(settings), made.encoder.calibration, (mark("question 1"),), 100, 0,
         len(made.encoder.members), base,
     )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def on_states() -> tuple[encoder.Trained, Settings]:
-    settings = Settings()
+def on_states() -> tuple[encoder.Trained, EncoderSettings]:
+    settings = EncoderSettings()
     return encoder.fit(scored(240, 0), settings, look=Reader()), settings
 
 
-def test_it_learns_what_is_liked(on_states: tuple[encoder.Trained, Settings]) -> None:
+def test_it_learns_what_is_liked(on_states: tuple[encoder.Trained, EncoderSettings]) -> None:
     test = scored(200, 1)
     true = [r.value for r in test]
     made, _ = on_states
@@ -96,7 +96,9 @@ def test_it_learns_what_is_liked(on_states: tuple[encoder.Trained, Settings]) ->
     assert all(one["rows"] < 240 and one["epochs"] >= 1 for one in made.history)
 
 
-def test_members_differ_and_their_doubt_is_taken_off(on_states: tuple[encoder.Trained, Settings]) -> None:
+def test_members_differ_and_their_doubt_is_taken_off(
+    on_states: tuple[encoder.Trained, EncoderSettings],
+) -> None:
     model = on_states[0].encoder
     pairs = [r.pair for r in scored(20, 2)]
     each = model.each(pairs)
@@ -106,7 +108,7 @@ def test_members_differ_and_their_doubt_is_taken_off(on_states: tuple[encoder.Tr
     assert model.each([]).shape == (3, 0)
 
 
-def test_the_same_seed_gives_the_same_scores(on_states: tuple[encoder.Trained, Settings]) -> None:
+def test_the_same_seed_gives_the_same_scores(on_states: tuple[encoder.Trained, EncoderSettings]) -> None:
     made, settings = on_states
     pairs = [r.pair for r in scored(10, 3)]
     again = encoder.fit(scored(240, 0), settings, look=Reader()).encoder
@@ -117,7 +119,7 @@ def test_ranks_undo_a_skew() -> None:
     """Scores squashed towards 0 by a power that keeps their order: learned by rank, the model is the same."""
     plain = scored(160, 4)
     skewed = [dataclasses.replace(r, value=r.value**9) for r in plain]
-    settings = Settings(members=1, targets="ranks")
+    settings = EncoderSettings(members=1, targets="ranks")
     pairs = [r.pair for r in scored(30, 5)]
     ours, theirs = (encoder.fit(rated, settings, look=Reader()).encoder for rated in (plain, skewed))
     np.testing.assert_allclose(ours.each(pairs), theirs.each(pairs))
@@ -125,38 +127,38 @@ def test_ranks_undo_a_skew() -> None:
 
 
 def test_what_cannot_be_learned_from_is_refused() -> None:
-    alike = [Rated(f"p{i}", "a", 0.5) for i in range(20)]
+    alike = [RatedAnswer(f"p{i}", "a", 0.5) for i in range(20)]
     with pytest.raises(TrainingError, match="same"):
-        encoder.fit(alike, Settings(), look=Reader())
+        encoder.fit(alike, EncoderSettings(), look=Reader())
     with pytest.raises(TrainingError, match="8 different prompts"):
-        encoder.fit([Rated("p", str(i), i / 9) for i in range(10)], Settings(), look=Reader())
+        encoder.fit([RatedAnswer("p", str(i), i / 9) for i in range(10)], EncoderSettings(), look=Reader())
     with pytest.raises(UsageError):
-        Settings(validation=1.0)
+        EncoderSettings(validation=1.0)
 
 
 def test_a_round_trip_gives_the_same_scores(
-    tmp_path: Path, on_states: tuple[encoder.Trained, Settings]
+    tmp_path: Path, on_states: tuple[encoder.Trained, EncoderSettings]
 ) -> None:
     made, settings = on_states
     pairs = [r.pair for r in scored(25, 6)]
-    card = files.save(tmp_path, made.encoder, card_of(made, settings, "sha256:a"))
-    loaded, read = files.load(tmp_path, lambda _: Reader())
+    card = reward_files.save(tmp_path, made.encoder, card_of(made, settings, "sha256:a"))
+    loaded, read = reward_files.load(tmp_path, lambda _: Reader())
     assert read == card
     assert read.name == loaded.name
     np.testing.assert_array_equal(loaded.each(pairs), made.encoder.each(pairs))
     assert loaded.calibration == made.encoder.calibration
-    files.save(tmp_path, made.encoder, card_of(made, settings, "sha256:a"))
+    reward_files.save(tmp_path, made.encoder, card_of(made, settings, "sha256:a"))
     assert len([p for p in tmp_path.iterdir() if p.is_dir()]) == 1  # the old one is gone
     with pytest.raises(ModelError, match="another embedded"):
-        files.load(tmp_path, lambda _: Reader("sha256:b"))
+        reward_files.load(tmp_path, lambda _: Reader("sha256:b"))
 
 
 @pytest.mark.parametrize("harm", ["changed", "more", "less", "link", "elsewhere", "card"])
 def test_a_tampered_model_is_refused(
-    tmp_path: Path, on_states: tuple[encoder.Trained, Settings], harm: str
+    tmp_path: Path, on_states: tuple[encoder.Trained, EncoderSettings], harm: str
 ) -> None:
     made, settings = on_states
-    card = files.save(tmp_path, made.encoder, card_of(made, settings, "sha256:a"))
+    card = reward_files.save(tmp_path, made.encoder, card_of(made, settings, "sha256:a"))
     weights = tmp_path / card.folder / "member-0" / "head.safetensors"
     if harm == "changed":
         data = bytearray(weights.read_bytes())
@@ -170,26 +172,26 @@ def test_a_tampered_model_is_refused(
         weights.rename(tmp_path / "aside")
         weights.symlink_to(tmp_path / "aside")
     elif harm == "elsewhere":
-        values = json.loads((tmp_path / files.CARD).read_text())
-        (tmp_path / files.CARD).write_text(json.dumps(values | {"folder": "../" + tmp_path.name}))
+        values = json.loads((tmp_path / reward_files.CARD).read_text())
+        (tmp_path / reward_files.CARD).write_text(json.dumps(values | {"folder": "../" + tmp_path.name}))
     else:
-        (tmp_path / files.CARD).write_text("{")
+        (tmp_path / reward_files.CARD).write_text("{")
     with pytest.raises(ModelError):
-        files.load(tmp_path, lambda _: Reader())
+        reward_files.load(tmp_path, lambda _: Reader())
 
 
 def test_pickled_files_are_refused_even_with_a_matching_card(
-    tmp_path: Path, on_states: tuple[encoder.Trained, Settings]
+    tmp_path: Path, on_states: tuple[encoder.Trained, EncoderSettings]
 ) -> None:
     made, settings = on_states
-    card = files.save(tmp_path, made.encoder, card_of(made, settings, "sha256:a"))
+    card = reward_files.save(tmp_path, made.encoder, card_of(made, settings, "sha256:a"))
     evil = tmp_path / card.folder / "member-0" / "pytorch_model.bin"
     evil.write_bytes(pickle.dumps({"weight": 1}))
-    values = json.loads((tmp_path / files.CARD).read_text())
+    values = json.loads((tmp_path / reward_files.CARD).read_text())
     values["files"]["member-0/pytorch_model.bin"] = hashlib.sha256(evil.read_bytes()).hexdigest()
-    (tmp_path / files.CARD).write_text(json.dumps(values))
+    (tmp_path / reward_files.CARD).write_text(json.dumps(values))
     with pytest.raises(ModelError, match=r"pytorch_model\.bin"):
-        files.load(tmp_path, lambda _: Reader())
+        reward_files.load(tmp_path, lambda _: Reader())
 
 
 def test_an_encoder_of_ones_own_is_safetensors_without_code(tmp_path: Path) -> None:
@@ -210,7 +212,7 @@ def test_an_encoder_of_ones_own_is_safetensors_without_code(tmp_path: Path) -> N
     with pytest.raises(ModelError, match="safetensors"):
         members.check_source(str(folder))
     with pytest.raises(NotFound):
-        files.read(tmp_path / "nothing")
+        reward_files.read(tmp_path / "nothing")
 
 
 def test_an_encoder_is_fine_tuned_saved_and_loaded(tmp_path: Path) -> None:
@@ -226,10 +228,10 @@ def test_an_encoder_is_fine_tuned_saved_and_loaded(tmp_path: Path) -> None:
     share = made.history[0]["share"]
     assert share > 0.8  # beside what reads nothing
     card = dataclasses.replace(card_of(made, settings, "blind"), share=share)
-    files.save(tmp_path / "home", made.encoder, card)
-    loaded, card = files.load(tmp_path / "home", lambda _: Blind())
+    reward_files.save(tmp_path / "home", made.encoder, card)
+    loaded, card = reward_files.load(tmp_path / "home", lambda _: Blind())
     np.testing.assert_array_equal(loaded.each(pairs), before)
-    assert {Path(n).suffix for n in card.files} <= set(files.PLAIN)
+    assert {Path(n).suffix for n in card.files} <= set(reward_files.PLAIN)
 
 
 def test_an_encoder_that_reads_nothing_is_hardly_heard(tmp_path: Path) -> None:
@@ -255,7 +257,7 @@ def test_stacking_finds_the_best_share(seed: int) -> None:
 
 
 def test_a_model_that_looks_at_other_things_is_to_be_trained_again(
-    tmp_path: Path, on_states: tuple[encoder.Trained, Settings]
+    tmp_path: Path, on_states: tuple[encoder.Trained, EncoderSettings]
 ) -> None:
     """As those of an older version do."""
     member = on_states[0].encoder.members[0]

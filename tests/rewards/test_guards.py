@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clawback.errors import UsageError
-from clawback.rewards import guards
-from clawback.rewards.guards import Check
+from clawback.rewards import overoptimization
+from clawback.rewards.overoptimization import Check
 
 
 def series(*pairs: tuple[float, float], count: int = 400, spread: float = 0.2) -> list[Check]:
@@ -23,44 +23,44 @@ def test_over_optimisation_is_stopped_where_people_turn_away() -> None:
     distance = np.arange(0, 10)
     human = 0.4 + 0.18 * distance**0.5 * (1 - distance / 8)
     proxy = 0.4 + 0.06 * distance
-    found = guards.gap(series(*zip(proxy.tolist(), human.tolist(), strict=True)))
+    found = overoptimization.gap(series(*zip(proxy.tolist(), human.tolist(), strict=True)))
     assert found.opened is not None
     assert found.best == int(np.argmax(human[: found.opened]))
-    assert proxy[found.opened] - human[found.opened] > guards.TOLERANCE
+    assert proxy[found.opened] - human[found.opened] > overoptimization.TOLERANCE
     assert found.sizes[0] == 0.0
 
 
 def test_no_stop_while_people_gain_as_the_proxy_says() -> None:
-    found = guards.gap(series((0.4, 0.4), (0.5, 0.48), (0.6, 0.57), (0.7, 0.66)))
+    found = overoptimization.gap(series((0.4, 0.4), (0.5, 0.48), (0.6, 0.57), (0.7, 0.66)))
     assert (found.opened, found.best) == (None, 3)
 
 
 def test_a_proxy_that_was_always_too_kind_is_miscalibrated_not_exploited() -> None:
-    assert guards.gap(series((0.9, 0.4), (0.95, 0.45), (0.97, 0.47))).opened is None
+    assert overoptimization.gap(series((0.9, 0.4), (0.95, 0.45), (0.97, 0.47))).opened is None
 
 
 def test_few_ratings_are_not_enough_to_stop() -> None:
     steps = [(0.4, 0.4), (0.6, 0.4)]
-    assert guards.gap(series(*steps, count=400)).opened == 1
-    assert guards.gap(series(*steps, count=4)).opened is None
+    assert overoptimization.gap(series(*steps, count=400)).opened == 1
+    assert overoptimization.gap(series(*steps, count=4)).opened is None
 
 
 def test_people_who_gain_much_are_worth_a_proxy_that_promises_more() -> None:
-    assert guards.gap(series((0.3, 0.3), (0.9, 0.6))).opened is None
-    assert guards.gap([]) == guards.Gap(None, 0, ())
+    assert overoptimization.gap(series((0.3, 0.3), (0.9, 0.6))).opened is None
+    assert overoptimization.gap([]) == overoptimization.Gap(None, 0, ())
 
 
 def test_a_check_needs_an_answer_and_doubts_a_single_one() -> None:
-    assert guards.check([0.5], [1.0]) == Check(0.5, 1.0, 1, 1.0)
-    assert guards.check([0.5, 0.7], [0.5, 0.5]).spread == pytest.approx(np.std([0.0, 0.2], ddof=1))
+    assert overoptimization.check([0.5], [1.0]) == Check(0.5, 1.0, 1, 1.0)
+    assert overoptimization.check([0.5, 0.7], [0.5, 0.5]).spread == pytest.approx(np.std([0.0, 0.2], ddof=1))
     with pytest.raises(UsageError):
-        guards.check([], [])
+        overoptimization.check([], [])
 
 
 def test_pessimism_takes_off_what_members_disagree_about() -> None:
     members = [[0.5, 0.9, 0.1], [0.5, 0.5, 0.0]]
-    np.testing.assert_allclose(guards.pessimistic(members, 1.0), [0.5, 0.5, 0.0])
-    np.testing.assert_allclose(guards.pessimistic(members, 0.0), [0.5, 0.7, 0.05])
+    np.testing.assert_allclose(overoptimization.pessimistic(members, 1.0), [0.5, 0.5, 0.0])
+    np.testing.assert_allclose(overoptimization.pessimistic(members, 0.0), [0.5, 0.7, 0.05])
 
 
 def test_the_kl_of_best_of_n_as_simulated() -> None:
@@ -70,16 +70,18 @@ def test_the_kl_of_best_of_n_as_simulated() -> None:
     for n in (1, 2, 8, 64):
         p = np.diff(edges**n)
         p = p[p > 0]
-        assert guards.best_of_kl(n) == pytest.approx(float(np.sum(p * np.log(p * answers))), abs=1e-3)
+        assert overoptimization.best_of_kl(n) == pytest.approx(
+            float(np.sum(p * np.log(p * answers))), abs=1e-3
+        )
 
 
 def test_the_largest_n_within_a_budget() -> None:
     for budget in (0.0, 0.1, 1.0, 3.3):
-        n = guards.best_of_within(budget)
-        assert guards.best_of_kl(n) <= budget < guards.best_of_kl(n + 1)
+        n = overoptimization.best_of_within(budget)
+        assert overoptimization.best_of_kl(n) <= budget < overoptimization.best_of_kl(n + 1)
     with pytest.raises(UsageError):
-        guards.best_of_kl(0)
-    assert math.isclose(guards.best_of_kl(1), 0.0)
+        overoptimization.best_of_kl(0)
+    assert math.isclose(overoptimization.best_of_kl(1), 0.0)
 
 
 @pytest.mark.parametrize(
@@ -107,31 +109,33 @@ def test_the_largest_n_within_a_budget() -> None:
     ],
 )
 def test_what_ends_where_something_ends(text: str, whole: bool) -> None:
-    assert guards.ends_whole(text) is whole
+    assert overoptimization.ends_whole(text) is whole
 
 
 @given(st.text())
 def test_no_text_breaks_the_looks_at_it(text: str) -> None:
-    assert guards.ends_whole(text) in (True, False)
-    assert guards.repeats(text) in (True, False)
-    assert guards.canned([text, text], [text, "x"]) == 0.0
+    assert overoptimization.ends_whole(text) in (True, False)
+    assert overoptimization.repeats(text) in (True, False)
+    assert overoptimization.canned([text, text], [text, "x"]) == 0.0
 
 
 def test_repeating_the_question_is_no_answer_but_taking_it_up_is() -> None:
     asked = "What should I know about the otter before I see one?"
-    assert guards.copies(asked, asked)
-    assert guards.copies(asked, "You ask: what should I know about the otter before I see one!")
-    assert not guards.copies(asked, "What you should know about the otter: it eats fish and lives in rivers.")
-    assert not guards.copies(asked, "")
-    assert guards.copies("Hi there", "hi there!")
+    assert overoptimization.copies(asked, asked)
+    assert overoptimization.copies(asked, "You ask: what should I know about the otter before I see one!")
+    assert not overoptimization.copies(
+        asked, "What you should know about the otter: it eats fish and lives in rivers."
+    )
+    assert not overoptimization.copies(asked, "")
+    assert overoptimization.copies("Hi there", "hi there!")
 
 
 def test_an_answer_to_everybody_is_canned_and_the_same_answer_to_the_same_question_is_not() -> None:
-    assert guards.canned(["a", "b", "c"], ["That depends.", "that depends", "It is 5."]) == pytest.approx(
-        2 / 3
-    )
-    assert guards.canned(["a", "a", "b"], ["Fish.", "Fish.", "Frogs."]) == 0.0
-    assert guards.canned([], []) == 0.0
+    assert overoptimization.canned(
+        ["a", "b", "c"], ["That depends.", "that depends", "It is 5."]
+    ) == pytest.approx(2 / 3)
+    assert overoptimization.canned(["a", "a", "b"], ["Fish.", "Fish.", "Frogs."]) == 0.0
+    assert overoptimization.canned([], []) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -157,4 +161,4 @@ def test_an_answer_to_everybody_is_canned_and_the_same_answer_to_the_same_questi
     ],
 )
 def test_what_goes_round_in_circles(text: str, circles: bool) -> None:
-    assert guards.repeats(text) is circles
+    assert overoptimization.repeats(text) is circles

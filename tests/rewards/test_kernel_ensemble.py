@@ -7,7 +7,7 @@ from scipy.stats import multivariate_normal
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.preprocessing import KernelCenterer
 
-from clawback.rewards.kernel_ensemble import EvidenceOverTime, Kernel, Spectra
+from clawback.rewards.kernel_ensemble import Kernel, KernelEvidenceOverTime, Spectra
 from clawback.rewards.reward_head import TRUSTED_BELOW, permutation_test
 
 RNG = np.random.default_rng(0)
@@ -82,7 +82,7 @@ def test_the_evidence_of_a_part_is_that_of_these_ratings_alone():
         KERNELS[1:3],
         {"b": 2.0},
     )  # of two kernels, models are each and both: pairs are not left out
-    over_time = EvidenceOverTime(two, rated, y, 0.8, likelier)
+    over_time = KernelEvidenceOverTime(two, rated, y, 0.8, likelier)
 
     def expected(ratings, start, end):
         part = {name: x[start:end] for name, x in rated.items()}

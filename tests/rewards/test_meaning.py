@@ -13,9 +13,9 @@ from benchmarks._meaning_judge import SENTENCES, PlayedJudge
 from benchmarks._people import SLIPS, Graded, Person, Sum, by_quality, people
 from benchmarks._wishes import TEST, Wish
 from clawback.extensions.demo.played_model import PlayedModel
-from clawback.feedback.endpoint import Answer
+from clawback.feedback.endpoint import JudgeAnswer
 from clawback.rules import exam
-from clawback.rules.judge import EndpointJudge, Pair
+from clawback.rules.rule_judge import EndpointJudge, RuledTurn
 
 LIKES_A = Wish("a", True, lambda _, answer: answer == "a", "Say a.")
 
@@ -88,13 +88,13 @@ def test_what_is_there_already_is_not_done_again(tmp_path: Path, capsys: pytest.
 @pytest.mark.parametrize("right", [1.0, 0.9, 0.6])
 def test_a_played_judge_is_right_as_often_as_was_asked_for(right: float) -> None:
     judge = PlayedJudge(right)
-    asked = EndpointJudge(lambda _, material: Answer(judge.reply(material), 1), "played")
+    asked = EndpointJudge(lambda _, material: JudgeAnswer(judge.reply(material), 1), "played")
     rules = list(SENTENCES.values())
     texts = [f"Number {n} of the world {'improves daily' if n % 3 else 'is old'}." for n in range(200)]
     hits = 0
     for start in range(0, len(texts), 5):
         some = texts[start : start + 5]
-        rows = asked([Pair("What is it?", text) for text in some], rules)
+        rows = asked([RuledTurn("What is it?", text) for text in some], rules)
         hits += sum(v == judge.truth(r, "What is it?", t) for t, row in zip(some, rows, strict=True) for r, v in zip(rules, row, strict=True))  # fmt: skip
     assert hits / (len(texts) * len(rules)) == pytest.approx(right, abs=0.05)
 

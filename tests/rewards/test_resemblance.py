@@ -81,7 +81,7 @@ def test_a_remark_that_no_pattern_knows_says_where_to_look():
     asked = answers(200, 2)
     liked = np.array([plain(text) for text in asked.texts])
     silent, spoken = ensemble(""), ensemble("Simpler words!")
-    assert silent.heard == 0 < spoken.heard
+    assert silent.recognised_remarks == 0 < spoken.recognised_remarks
     before, after = (told_apart(made.reward(asked, 0.5, 0.0), liked) for made in (silent, spoken))
     assert after > 0.95 > before
 

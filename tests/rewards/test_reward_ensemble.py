@@ -41,7 +41,7 @@ def test_a_remark_makes_sure_of_what_ratings_leave_open():
 
     def apart(ensemble):
         reward = ensemble.reward(asked, 0.5, 0.5)
-        return reward[lists].min() - reward[~lists].max(), ensemble.heard
+        return reward[lists].min() - reward[~lists].max(), ensemble.recognised_remarks
 
     silent, spoken = apart(taught([])), apart(taught(["As a list, please!"]))
     assert (silent[1], spoken[1]) == (0, 1)
@@ -49,7 +49,7 @@ def test_a_remark_makes_sure_of_what_ratings_leave_open():
 
 
 def test_what_cannot_be_told_apart_is_not_heard():
-    assert taught(['Say "never said".', "Use Fahrenheit."]).heard == 0
+    assert taught(['Say "never said".', "Use Fahrenheit."]).recognised_remarks == 0
 
 
 def test_however_much_is_quoted_only_the_most_spoken_of_is_looked_for():
@@ -58,7 +58,7 @@ def test_however_much_is_quoted_only_the_most_spoken_of_is_looked_for():
     ensemble = taught(spoken)
     assert len(ensemble.views.features.phrases) == PHRASES
     assert {"wordz", "wordy"} <= set(ensemble.views.features.phrases)
-    assert ensemble.heard == PHRASES
+    assert ensemble.recognised_remarks == PHRASES
 
 
 def mixture(seed=0, count=24):

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from scipy.special import beta
 
-from clawback.rewards.rule_evidence import EvidenceOverTime, evidence, explained
-from clawback.rewards.rule_posterior import JUDGED_SIGN, MANNER, Layout, Space, fit
+from clawback.rewards.rule_evidence import RuleEvidenceOverTime, evidence, explained
+from clawback.rewards.rule_posterior import JUDGED_SIGN, MANNER, SignLayout, Space, fit
 
 
 def world(judged, seed=0, count=14):
     """A space of rules on six signs, two of which may be judged; answers, and ratings in columns."""
     rng = np.random.default_rng(seed)
     kinds = np.array([MANNER] * 4 + [JUDGED_SIGN if judged else MANNER] * 2)
-    space = Space.of(rng.random((300, 6)) < 0.5, Layout(kinds, np.full(6, -1)))
+    space = Space.of(rng.random((300, 6)) < 0.5, SignLayout(kinds, np.full(6, -1)))
     signs = rng.random((count, 6)) < 0.5
     taste = np.where(signs[:, 4] ^ (rng.random(count) < 0.1), 1.0, -1.0)
     return (
@@ -50,7 +50,7 @@ def coin(ratings):
 def test_evidence_over_time_is_that_of_the_part_alone(judged):
     space, signs, ratings = world(judged)
     y = ratings[:, 0]
-    over_time = EvidenceOverTime(space, signs, y)
+    over_time = RuleEvidenceOverTime(space, signs, y)
     assert over_time.of_part(3, 11) == pytest.approx(evidence(space, signs[3:11], y[3:11]), abs=1e-4)
     turned = np.concatenate([y[2:8], -y[8:13]])
     expected = evidence(space, signs[2:13], turned) + coin(turned) - coin(y[2:8]) - coin(y[8:13])

@@ -8,7 +8,7 @@ from sklearn.metrics.pairwise import cosine_similarity
 from sklearn.preprocessing import StandardScaler
 
 from clawback.errors import UsageError
-from clawback.feedback.endpoint import Answer, NoAnswer
+from clawback.feedback.endpoint import JudgeAnswer, NoAnswer
 from clawback.rewards import similarity
 from clawback.rewards.generative import Generative, grade
 
@@ -38,11 +38,11 @@ def test_the_median_grade_counts_and_material_cannot_vote() -> None:
     said = iter(["\\boxed{10}", "no idea", "\\boxed{1}", "\\boxed{4}"])
     shown: list[str] = []
 
-    def ask(_: str, user: str) -> Answer:
+    def ask(_: str, user: str) -> JudgeAnswer:
         shown.append(user)
-        return Answer(next(said), 1)
+        return JudgeAnswer(next(said), 1)
 
     assert Generative(ask, votes=4).score([("q", "say \\boxed{10}")]) == [pytest.approx((4 - 1) / 9)]
     assert "\\boxed{10}" not in shown[0]
     with pytest.raises(NoAnswer):
-        Generative(lambda *_: Answer("nothing", 1)).score([("q", "a")])
+        Generative(lambda *_: JudgeAnswer("nothing", 1)).score([("q", "a")])

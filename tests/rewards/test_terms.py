@@ -12,7 +12,7 @@ from clawback.errors import UsageError
 from clawback.records import Part, Sample
 from clawback.rewards import composite
 from clawback.rewards.composite import SIGNED, UNIT, Weights, add_up, scale
-from clawback.rewards.terms import Terms, read
+from clawback.rewards.terms import RewardTerms, read
 from clawback.rewards.verifiers import Regex
 
 BULLETS = Regex(r"(?m)^- ")
@@ -24,7 +24,7 @@ def sample(reward: float, response: str, **more: object) -> Sample:
 
 
 def test_a_rated_turn_by_hand() -> None:
-    terms = Terms(Weights(0.5, 0.3, 0.0, 0.1, 0.1), (BULLETS, Regex("otter")), target=10, limit=20)
+    terms = RewardTerms(Weights(0.5, 0.3, 0.0, 0.1, 0.1), (BULLETS, Regex("otter")), target=10, limit=20)
     made = terms.of(sample(-0.5, "- fish\n- crabs"), tokens=15)
     # feedback ¼, critic ½ (one of two), tokens ½, safety 1; the weights are 1 together.
     assert made.reward == pytest.approx(2 * (0.5 * 0.25 + 0.3 * 0.5 + 0.1 * 0.5 + 0.1 * 1) - 1)
@@ -34,7 +34,7 @@ def test_a_rated_turn_by_hand() -> None:
         "tokens": (0.5, 0.1),
         "safety": (1.0, 0.1),
     }
-    assert (made.said, made.parts) == (-0.5, sample(-0.5, "").parts)
+    assert (made.feedback_value, made.parts) == (-0.5, sample(-0.5, "").parts)
 
 
 LAMBDAS = st.lists(st.floats(0, 5), min_size=5, max_size=5).filter(lambda w: sum(w) - w[1] > 0.1)
@@ -48,7 +48,7 @@ def test_imagined_answers_get_what_a_turn_rated_like_that_would(
     lambdas: list[float], answers: list[tuple[float, str, int]], checked: bool
 ) -> None:
     lambdas = lambdas if checked or lambdas[1] == 0 else [lambdas[0], 0.0, *lambdas[2:]]
-    terms = Terms(Weights(*lambdas), (BULLETS,) if checked and lambdas[1] else (), target=10, limit=30)
+    terms = RewardTerms(Weights(*lambdas), (BULLETS,) if checked and lambdas[1] else (), target=10, limit=30)
     rewards = terms.add(
         [r for r, _, _ in answers], [("q", text) for _, text, _ in answers], [n for *_, n in answers]
     )
@@ -62,11 +62,11 @@ def test_imagined_answers_get_what_a_turn_rated_like_that_would(
         }
         assert found == pytest.approx(add_up(parts, terms.weights).value, abs=1e-9)
         assert terms.of(sample(reward, text), count).reward == pytest.approx(found, abs=1e-9)
-        assert terms.of(sample(reward, text), count).said == pytest.approx(reward, abs=1e-12)
+        assert terms.of(sample(reward, text), count).feedback_value == pytest.approx(reward, abs=1e-12)
 
 
 def test_what_a_head_expects_keeps_its_order_beyond_the_scale() -> None:
-    terms = Terms(Weights(0.6, 0.0, 0.0, 0.0, 0.4))
+    terms = RewardTerms(Weights(0.6, 0.0, 0.0, 0.0, 0.4))
     low, high, unsafe = terms.add([1.5, 2.0, 2.0], [("", "a"), ("", "a"), ("", "rm -rf /")], [1, 1, 1])
     assert high - low == pytest.approx(0.6 * 0.5)
     assert high - unsafe == pytest.approx(0.4 * 2)
@@ -74,20 +74,20 @@ def test_what_a_head_expects_keeps_its_order_beyond_the_scale() -> None:
 
 def test_words_alone_stay_words_alone() -> None:
     spoken = Sample(1, ASKED, "No.", 0.0, hints=("As a list.",))
-    assert Terms(Weights()).of(spoken, 3) == spoken
+    assert RewardTerms(Weights()).of(spoken, 3) == spoken
 
 
 def test_without_a_say_for_feedback_what_was_said_is_still_known() -> None:
-    made = Terms(Weights(0, 1, 0, 0, 0), (BULLETS,)).of(sample(-1.0, "- a"), 3)
-    assert (made.reward, made.said) == (1.0, -1.0)
+    made = RewardTerms(Weights(0, 1, 0, 0, 0), (BULLETS,)).of(sample(-1.0, "- a"), 3)
+    assert (made.reward, made.feedback_value) == (1.0, -1.0)
 
 
 def test_settings() -> None:
     assert read({}) is None
     assert read({"weights": {}, "verifiers": (), "tokens": (1, 2)}) is None
-    assert read({"weights": {"feedback": 3, "safety": 1}}) == Terms(Weights(3, 0, 0, 0, 1))
+    assert read({"weights": {"feedback": 3, "safety": 1}}) == RewardTerms(Weights(3, 0, 0, 0, 1))
     asked = {"verifiers": [{"name": "regex", "pattern": "x"}], "tokens": [5, 9]}
-    assert read(asked) == Terms(Weights(), (Regex("x"),), 5, 9)
+    assert read(asked) == RewardTerms(Weights(), (Regex("x"),), 5, 9)
     assert str(read({"weights": {"feedback": 3, "safety": 1}})) == "0.75·feedback + 0.25·safety"
 
 
@@ -111,9 +111,9 @@ def test_what_cannot_be_meant_is_said(settings: dict[str, object], says: str) ->
 
 def test_another_verifier_is_another_name_and_the_same_is_the_same() -> None:
     one, same, other = (read({"verifiers": [{"name": "regex", "pattern": p}]}) for p in "xxy")
-    assert isinstance(one, Terms)
-    assert isinstance(same, Terms)
-    assert isinstance(other, Terms)
+    assert isinstance(one, RewardTerms)
+    assert isinstance(same, RewardTerms)
+    assert isinstance(other, RewardTerms)
     assert one.name == same.name != other.name
 
 

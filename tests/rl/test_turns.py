@@ -9,7 +9,7 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from clawback.rl import credit, turns
+from clawback.rl import credit, turn_advantages
 
 EPISODES = st.lists(
     st.tuples(
@@ -40,7 +40,7 @@ def test_returns_are_what_each_turn_and_all_after_it_brought(episodes, gamma):
         slow += [sum(gamma**k * r for k, r in enumerate(rs[i:])) for i in range(len(rs))]
     expected = torch.tensor(slow)
     expected = expected - expected.mean()
-    found = turns.advantages(rewards, episode, group, estimator="returns", gamma=gamma, scale=False)
+    found = turn_advantages.advantages(rewards, episode, group, estimator="returns", gamma=gamma, scale=False)
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
 
 
@@ -54,7 +54,7 @@ def test_gae_over_turns_is_the_sum_of_discounted_errors(episodes, gamma, lam):
         at += len(rs)
         deltas = [r + gamma * v[i + 1] - v[i] for i, r in enumerate(rs)]
         slow += [sum((gamma * lam) ** k * d for k, d in enumerate(deltas[i:])) for i in range(len(rs))]
-    found = turns.advantages(
+    found = turn_advantages.advantages(
         rewards, episode, group, estimator="gae", gamma=gamma, lam=lam, values=values, scale=False
     )
     torch.testing.assert_close(found, torch.tensor(slow), atol=1e-4, rtol=1e-4)
@@ -66,7 +66,7 @@ def test_group_counts_each_episode_once(episodes):
     rewards, episode, group = laid(episodes)
     sums = [sum(rs) for _, rs in episodes]
     for found, (g, rs), own in zip(
-        rows(turns.advantages(rewards, episode, group, estimator="group"), episodes),
+        rows(turn_advantages.advantages(rewards, episode, group, estimator="group"), episodes),
         episodes,
         sums,
         strict=True,
@@ -82,9 +82,9 @@ def test_group_counts_each_episode_once(episodes):
 @given(EPISODES)
 def test_step_wise_is_a_z_score_among_the_same_place_of_the_same_task(episodes):
     rewards, episode, group = laid(episodes)
-    place = turns.places(episode)
+    place = turn_advantages.places(episode)
     assert place.tolist() == [i for _, rs in episodes for i in range(len(rs))]
-    found, says = turns.step_wise(rewards, group, place)
+    found, says = turn_advantages.step_wise(rewards, group, place)
     for i in range(len(rewards)):
         bucket = [
             float(rewards[j]) for j in range(len(rewards)) if group[j] == group[i] and place[j] == place[i]
@@ -106,11 +106,11 @@ def test_the_undiscounted_returns_of_first_turns_add_up_to_the_episodes():
     returns = credit.discounted(rewards, episode, 1.0)
     assert returns[0] == 1.0
     assert returns[3] == -0.5
-    assert turns.totals(rewards, episode).tolist() == [1.0, 1.0, 1.0, -0.5, -0.5]
+    assert turn_advantages.totals(rewards, episode).tolist() == [1.0, 1.0, 1.0, -0.5, -0.5]
 
 
 def test_nothing_to_tell_apart_moves_nothing():
     rewards, episode, group = laid([(0, [1.0, 1.0]), (0, [1.0, 1.0])])
-    for estimator in turns.ESTIMATORS:
-        found = turns.advantages(rewards, episode, group, estimator=estimator, gamma=0.0)
+    for estimator in turn_advantages.ESTIMATORS:
+        found = turn_advantages.advantages(rewards, episode, group, estimator=estimator, gamma=0.0)
         assert found.abs().max() < 1e-3, estimator

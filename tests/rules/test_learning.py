@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from clawback import store
-from clawback.feedback.endpoint import Answer, NoAnswer
-from clawback.feedback.examples import rated_samples
+from clawback.feedback.endpoint import JudgeAnswer, NoAnswer
+from clawback.feedback.rated_examples import rated_samples
 from clawback.records import OWNER, Feedback, Rule, Turn
 from clawback.rules.exam import ExamResult
-from clawback.rules.judge import Pair
-from clawback.rules.learning import FEWEST, JUDGED, learn
+from clawback.rules.rule_judge import RuledTurn
+from clawback.rules.rule_pass import FEWEST, JUDGED, learn
 from clawback.rules.spoken import LIST, accepted_sentences, distinct_rules_to_say, may_be_said
 from clawback.store import Store
 
@@ -46,7 +46,7 @@ class RiskJudge:
     name = "wise"
     calls = 0
 
-    def __call__(self, pairs: Sequence[Pair], rules: Sequence[str]) -> list[list[float | None]]:
+    def __call__(self, pairs: Sequence[RuledTurn], rules: Sequence[str]) -> list[list[float | None]]:
         self.calls += 1
         return [[float("risk" in pair.answer) if "risk" in rule else 0.5 for rule in rules] for pair in pairs]
 
@@ -186,9 +186,9 @@ def test_a_pass_without_anything_new_does_nothing(db: Store) -> None:
     rate(db, 40)
     asked: list[str] = []
 
-    def ask(system: str, user: str) -> Answer:
+    def ask(system: str, user: str) -> JudgeAnswer:
         asked.append(user)
-        return Answer(json.dumps({"rules": ["Use lists in all answers."]}), 1)
+        return JudgeAnswer(json.dumps({"rules": ["Use lists in all answers."]}), 1)
 
     first = learn(db, proposer=(ask, "big"))
     assert first.new == 1
@@ -203,7 +203,7 @@ def test_a_pass_without_anything_new_does_nothing(db: Store) -> None:
 def test_a_model_that_cannot_be_asked_is_a_note(db: Store) -> None:
     rate(db, 40)
 
-    def ask(system: str, user: str) -> Answer:
+    def ask(system: str, user: str) -> JudgeAnswer:
         raise NoAnswer("the line is dead")
 
     outcome = learn(db, proposer=(ask, "big"))

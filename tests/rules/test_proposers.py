@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from clawback import store
 from clawback.errors import UsageError
-from clawback.feedback.endpoint import Answer, NoAnswer
-from clawback.feedback.examples import examples_of
+from clawback.feedback.endpoint import JudgeAnswer, NoAnswer
+from clawback.feedback.rated_examples import examples_of
 from clawback.records import OWNER, Feedback, Rule, Sample, Turn
 from clawback.rewards.instructions import COUNTED, SENTENCES
 from clawback.rules import proposers
@@ -111,9 +111,9 @@ def test_a_model_sees_both_sides_redacted_between_marks_and_its_rules_are_screen
         ]
     }  # fmt: skip
 
-    def ask(system: str, user: str) -> Answer:
+    def ask(system: str, user: str) -> JudgeAnswer:
         seen.append(user)
-        return Answer(json.dumps(reply), 1)
+        return JudgeAnswer(json.dumps(reply), 1)
 
     clouds = "Rain falls from grey heavy clouds"
     texts = [*(f"{clouds}, {n}. The key is {SECRET}." for n in range(12)), "Water."]

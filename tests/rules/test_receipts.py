@@ -16,9 +16,9 @@ from clawback.paths import Home
 from clawback.records import Rule, Turn
 from clawback.rules import receipts
 from clawback.rules.checks import check_of
-from clawback.rules.receipts import Share
+from clawback.rules.receipts import KeptShare
 from clawback.store import Store
-from clawback.store.rules import Checked
+from clawback.store.rule_tables import Checked
 
 SORRY = Rule("Never apologise.", "apology = no", status="believed")
 SHORT = Rule("Answer in at most 5 words.", "words <= 5", status="believed")
@@ -40,7 +40,7 @@ def answer(db: Store, text: str, **fields: object) -> int:
     return db.add_turn(made).id
 
 
-def shares(db: Store) -> dict[str, Share]:
+def shares(db: Store) -> dict[str, KeptShare]:
     receipts.update(db)
     return {one.rule.text: one.overall for one in receipts.receipts(db)}
 
@@ -58,13 +58,13 @@ def test_answers_are_counted_by_model_and_week(db: Store) -> None:
         answer(db, text, model=model, created_at=monday + days * 86_400)
     receipts.update(db)
     assert receipts.table(db, rule) == {
-        "opus": {"2026-11-16": Share(1, 2), "2026-11-23": Share(1, 1)},
-        "haiku": {"2026-11-23": Share(0, 1), "2026-11-09": Share(1, 1)},
+        "opus": {"2026-11-16": KeptShare(1, 2), "2026-11-23": KeptShare(1, 1)},
+        "haiku": {"2026-11-23": KeptShare(0, 1), "2026-11-09": KeptShare(1, 1)},
     }
     [found] = receipts.receipts(db)
     assert list(found.weeks) == ["2026-11-09", "2026-11-16", "2026-11-23"]
-    assert found.overall == Share(3, 5)
-    assert found.last_week == Share(1, 2)
+    assert found.overall == KeptShare(3, 5)
+    assert found.last_week == KeptShare(1, 2)
     assert list(found.models) == ["opus", "haiku"]
 
 
@@ -77,9 +77,9 @@ def test_answers_of_our_own_server_count_for_their_version_whatever_model_was_as
     receipts.update(db)
     [found] = receipts.receipts(db)
     assert found.models == {
-        "version 0": Share(2, 2),
-        "opus with version 0": Share(1, 1),
-        "unknown": Share(1, 1),
+        "version 0": KeptShare(2, 2),
+        "opus with version 0": KeptShare(1, 1),
+        "unknown": KeptShare(1, 1),
     }
 
 
@@ -91,7 +91,7 @@ def test_each_answer_is_checked_once_and_new_rules_reach_back(db: Store) -> None
     db.add_rule(SHORT)
     answer(db, "This is a long answer with many words.")
     assert receipts.update(db) == 1 + 7, "the new answer by the old rule, then all by the new rule"
-    assert shares(db) == {SORRY.text: Share(4, 7), SHORT.text: Share(6, 7)}
+    assert shares(db) == {SORRY.text: KeptShare(4, 7), SHORT.text: KeptShare(6, 7)}
     assert {one.turn_id for one in db.rule_checks(2)} == {*numbers, numbers[-1] + 1}
 
 
@@ -141,11 +141,11 @@ def test_counts_equal_a_count_of_everything(
         for rule in db.rules():
             check = check_of(rule)
             assert check is not None
-            expected: dict[str, Share] = {}
+            expected: dict[str, KeptShare] = {}
             for turn in db.turns(limit=100, kind="main"):
                 kept = int((check(turn.prompt, turn.response) or 0) >= 0.5)
                 name = turn.model or "unknown"
-                expected[name] = expected.get(name, Share()) + Share(kept, 1)
+                expected[name] = expected.get(name, KeptShare()) + KeptShare(kept, 1)
             [found] = receipts.receipts(db, [rule])
             assert found.models == expected
 
@@ -153,9 +153,9 @@ def test_counts_equal_a_count_of_everything(
 def test_an_answer_that_was_completed_is_checked_again(db: Store) -> None:
     db.add_rule(SORRY)
     number = answer(db, "It is four.")
-    assert shares(db) == {SORRY.text: Share(1, 1)}
+    assert shares(db) == {SORRY.text: KeptShare(1, 1)}
     db.complete(number, "Sorry. It is four.")
-    assert shares(db) == {SORRY.text: Share(0, 1)}
+    assert shares(db) == {SORRY.text: KeptShare(0, 1)}
 
 
 def test_a_model_that_is_learned_of_later_gets_its_answers(db: Store) -> None:
@@ -165,7 +165,7 @@ def test_a_model_that_is_learned_of_later_gets_its_answers(db: Store) -> None:
     db.name_model(number, "opus")
     receipts.update(db)
     [found] = receipts.receipts(db)
-    assert found.models == {"opus": Share(0, 1)}
+    assert found.models == {"opus": KeptShare(0, 1)}
 
 
 def test_a_rule_that_code_cannot_check_counts_by_the_mean_of_its_judges(db: Store) -> None:
@@ -178,7 +178,7 @@ def test_a_rule_that_code_cannot_check_counts_by_the_mean_of_its_judges(db: Stor
             Checked(rule.id, second, 0.1, "a"),
         ]
     )
-    assert shares(db) == {rule.text: Share(1, 2)}
+    assert shares(db) == {rule.text: KeptShare(1, 2)}
     assert [(one.turn, one.place, one.line) for one in receipts.breaches(db, rule)] == [(second, "", 0)]
 
 
@@ -187,7 +187,7 @@ def test_what_a_check_by_code_says_is_not_changed_by_a_judge(db: Store) -> None:
     number = answer(db, "Sorry.")
     receipts.update(db)
     db.add_rule_checks([Checked(rule.id, number, 1.0, "a judge")])
-    assert shares(db) == {SORRY.text: Share(0, 1)}
+    assert shares(db) == {SORRY.text: KeptShare(0, 1)}
 
 
 def test_a_withdrawn_rule_is_not_checked_and_comes_back_with_its_receipts(db: Store) -> None:
@@ -199,7 +199,7 @@ def test_a_withdrawn_rule_is_not_checked_and_comes_back_with_its_receipts(db: St
     assert receipts.update(db) == 0
     assert receipts.receipts(db) == []
     db.update_rule(rule.id, "believed")
-    assert shares(db) == {SORRY.text: Share(0, 2)}
+    assert shares(db) == {SORRY.text: KeptShare(0, 2)}
 
 
 def test_ratings_speak_for_and_against(db: Store) -> None:
@@ -211,7 +211,7 @@ def test_ratings_speak_for_and_against(db: Store) -> None:
     edited = answer(db, "Sorry, six.")
     feedback.edit(db, edited, "Six.")
     found = receipts.ratings(db, rule, feedback.samples(db))
-    assert found == receipts.Ratings(
+    assert found == receipts.RuleRatings(
         liked_kept=(numbers[1], edited),
         liked_broken=(numbers[2],),
         disliked_kept=(numbers[3],),
@@ -225,7 +225,7 @@ def test_ratings_of_a_judged_rule_come_from_what_its_judge_said(db: Store) -> No
     feedback.rate(db, liked, 1)
     feedback.rate(db, disliked, -1)
     db.add_rule_checks([Checked(rule.id, liked, 0.8, "m")])
-    assert receipts.ratings(db, rule, feedback.samples(db)) == receipts.Ratings(liked_kept=(liked,))
+    assert receipts.ratings(db, rule, feedback.samples(db)) == receipts.RuleRatings(liked_kept=(liked,))
 
 
 def test_breaches_are_listed_newest_first_with_the_place(db: Store) -> None:

@@ -12,7 +12,7 @@ from clawback.capture import hook
 from clawback.jobs import rule_proposals
 from clawback.paths import Home
 from clawback.records import Rule, Turn
-from clawback.rules import receipts, reminders
+from clawback.rules import receipts, rule_reminders
 from clawback.rules.hook import respond
 
 RULE = "Never apologise."
@@ -36,7 +36,7 @@ def ruled(home: Home) -> Home:
     """A home with one rule in the owner's words."""
     with store.connect(home.database) as db:
         rule_proposals.add(db, RULE)
-        reminders.write(home, db)
+        rule_reminders.write(home, db)
     return home
 
 
@@ -62,13 +62,13 @@ def test_a_rule_is_no_longer_said_once_it_is_kept_again(ruled: Home) -> None:
             for text in texts:
                 db.add_turn(Turn("s", ({"role": "user", "content": "q"},), text, agent="claude-code"))
             receipts.update(db)
-            return bool(reminders.at_risk(db, "claude-code"))
+            return bool(rule_reminders.at_risk(db, "claude-code"))
 
     assert at_risk(SORRY)
     assert at_risk(*["It is four."] * 8), "one of nine"
     assert not at_risk("It is four."), "one of ten is what the person lives with"
     assert at_risk(SORRY)
-    assert not at_risk(*["It is four."] * reminders.RECENT)
+    assert not at_risk(*["It is four."] * rule_reminders.RECENT)
 
 
 def test_another_model_is_not_told_what_the_one_before_broke(ruled: Home) -> None:
@@ -87,14 +87,14 @@ def test_only_sentences_of_the_owner_or_with_a_yes_are_said(home: Home) -> None:
     with store.connect(home.database) as db:
         [proposed] = rule_proposals.propose(db, [RULE], "some-agent").rules
         believed = db.add_rule(Rule("Answer without lists.", "lists = no", "model:m", status="believed"))
-        reminders.write(home, db)
+        rule_reminders.write(home, db)
     turn(home, 1, f"{SORRY}\n- a\n- b")
     assert tell(home, "UserPromptSubmit", prompt="2", prompt_id="p2") is None
-    assert not (home.root / reminders.FILE).exists()
+    assert not (home.root / rule_reminders.FILE).exists()
     with store.connect(home.database) as db:
         for rule in (proposed, believed):
             rule_proposals.accept(db, rule.id)
-        reminders.write(home, db)
+        rule_reminders.write(home, db)
     turn(home, 2, f"{SORRY}\n- a\n- b")
     said = tell(home, "UserPromptSubmit", prompt="3", prompt_id="p3")
     assert RULE in str(said)
@@ -102,15 +102,15 @@ def test_only_sentences_of_the_owner_or_with_a_yes_are_said(home: Home) -> None:
     with store.connect(home.database) as db:
         for rule in (proposed, believed):
             rule_proposals.withdraw(db, rule.id)
-        reminders.write(home, db)
+        rule_reminders.write(home, db)
     assert tell(home, "UserPromptSubmit", prompt="4", prompt_id="p4") is None
 
 
 def test_what_is_said_is_bounded() -> None:
     rules = [Rule(f"Rule {number} " + "x" * 150, id=number) for number in range(20)]
-    text = reminders.reminder(rules)
-    assert len(text) <= reminders.LONGEST
-    assert reminders.reminder([]) == ""
+    text = rule_reminders.reminder(rules)
+    assert len(text) <= rule_reminders.LONGEST
+    assert rule_reminders.reminder([]) == ""
 
 
 def test_a_breach_goes_back_once_and_both_answers_are_in_the_receipts(ruled: Home) -> None:
@@ -165,7 +165,7 @@ def test_an_answer_that_keeps_the_rules_is_not_sent_back(ruled: Home) -> None:
 
 
 def test_a_broken_file_costs_the_agent_nothing(ruled: Home) -> None:
-    (ruled.root / reminders.FILE).write_text("{")
+    (ruled.root / rule_reminders.FILE).write_text("{")
     assert tell(ruled, "UserPromptSubmit", prompt="a", prompt_id="a") is None
     assert "rules left out" in (ruled.logs / "hooks.log").read_text()
     turn(ruled, 1, SORRY)

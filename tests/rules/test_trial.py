@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from clawback.rules.trial import LEVEL, rule_tests
+from clawback.rules.rule_test import LEVEL, rule_tests
 
 
 def correlated(rules: int, answers: int, seed: int) -> np.ndarray:

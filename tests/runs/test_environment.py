@@ -15,7 +15,7 @@ import pytest
 import clawback
 from clawback import config, jobs, store
 from clawback.capture import hook, ingest
-from clawback.capture.events import Answer, Prompt, Reaction
+from clawback.capture.events import AnswerEvent, PromptEvent, ReactionEvent
 from clawback.cli import main
 from clawback.jobs import prompt_worker, remote_commands
 from clawback.paths import Home
@@ -69,8 +69,8 @@ def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
 
 def answered(home: Home, settings: str = "") -> None:
     home.config.write_text(f"[training]\nthreshold = 1\n{settings}")
-    ingest.take(home, "claude-code", Prompt("s", "one", "1"))
-    ingest.take(home, "claude-code", Answer("s", "first", "1", message="m"))
+    ingest.take(home, "claude-code", PromptEvent("s", "one", "1"))
+    ingest.take(home, "claude-code", AnswerEvent("s", "first", "1", message="m"))
 
 
 def by_hook(home: Home) -> None:
@@ -79,9 +79,9 @@ def by_hook(home: Home) -> None:
 
 
 def by_reaction(home: Home) -> None:
-    ingest.take(home, "openclaw", Prompt("s", "one", "1"))
-    ingest.take(home, "openclaw", Answer("s", "first", "1", message="m"))
-    ingest.take(home, "openclaw", Reaction("s", "m", 1, by="me"))
+    ingest.take(home, "openclaw", PromptEvent("s", "one", "1"))
+    ingest.take(home, "openclaw", AnswerEvent("s", "first", "1", message="m"))
+    ingest.take(home, "openclaw", ReactionEvent("s", "m", 1, by="me"))
 
 
 def by_command(home: Home) -> None:

@@ -23,7 +23,7 @@ from clawback.extensions.sandbox import (
     ladder,
     open_sandbox,
 )
-from clawback.extensions.sandbox.rungs import Folder, Layout
+from clawback.extensions.sandbox.rungs import BoxFolder, BoxLayout
 from tests.sandbox.conftest import SMALL, opened
 from tests.sandbox.image import ENGINES, NAME, NO_ENGINE, image, root
 
@@ -45,8 +45,8 @@ def _left(engine: str, box: object) -> list[str]:
 @pytest.mark.parametrize("engine", ["podman", "docker"])
 def test_each_wall_and_limit_is_asked_for(engine: str, tmp_path: Path) -> None:
     (tmp_path / "system").mkdir()
-    folders = (Folder(tmp_path / "work", "/app", True), Folder(Path("/opt/tests"), "/tests", False))
-    layout = Layout(folders, (), tmp_path / "system", 1234)
+    folders = (BoxFolder(tmp_path / "work", "/app", True), BoxFolder(Path("/opt/tests"), "/tests", False))
+    layout = BoxLayout(folders, (), tmp_path / "system", 1234)
     limits = Limits(memory=64 << 20, processes=10, disk=1 << 20, open_files=32, cpus=2)
 
     told = container.plan(engine, "some/image:1", layout, ["echo", "$(hi)"], {"A": "b c"}, "/app", limits)  # type: ignore[arg-type]

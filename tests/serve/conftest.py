@@ -129,7 +129,7 @@ def upstream() -> Upstream:
 def proxy(home: Home, upstream: Upstream, running: Callable[[Any], Running]) -> Running:
     """The server, in front of the upstream."""
     there = running(upstream)
-    return running(serving.make(home, config.Serve(upstream=there.url)))
+    return running(serving.make(home, config.ServeSection(upstream=there.url)))
 
 
 @pytest.fixture

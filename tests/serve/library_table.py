@@ -103,7 +103,7 @@ def run(library: str, python: str, folder: Path, cwd: Path) -> dict[str, Any]:
         home = Home(folder / side)
         home.create()
         model = Running(ModelServer()) if side == "proxy" else None
-        server = Running(serving.make(home, config.Serve(upstream=model.url) if model else None))
+        server = Running(serving.make(home, config.ServeSection(upstream=model.url) if model else None))
         try:
             cases = tuple(QUESTIONS) if model else ENGINE_CASES
             answer = ask(command(library, python), server.url, home, cases, cwd)

@@ -17,7 +17,7 @@ from clawback import store
 from clawback.paths import Home
 from clawback.serve import app as serving
 from clawback.serve.dialects import BY_PATH, shapes
-from clawback.serve.local import Local
+from clawback.serve.local import LocalEngine
 
 from .conftest import Running
 
@@ -193,13 +193,13 @@ def test_what_is_not_done_is_refused_in_the_dialect(server: Running, path: str, 
 
 def test_tools_that_may_not_be_called_are_not_shown(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[int] = []
-    read = Local.prompt
+    read = LocalEngine.prompt
 
-    def watched(self: Local, asked: shapes.Asked, system: str = "") -> list[int]:
+    def watched(self: LocalEngine, asked: shapes.Asked, system: str = "") -> list[int]:
         shown.append(len(asked.tools))
         return read(self, asked, system)
 
-    monkeypatch.setattr(Local, "prompt", watched)
+    monkeypatch.setattr(LocalEngine, "prompt", watched)
     for choice in ("auto", "none", {"type": "none"}):
         body = {"messages": ASK, "max_tokens": 2, "tools": [TOOL], "tool_choice": choice}
         assert httpx.post(f"{server.url}/v1/chat/completions", json=body, timeout=60).status_code == 200

@@ -13,7 +13,7 @@ import pytest
 
 from clawback import config, paths, store
 from clawback.capture import ingest
-from clawback.capture.events import Answer, Prompt
+from clawback.capture.events import AnswerEvent, PromptEvent
 from clawback.paths import Home
 from clawback.serve import app as serving
 from clawback.serve import wire
@@ -119,8 +119,8 @@ def test_a_hook_vouches_for_what_the_server_recorded(home: Home, proxy: Running,
     upstream.says(answer("Slowly."))
     httpx.post(f"{proxy.url}/v1/chat/completions", json=ASKED, headers={"x-session-id": "s"})
     assert [t.vouched for t in turns(home)] == [False]
-    ingest.take(home, "claude-code", Prompt("s", "How do I boil rice?", "p"))
-    ingest.take(home, "claude-code", Answer("s", "Slowly.", "p"))
+    ingest.take(home, "claude-code", PromptEvent("s", "How do I boil rice?", "p"))
+    ingest.take(home, "claude-code", AnswerEvent("s", "Slowly.", "p"))
     assert [(t.vouched, t.response) for t in turns(home)] == [(True, "Slowly.")]
 
 
@@ -182,7 +182,7 @@ def test_an_upstream_that_breaks_off_costs_one_line(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as there:
         server = running(
-            serving.make(home, config.Serve(upstream=f"http://127.0.0.1:{there.getsockname()[1]}"))
+            serving.make(home, config.ServeSection(upstream=f"http://127.0.0.1:{there.getsockname()[1]}"))
         )
         with socket.create_connection(("127.0.0.1", server.port)) as client:
             body = json.dumps(ASKED | {"stream": True}).encode()

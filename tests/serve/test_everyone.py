@@ -13,14 +13,14 @@ import pytest
 from benchmarks._people_adapters import live_with, write_adapters
 from clawback import config, engine, store
 from clawback.extensions.people.everyone import Everyone
-from clawback.extensions.people.fair import Waiting
-from clawback.extensions.people.homes import People
+from clawback.extensions.people.fair import FairQueue
+from clawback.extensions.people.homes import PersonHomes
 
 NAMES = [f"person-{number}" for number in range(6)]
 
 
 class House:
-    def __init__(self, people: People, tokens: dict[str, str], url: str, app: Everyone) -> None:
+    def __init__(self, people: PersonHomes, tokens: dict[str, str], url: str, app: Everyone) -> None:
         self.people, self.tokens, self.url, self.app = people, tokens, url, app
 
     def ask(self, name: str, path: str = "/v1/chat/completions", **more: Any) -> httpx.Response:
@@ -43,9 +43,9 @@ class House:
 
 
 @pytest.fixture(scope="module")
-def people(tmp_path_factory: pytest.TempPathFactory) -> tuple[People, dict[str, str]]:
+def people(tmp_path_factory: pytest.TempPathFactory) -> tuple[PersonHomes, dict[str, str]]:
     """The last of them has no version yet."""
-    people = People(tmp_path_factory.mktemp("house"))
+    people = PersonHomes(tmp_path_factory.mktemp("house"))
     # As many at once as the test below has workers: while somebody's adapter is fetched, all of them may wait for that person's answers.
     limits = {"adapters": 2, "open": 3, "runs": 0, "at_once": 12}
     config.save(people.house.config, {"people": limits, "training": {"threshold": 2}})
@@ -58,7 +58,7 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> tuple[People, dict[str, 
 
 
 @pytest.fixture
-def house(people: tuple[People, dict[str, str]], running: Callable[[Any], Any]) -> House:
+def house(people: tuple[PersonHomes, dict[str, str]], running: Callable[[Any], Any]) -> House:
     app = Everyone(people[0])
     return House(*people, running(app).url, app)
 
@@ -189,7 +189,7 @@ def test_enough_ratings_put_somebody_in_the_queue_and_start_nothing_by_themselve
     for turn in (turns * 2)[:3]:
         given = house.ask("person-1", f"/api/turns/{turn['id']}/feedback", kind="good")
         assert given.json()["training_started"] is False
-    waiting = Waiting(Path(house.people.root) / "training")
+    waiting = FairQueue(Path(house.people.root) / "training")
     assert waiting.waits("person-1") == (len(turns) > 1)
     assert house.ask("person-2", "/api/train", x=1).json() == {"started": False, "waits": True}
     assert not waiting.waits("person-2"), "nothing is due"

@@ -101,7 +101,7 @@ def test_no_upstream_works_on_for_a_client_that_has_left(
     with socket.create_server(("127.0.0.1", 0)) as there:
         there.settimeout(20)
         address = f"http://127.0.0.1:{there.getsockname()[1]}"
-        server = running(serving.make(home, config.Serve(upstream=address)))
+        server = running(serving.make(home, config.ServeSection(upstream=address)))
         with socket.create_connection(("127.0.0.1", server.port)) as client:
             body = json.dumps(ASKED).encode()
             head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
@@ -133,7 +133,7 @@ def test_errors_and_other_paths_pass_and_leave_nothing(
 def test_an_upstream_that_is_not_there_is_said_in_the_clients_own_dialect(
     home: Home, running: Callable[[Any], Running]
 ) -> None:
-    server = running(serving.make(home, config.Serve(upstream="http://user:word@127.0.0.1:9")))
+    server = running(serving.make(home, config.ServeSection(upstream="http://user:word@127.0.0.1:9")))
     answer = httpx.post(f"{server.url}/v1/messages", json=ASKED)
     assert answer.status_code == 502
     assert answer.json()["type"] == "error"

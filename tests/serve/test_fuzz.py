@@ -19,14 +19,16 @@ from hypothesis import HealthCheck, Phase, settings
 from clawback import paths
 from clawback.paths import Home
 from clawback.serve import app as serving
-from clawback.serve import schema
+from clawback.serve import openapi_schema
 
 from .conftest import Running
 
 schemathesis = pytest.importorskip("schemathesis")
 pytestmark = pytest.mark.slow
 EXAMPLES = int(os.environ.get("CLAWBACK_FUZZ", "60"))
-described = schemathesis.openapi.from_dict(schema.openapi(serving.api_routes(cast(Any, None)))).exclude(
+described = schemathesis.openapi.from_dict(
+    openapi_schema.openapi(serving.api_routes(cast(Any, None)))
+).exclude(
     path_regex=r"^/api/(train|hooks/.*|runs/.*/resume)$"  # they start processes
 )
 

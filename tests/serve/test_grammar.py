@@ -13,11 +13,11 @@ from clawback import engine
 from clawback.errors import UsageError
 from clawback.models.types import Sampling
 from clawback.policy.policy import Policy
-from clawback.sampling.generate import stop_ids
-from clawback.sampling.request import Request
-from clawback.serve import grammar
+from clawback.sampling.batched_sampler import stop_ids
+from clawback.sampling.request import SamplingRequest
+from clawback.serve import schema_grammar
 from clawback.serve.batcher import Batcher
-from clawback.serve.grammar import Grammars
+from clawback.serve.schema_grammar import Grammars
 
 pytest.importorskip("llguidance")
 
@@ -75,7 +75,7 @@ def test_the_rows_of_a_batch_keep_each_to_its_own(embedded: Policy, grammars: Gr
         ends: list[str] = []
         for (ids, logprobs), schema in zip(told, schemas, strict=True):
             batcher.waiting.append(
-                Request(
+                SamplingRequest(
                     prompt,
                     60,
                     lambda token, value, ids=ids, logprobs=logprobs: (ids.append(token), logprobs.append(value))[0],  # type: ignore[misc]
@@ -109,7 +109,7 @@ def test_the_rows_of_a_batch_keep_each_to_its_own(embedded: Policy, grammars: Gr
     [
         {"type": "animal"},
         {"$ref": "http://127.0.0.1:9/of-somebody-else.json"},
-        {"enum": ["x" * grammar.MOST_BYTES]},
+        {"enum": ["x" * schema_grammar.MOST_BYTES]},
         {"type": "object", "patternProperties": {"(": {}}},
         {"allOf": [{"anyOf": [{"type": "string", "pattern": f"{i}a*{j}"} for j in range(20)]} for i in range(20)]},
     ],

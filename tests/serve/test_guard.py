@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from clawback import config, paths
-from clawback.capture import proof
+from clawback.capture import server_proof
 from clawback.paths import Home
 from clawback.serve import app as serving
 from clawback.serve import guard, page, protocol
@@ -87,7 +87,7 @@ def test_beyond_loopback_even_a_question_needs_the_token(
     home: Home, upstream: Upstream, running: Callable[[Any], Running], secret: dict[str, str]
 ) -> None:
     there = running(upstream)
-    settings = config.Serve(upstream=there.url, host="0.0.0.0", names=("box.local",))
+    settings = config.ServeSection(upstream=there.url, host="0.0.0.0", names=("box.local",))
     server = running(serving.make(home, settings))
     assert httpx.post(server.url + "/v1/messages", json={}).status_code == 401
     token = {"x-clawback-token": secret["authorization"][7:], "x-api-key": "the upstream's"}
@@ -196,7 +196,7 @@ def test_a_connection_that_says_nothing_is_closed(
     home: Home, upstream: Upstream, running: Callable[[Any], Running], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(protocol, "HEADER_SECONDS", 0.2)
-    server = running(serving.make(home, config.Serve(upstream="http://127.0.0.1:9")))
+    server = running(serving.make(home, config.ServeSection(upstream="http://127.0.0.1:9")))
     for begun in (b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: localhost\r\n"):
         with socket.create_connection(("127.0.0.1", server.port), timeout=20) as raw:
             raw.sendall(begun)
@@ -229,14 +229,14 @@ def test_the_hooks_token_opens_nothing_else(proxy: Running, home: Home) -> None:
 
 def test_the_server_proves_itself_to_who_asks_without_a_token(proxy: Running, home: Home) -> None:
     def asked(**headers: str) -> httpx.Response:
-        return httpx.get(proxy.url + proof.PATH, headers=headers)
+        return httpx.get(proxy.url + server_proof.PATH, headers=headers)
 
-    word = proof.nonce()
-    got = asked(**{proof.HEADER: word})
-    assert proof.holds(home, proxy.port, word, got.text)
-    assert not proof.holds(home, proxy.port + 1, word, got.text), "it is good for this port alone"
-    assert not proof.holds(home, proxy.port, proof.nonce(), got.text), "and for this question"
-    assert asked(**{proof.HEADER: "short"}).status_code == 404
+    word = server_proof.nonce()
+    got = asked(**{server_proof.HEADER: word})
+    assert server_proof.holds(home, proxy.port, word, got.text)
+    assert not server_proof.holds(home, proxy.port + 1, word, got.text), "it is good for this port alone"
+    assert not server_proof.holds(home, proxy.port, server_proof.nonce(), got.text), "and for this question"
+    assert asked(**{server_proof.HEADER: "short"}).status_code == 404
     assert asked().status_code == 404
-    assert not proof.holds(home, proxy.port, "", "")
-    assert proof.proven(home, proxy.port)
+    assert not server_proof.holds(home, proxy.port, "", "")
+    assert server_proof.proven(home, proxy.port)

@@ -13,7 +13,7 @@ import pytest
 
 from clawback import store
 from clawback.paths import Home
-from clawback.serve import grammar
+from clawback.serve import schema_grammar
 from clawback.serve.dialects import BY_PATH
 
 from .conftest import Running
@@ -92,7 +92,7 @@ def test_a_schema_that_cannot_be_kept_to_and_a_missing_library_are_told(
 ) -> None:
     wrong = httpx.post(f"{server.url}/v1/{path}", json=in_json(path, {"type": "animal"}), timeout=60)
     assert (wrong.status_code, "animal" in wrong.json()["error"]["message"]) == (400, True)
-    monkeypatch.setattr(grammar, "available", lambda: False)
+    monkeypatch.setattr(schema_grammar, "available", lambda: False)
     missing = httpx.post(f"{server.url}/v1/{path}", json=in_json(path, ANIMAL), timeout=60)
     assert (missing.status_code, "[json]'" in missing.json()["error"]["message"]) == (400, True)
 

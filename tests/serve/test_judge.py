@@ -10,7 +10,7 @@ import openai
 import pytest
 
 from clawback import config, paths, store
-from clawback.jobs import judging
+from clawback.jobs import judge_pass
 from clawback.paths import Home
 from clawback.serve import app as serving
 
@@ -50,8 +50,8 @@ def test_the_served_model_judges_what_it_served(
             }
         },
     )
-    planned = judging.plan(trained)
-    done = judging.judge_once(trained)
+    planned = judge_pass.plan(trained)
+    done = judge_pass.judge_once(trained)
     assert (planned.turns, planned.hint_turns, planned.calls) == (1, 1, 6)
     assert (done.judged.turns + done.judged.failed, done.stopped) == (1, "")
     assert 4 <= done.calls <= 6  # two votes that agree need no third

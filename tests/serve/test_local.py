@@ -21,7 +21,7 @@ from clawback.paths import Home
 from clawback.serve import app as serving
 from clawback.serve import tools
 from clawback.serve.dialects import shapes
-from clawback.serve.local import Local
+from clawback.serve.local import LocalEngine
 
 from .conftest import Running
 
@@ -259,7 +259,7 @@ def test_a_damaged_version_is_never_answered_by(server: Running, trained: Home) 
 def test_a_model_whose_template_knows_no_tools_hears_of_them_as_in_training(trained: Home) -> None:
     look = {"name": "look", "parameters": {"type": "object", "properties": {"at": {"type": "string"}}}}
     tool = {"type": "function", "function": look}
-    local = Local(trained)
+    local = LocalEngine(trained)
     local.policy = engine.load("embedded")
     result = {"role": "tool", "tool_call_id": "1", "content": "wet"}
     called = {"role": "assistant", "tool_calls": [{"id": "1", "type": "function", "function": {"name": "look", "arguments": "{}"}}]}  # fmt: skip

@@ -12,7 +12,7 @@ import pytest
 
 from clawback import store
 from clawback.capture import ingest, served, spool
-from clawback.config import Privacy
+from clawback.config import PrivacySection
 from clawback.errors import StoreBusy
 from clawback.paths import Home
 from clawback.records import Turn
@@ -98,13 +98,13 @@ def test_a_served_turn_comes_back_from_its_file_as_it_was() -> None:
     turn = Turn("s", messages, "seen", response_ids=(1, 2), response_logprobs=(-0.5, -1.0), version=3,
                 calls=({"id": "1", "name": "ls", "arguments": "{}"},), created_at=5.0, ending="stop")  # fmt: skip
     before = served.served_turn(turn, {"x-session-done": "1", "x-session-id": "n"}, {})
-    held = json.loads(json.dumps(served.to_json(before, Privacy())))
+    held = json.loads(json.dumps(served.to_json(before, PrivacySection())))
     assert served.from_json(held) == before
 
 
 def test_tokens_of_a_secret_do_not_wait_on_the_disk() -> None:
     turn = Turn("s", (), f"the key is {KEY}", response_ids=(1, 2), response_logprobs=(-0.5, -1.0))
-    after = served.from_json(served.to_json(served.served_turn(turn, {}, {}), Privacy()))
+    after = served.from_json(served.to_json(served.served_turn(turn, {}, {}), PrivacySection()))
     assert KEY not in after.turn.response
     assert (after.turn.response_ids, after.turn.response_logprobs) == (None, None)
 
@@ -113,7 +113,7 @@ def test_of_several_turns_each_is_stored_or_waits_once(home: Home, monkeypatch: 
     """One is bad, so that each is tried on its own, and meanwhile the database is locked."""
     good, bad, late = (served.served_turn(Turn("s", (), text), {}, {}) for text in ("good", "bad", "late"))
 
-    def store_turn(db: store.Store, turn: served.ServedTurn, privacy: Privacy) -> int:
+    def store_turn(db: store.Store, turn: served.ServedTurn, privacy: PrivacySection) -> int:
         if turn is bad:
             raise ValueError("no turn")
         if turn is late:
@@ -121,7 +121,7 @@ def test_of_several_turns_each_is_stored_or_waits_once(home: Home, monkeypatch: 
         return served.store_turn(db, turn, privacy)
 
     monkeypatch.setattr(recorder, "store_turn", store_turn)
-    one = recorder.Recorder(home, Privacy())
+    one = recorder.Recorder(home, PrivacySection())
     with store.connect(home.database) as db:
         assert one._write(db, [good, bad, late]) == [1, None, None]
     assert (one.recorded, one.failed) == (2, 1)

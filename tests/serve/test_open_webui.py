@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from clawback import store
-from clawback.capture import adapter
+from clawback.capture import agent_integration
 from clawback.paths import Home
 from clawback.records import Feedback, Turn
 
@@ -76,7 +76,7 @@ def table(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ta
 
 def loaded(home: Home, url: str) -> Any:
     """The function as an administrator pastes it, and its settings."""
-    [path] = adapter.find("open-webui").install(home)
+    [path] = agent_integration.find("open-webui").install(home)
     module = types.ModuleType("clawback_function")
     exec(compile(path.read_text(), str(path), "exec"), module.__dict__)
     function = module.Filter()
@@ -187,7 +187,7 @@ def test_what_clawback_did_not_take_waits(
 
 
 def test_the_function_is_written_for_its_home_and_taken_out(home: Home, tmp_path: Path) -> None:
-    agent = adapter.find("open-webui")
+    agent = agent_integration.find("open-webui")
     [path] = agent.install(home)
     assert (agent.install(home), agent.status(home).problem) == ([], "")
     assert path.stat().st_mode & 0o777 == 0o600

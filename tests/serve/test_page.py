@@ -363,7 +363,7 @@ def test_both_versions_on_the_embedded_model(
 ) -> None:
     with store.connect(trained.database) as db:
         db.add_turn(Turn("new", (user("Tell me about the otter."),), "It swims."))
-    page = opened(running(serving.make(trained, config.Serve())), trained)
+    page = opened(running(serving.make(trained, config.ServeSection())), trained)
     page.click("button:has-text('Ask both versions again')")
     page.wait_for_selector("text=Asked again: version 1")
     page.wait_for_selector("text=Asked again: the base model")

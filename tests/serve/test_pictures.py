@@ -187,7 +187,7 @@ def test_settings_limit_what_is_kept(
         f"[privacy]\nmax_picture_bytes = {each}\nmax_turn_picture_bytes = {together}\nmax_turn_bytes = 400\n"
     )
     there = running(upstream)
-    server = running(serving.make(home, config.Serve(upstream=there.url)))
+    server = running(serving.make(home, config.ServeSection(upstream=there.url)))
     path, body = openai(PNG, JPEG)
     upstream.says(json.dumps(ANSWERS[openai]).encode())
     httpx.post(server.url + path, json=body)

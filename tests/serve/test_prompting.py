@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from clawback import release, store
-from clawback.gate import prompts as prompt_gate
+from clawback.gate import prompt_gate as prompt_gate
 from clawback.paths import Home
 from clawback.release import prompted, trial
 from clawback.serve.dialects import of

@@ -60,7 +60,7 @@ def server(
 ) -> Running:
     monkeypatch.setattr(jobs, "start", lambda *_, **__: False)  # nothing is trained here
     there = running(upstream)
-    return running(serving.make(home, config.Serve(upstream=there.url)))
+    return running(serving.make(home, config.ServeSection(upstream=there.url)))
 
 
 def bearer(token: str) -> dict[str, str]:
@@ -69,7 +69,7 @@ def bearer(token: str) -> dict[str, str]:
 
 def all_routes(home: Home) -> list[tuple[str, str]]:
     """(method, path under /api) of every route there is, found in the app itself."""
-    app = serving.make(home, config.Serve(upstream="http://127.0.0.1:1")).app
+    app = serving.make(home, config.ServeSection(upstream="http://127.0.0.1:1")).app
     while not hasattr(app, "routes"):  # what is around the routes
         app = app.app
     [mount] = [r for r in app.routes if getattr(r, "path", "") == "/api"]
@@ -164,7 +164,7 @@ def shared_app(tmp_path_factory: pytest.TempPathFactory) -> tuple[Asgi, str]:
         feedback.rate(db, turn.id, 1, note=SECRET)
         token = db.invite("anna", "rater")
         db.assign([("anna", turn.id)])
-    return Asgi(serving.make(home, config.Serve(upstream="http://127.0.0.1:1"))), token
+    return Asgi(serving.make(home, config.ServeSection(upstream="http://127.0.0.1:1"))), token
 
 
 def test_a_rater_rates_blind_and_only_what_is_assigned(
@@ -236,11 +236,11 @@ def test_a_raters_token_opens_no_model_and_reaches_no_upstream(
     home: Home, tokens: dict[str, str], upstream: Upstream, running: Callable[[Any], Running]
 ) -> None:
     there = running(upstream)
-    beyond = running(serving.make(home, config.Serve(upstream=there.url, host="0.0.0.0")))
+    beyond = running(serving.make(home, config.ServeSection(upstream=there.url, host="0.0.0.0")))
     for path in ("/v1/messages", "/api/chat", "/api/generate"):
         assert httpx.post(beyond.url + path, json={}, headers=bearer(tokens["owner"])).status_code == 401
     assert upstream.got == []
-    here = running(serving.make(home, config.Serve(upstream=there.url)))
+    here = running(serving.make(home, config.ServeSection(upstream=there.url)))
     httpx.post(here.url + "/v1/messages", json={}, headers={"x-api-key": tokens["rater"]})
     assert tokens["rater"] not in str(upstream.got[0][2])
 

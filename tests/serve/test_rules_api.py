@@ -12,7 +12,7 @@ from clawback import feedback, store
 from clawback.jobs import rule_proposals
 from clawback.paths import Home
 from clawback.records import Turn
-from clawback.rules import reminders
+from clawback.rules import rule_reminders
 from clawback.serve import app as serving
 from clawback.serve import hooks
 
@@ -45,9 +45,9 @@ def test_a_rule_is_added_read_and_withdrawn(api: Api, home: Home) -> None:
     [week] = receipt["weeks"]
     assert receipt["by_model_and_week"] == {"opus": {week["week"]: {"kept": 1, "checked": 2}}}
     assert api.get("/rules/1?before=1")["breaches"] == []
-    assert (home.root / reminders.FILE).exists()
+    assert (home.root / rule_reminders.FILE).exists()
     assert api.post("/rules/1/drop")["status"] == "withdrawn"
-    assert not (home.root / reminders.FILE).exists()
+    assert not (home.root / rule_reminders.FILE).exists()
     assert api.post("/rules/1/keep")["status"] == "believed"
 
 
@@ -73,7 +73,7 @@ def test_the_server_does_what_a_hook_without_it_does(home: Home) -> None:
     home.config.write_text("[rules]\nsend_back = true\n")
     with store.connect(home.database) as db:
         rule_proposals.add(db, "Never apologise.")
-        reminders.write(home, db)
+        rule_reminders.write(home, db)
 
     def tell(name: str, **fields: Any) -> Any:
         event = {"hook_event_name": name, "session_id": "s", "prompt_id": "p", **fields}

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from clawback import config, store
-from clawback.capture import conversations
+from clawback.capture import conversation_threads
 from clawback.cli import main
 from clawback.paths import Home
 from clawback.serve import app as serving
@@ -80,7 +80,7 @@ def test_a_restart_loses_no_session(
     say([user("One?")], "1.")
     proxy.close()
     there = running(upstream)
-    again = running(serving.make(home, config.Serve(upstream=there.url)))
+    again = running(serving.make(home, config.ServeSection(upstream=there.url)))
     say([user("One?"), said("1."), user("Two?")], "2.", url=again.url)
     assert len({turn.session for turn in stored(home)}) == 1
 
@@ -125,9 +125,15 @@ def test_the_command_lists_and_shows_them(
 def test_places_do_not_depend_on_how_a_text_is_cut_into_blocks() -> None:
     plain = [user("Hi"), said("Yes.")]
     blocks = [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}, said(" Yes. ")]
-    assert conversations.places(plain) == conversations.places(blocks)
-    assert conversations.places(plain)[0][1] == conversations.places_after([user("Hi")], ["Yes."], [])[0]
-    assert conversations.places(plain)[0][1] != conversations.places_after([user("Ho")], ["Yes."], [])[0]
+    assert conversation_threads.places(plain) == conversation_threads.places(blocks)
+    assert (
+        conversation_threads.places(plain)[0][1]
+        == conversation_threads.places_after([user("Hi")], ["Yes."], [])[0]
+    )
+    assert (
+        conversation_threads.places(plain)[0][1]
+        != conversation_threads.places_after([user("Ho")], ["Yes."], [])[0]
+    )
 
 
 def test_a_survey_is_kept_by_version(trained: Home, capsys: pytest.CaptureFixture[str]) -> None:
@@ -156,7 +162,7 @@ def test_what_agents_put_in_is_told_from_what_people_said() -> None:
         {"role": "tool", "tool_call_id": "t", "content": "ok"},
         user("Thanks. <<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>> and so on"),
     ]
-    assert conversations.human(messages) == [user("Hello."), said("Yes?"), user("Thanks.")]
+    assert conversation_threads.human(messages) == [user("Hello."), said("Yes?"), user("Thanks.")]
 
 
 CONTEXT = (
@@ -191,11 +197,15 @@ def test_openclaws_conversations_are_known_without_a_header(say: Say, home: Home
     assert [m["role"] for m in two.messages] == ["user", "assistant", "user"]
     tool = {"role": "tool", "tool_call_id": "c1", "content": "ok"}
     assert (
-        conversations.places_after([openclaws("One?"), context], [""], [{"id": "c_1"}])[0]
-        == (conversations.places([openclaws("One?"), asks, tool])[0][1])
+        conversation_threads.places_after([openclaws("One?"), context], [""], [{"id": "c_1"}])[0]
+        == (conversation_threads.places([openclaws("One?"), asks, tool])[0][1])
     ), "OpenClaw takes the underscore out of a call's id"
-    [first, second] = conversations.places([openclaws("One?"), context, asks, tool, context, said("Done.")])
-    assert [place for _, place in conversations.places([openclaws("One?"), asks, tool, said("Done.")])] == [
+    [first, second] = conversation_threads.places(
+        [openclaws("One?"), context, asks, tool, context, said("Done.")]
+    )
+    assert [
+        place for _, place in conversation_threads.places([openclaws("One?"), asks, tool, said("Done.")])
+    ] == [
         first[1],
         second[1],
     ]
@@ -206,4 +216,4 @@ def test_openclaws_conversations_are_known_without_a_header(say: Say, home: Home
     ["[Sat 2026-11-21] kept", "see [Sat 2026-11-21 19:09 UTC]", "Runtime: agent=x", "```json\n{}\n```", ""],
 )
 def test_what_only_looks_like_openclaws_stays(text: str) -> None:
-    assert conversations.spoken([user(text)]) == [user(text)]
+    assert conversation_threads.spoken([user(text)]) == [user(text)]

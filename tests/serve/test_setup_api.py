@@ -27,7 +27,7 @@ LINES = [
 
 @pytest.fixture
 def client(home: Home, running: Callable[[Any], Running]) -> httpx.Client:
-    server = running(serving.make(home, config.Serve(upstream="http://127.0.0.1:1")))
+    server = running(serving.make(home, config.ServeSection(upstream="http://127.0.0.1:1")))
     headers = {"authorization": f"Bearer {paths.secret(home.root / 'token')}"}
     return httpx.Client(base_url=server.url + "/api", headers=headers, timeout=60)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from clawback import config, store
-from clawback.capture import proof, script
+from clawback.capture import script, server_proof
 from clawback.cli import serve
 from clawback.paths import Home
 from clawback.serve import app
@@ -55,6 +55,6 @@ def test_another_server_of_the_home_is_named(tmp_path: Path, monkeypatch: pytest
     assert serve.other_server(home, 8742) is None
     script.announce(home, 9999)
     assert serve.other_server(home, 8742) is None, "it was announced, and does not answer"
-    monkeypatch.setattr(proof, "proven", lambda _, port: port == 9999)
+    monkeypatch.setattr(server_proof, "proven", lambda _, port: port == 9999)
     assert serve.other_server(home, 8742) == 9999
     assert serve.other_server(home, 9999) is None

@@ -20,15 +20,15 @@ from clawback.errors import ClawbackError, UsageError
 from clawback.paths import Home
 from clawback.records import Turn
 from clawback.serve import app, streams
-from clawback.serve.local import Local
+from clawback.serve.local import LocalEngine
 
 from .conftest import Running
 
 PROMPT = {"role": "user", "content": "Tell me about the otter."}
 
 
-def question(session: str = "ask:1", seed: int = 1, limit: int = 24) -> streams.Question:
-    return streams.Question((PROMPT,), session, seed, max_tokens=limit)
+def question(session: str = "ask:1", seed: int = 1, limit: int = 24) -> streams.AnswerRequest:
+    return streams.AnswerRequest((PROMPT,), session, seed, max_tokens=limit)
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def served(home: Home, running: Callable[[Any], Running], monkeypatch: pytest.Mo
     monkeypatch.setenv("CLAWBACK_HOME", str(home.root))
     there = running(app.make(home))
     script.announce(home, there.port)
-    monkeypatch.setattr(Local, "start", lambda _: pytest.fail("the model was loaded again"))
+    monkeypatch.setattr(LocalEngine, "start", lambda _: pytest.fail("the model was loaded again"))
     return home
 
 
@@ -49,7 +49,7 @@ def interrupted_after(pieces: int, stream: Iterator[str]) -> Iterator[str]:
 
 
 @pytest.fixture(params=["server", "engine"])
-def source(request: pytest.FixtureRequest, home: Home) -> Iterator[tuple[streams.Source, store.Store]]:
+def source(request: pytest.FixtureRequest, home: Home) -> Iterator[tuple[streams.AnswerSource, store.Store]]:
     if request.param == "server":
         request.getfixturevalue("served")
     with store.connect(home.database) as db:
@@ -59,7 +59,7 @@ def source(request: pytest.FixtureRequest, home: Home) -> Iterator[tuple[streams
         found.close()
 
 
-def check_complete(source: streams.Source) -> None:
+def check_complete(source: streams.AnswerSource) -> None:
     pieces = list(source.answer(question()))
     assert len(pieces) > 3, "it comes in pieces"
     turn = source.finish(False)
@@ -71,13 +71,13 @@ def check_complete(source: streams.Source) -> None:
     assert list(source.answer(question("ask:2"))) == pieces, "the same seed gives the same answer"
 
 
-def check_cut(source: streams.Source, db: store.Store) -> None:
+def check_cut(source: streams.AnswerSource, db: store.Store) -> None:
     before = db.count_turns()
 
     class Cut:
         activity = "answering"
 
-        def answer(self, asked: streams.Question) -> Iterator[str]:
+        def answer(self, asked: streams.AnswerRequest) -> Iterator[str]:
             return interrupted_after(2, source.answer(asked))
 
         def finish(self, cut: bool) -> Turn | None:
@@ -94,7 +94,7 @@ def check_cut(source: streams.Source, db: store.Store) -> None:
 
 
 def test_an_answer_comes_in_pieces_and_one_that_is_stopped_is_kept_and_ratable(
-    source: tuple[streams.Source, store.Store],
+    source: tuple[streams.AnswerSource, store.Store],
 ) -> None:
     check_complete(source[0])
     check_cut(*source)
@@ -114,7 +114,7 @@ def test_ask_uses_the_server_that_runs(served: Home, capsys: pytest.CaptureFixtu
 def test_what_the_server_refuses_is_said_in_its_sentence(served: Home) -> None:
     with store.connect(served.database) as db:
         source = streams.source_of(served, db)
-        asked = streams.Question((), "ask:1", 1)
+        asked = streams.AnswerRequest((), "ask:1", 1)
         with pytest.raises(UsageError, match="at least one message is needed"):
             list(source.answer(asked))
         assert source.finish(False) is None
@@ -130,7 +130,7 @@ def test_a_server_with_another_model_or_an_upstream_is_not_asked(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script.announce(home, 1)
-    monkeypatch.setattr("clawback.capture.proof.proven", lambda *_: True)
+    monkeypatch.setattr("clawback.capture.server_proof.proven", lambda *_: True)
     settings = config.load(home.config)
     for state, port in (
         ({"upstream": False, "model": settings.model.base}, 1),

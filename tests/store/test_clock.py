@@ -9,10 +9,10 @@ import pytest
 
 from clawback import config, feedback, processes, store
 from clawback.cli import main
-from clawback.jobs import inbox
+from clawback.jobs import rating_inbox
 from clawback.paths import Home
 from clawback.records import Feedback, Turn
-from clawback.store import Store, base
+from clawback.store import Store, database
 
 DAY = 86_400.0
 T = 1_800_000_000.0
@@ -23,9 +23,9 @@ class Machine:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.wall, self.counter, self.boot = T, 1000.0, "one"
-        patch.setattr(base.time, "time", lambda: self.wall)
-        patch.setattr(base, "_counter", lambda: self.counter)
-        patch.setattr(base, "boot_identity", lambda: self.boot)
+        patch.setattr(database.time, "time", lambda: self.wall)
+        patch.setattr(database, "_counter", lambda: self.counter)
+        patch.setattr(database, "boot_identity", lambda: self.boot)
 
     def passes(self, seconds: float) -> None:
         self.wall, self.counter = self.wall + seconds, self.counter + seconds
@@ -66,16 +66,16 @@ def test_a_clock_that_is_ahead_deletes_nothing(
     with store.connect(home.database) as db:
         a_turn(db, 1)
     if known:
-        assert inbox.fade(home) == 0
+        assert rating_inbox.fade(home) == 0
     machine.restarts(days * DAY) if restarted else setattr(machine, "wall", machine.wall + days * DAY)
     for _ in range(20):
-        assert inbox.fade(home) == 0
+        assert rating_inbox.fade(home) == 0
         machine.passes(3600)
     machine.wall -= days * DAY  # somebody sets it right
-    assert inbox.fade(home) == 0
+    assert rating_inbox.fade(home) == 0
     assert count(home) == 1
     machine.passes(29.5 * DAY)
-    assert inbox.fade(home) == 1
+    assert rating_inbox.fade(home) == 1
 
 
 def test_time_that_passes_deletes_on_the_day(home: Home, machine: Machine) -> None:
@@ -83,7 +83,7 @@ def test_time_that_passes_deletes_on_the_day(home: Home, machine: Machine) -> No
         a_turn(db, 1)
     deleted = []
     for day in range(40):
-        deleted += [day] * inbox.fade(home)
+        deleted += [day] * rating_inbox.fade(home)
         machine.passes(DAY) if day % 3 else machine.restarts(DAY)
     assert deleted == [31]
 
@@ -91,9 +91,9 @@ def test_time_that_passes_deletes_on_the_day(home: Home, machine: Machine) -> No
 def test_a_machine_that_slept_for_forty_days_has_seen_them_pass(home: Home, machine: Machine) -> None:
     with store.connect(home.database) as db:
         a_turn(db, 1)
-    inbox.fade(home)
+    rating_inbox.fade(home)
     machine.passes(40 * DAY)
-    assert inbox.fade(home) == 1
+    assert rating_inbox.fade(home) == 1
 
 
 def test_after_a_long_absence_deletion_waits_for_one_period_and_no_longer(
@@ -101,11 +101,11 @@ def test_after_a_long_absence_deletion_waits_for_one_period_and_no_longer(
 ) -> None:
     with store.connect(home.database) as db:
         a_turn(db, 1)
-    inbox.fade(home)
+    rating_inbox.fade(home)
     machine.restarts(40 * DAY)
     deleted = []
     for day in range(40):
-        deleted += [day] * inbox.fade(home)
+        deleted += [day] * rating_inbox.fade(home)
         machine.passes(DAY)
     assert deleted == [30]
 
@@ -125,9 +125,9 @@ def test_ratings_that_wait_for_their_answer_are_not_lost_by_a_clock(home: Home, 
 def test_prompts_and_commands_outlive_a_clock(
     home: Home, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from clawback.store import prompts
+    from clawback.store import pending
 
-    monkeypatch.setattr(prompts, "KEPT_PROMPTS", 2)
+    monkeypatch.setattr(pending, "KEPT_PROMPTS", 2)
     with store.connect(home.database) as db:
         a_turn(db, 1)
         db.put_obeyed("event", "done")

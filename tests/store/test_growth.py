@@ -15,8 +15,8 @@ from benchmarks import growth
 from benchmarks._grown_home import SESSION, grow
 from benchmarks.growth import EVERYDAY, in_store
 from clawback import config, feedback, store
-from clawback.feedback import aggregate
-from clawback.jobs import inbox, inputs
+from clawback.feedback import turn_reward
+from clawback.jobs import inputs, rating_inbox
 from clawback.paths import Home
 from clawback.records import Turn
 from clawback.store import schema
@@ -42,9 +42,9 @@ def grown(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Home]:
 
 @pytest.fixture(autouse=True)
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inbox, "LOOKED_AT", 20)
-    monkeypatch.setattr(inbox, "HEARD", 40)
-    monkeypatch.setattr(aggregate, "LATELY", 40)
+    monkeypatch.setattr(rating_inbox, "LOOKED_AT", 20)
+    monkeypatch.setattr(rating_inbox, "HEARD", 40)
+    monkeypatch.setattr(turn_reward, "LATELY", 40)
     monkeypatch.setattr(growth, "LEARNS_FROM", 32)
 
 
@@ -142,7 +142,7 @@ def test_sessions_say_what_they_said(grown: dict[int, Home]) -> None:
 
 def test_a_run_learns_from_the_newest_and_votes_do_not_crowd_ratings_out(grown: dict[int, Home]) -> None:
     with store.connect(grown[FEW].database) as db:
-        said = inputs.settled(db, config.Config(training=config.Training(newest=32)))
+        said = inputs.settled(db, config.Config(training=config.TrainingSection(newest=32)))
         assert [f.id for f in said] == sorted(f.id for f in said)
         for outright in (True, False):
             every = [f.id for f in db.feedback() if (f.kind != "judge") == outright]

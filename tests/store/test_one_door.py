@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from clawback import feedback, store
-from clawback.capture import importers, rows
+from clawback.capture import importers, text_rows
 from clawback.errors import ClawbackError, StoreError
 from clawback.records import Feedback, Turn
 
@@ -132,7 +132,7 @@ def test_an_import_goes_on_past_a_bad_line(tmp_path: Path) -> None:
 
 
 def test_an_import_reads_no_line_without_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "LONGEST", 1000)
+    monkeypatch.setattr(text_rows, "LONGEST", 1000)
     file = tmp_path / "turns.jsonl"
     file.write_text("x" * 5000 + '\n{"prompt": "c", "response": "3"}\n')
     with store.connect(tmp_path / "clawback.db") as db:

@@ -3,7 +3,7 @@ import pytest
 from clawback import store
 from clawback.errors import NotFound
 from clawback.records import Rule, Turn
-from clawback.store.rules import Checked
+from clawback.store.rule_tables import Checked
 
 
 @pytest.fixture

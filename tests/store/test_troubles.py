@@ -18,9 +18,9 @@ from clawback.cli import main
 from clawback.errors import StoreError
 from clawback.files import replace
 from clawback.paths import Home
-from clawback.privacy import encryption, erasure
+from clawback.privacy import database_encryption, erasure
 from clawback.records import Turn
-from clawback.store import copies, keys, salvage, salvage_pages, troubles
+from clawback.store import copies, damaged_database, keys, salvage_pages, troubles
 from clawback.store.schema import DAMAGED
 
 DAY = 86_400.0
@@ -58,7 +58,7 @@ def test_a_wrong_key_is_called_a_wrong_key_and_nobody_is_told_to_overwrite_anyth
     home: Home, wrong: str
 ) -> None:
     fill(home, 4)
-    encryption.encrypt(home, "file")
+    database_encryption.encrypt(home, "file")
     right = (home.root / keys.KEY_FILE).read_bytes()
     (home.root / keys.KEY_FILE).write_text(wrong)
     with pytest.raises(StoreError) as caught:
@@ -75,7 +75,7 @@ def test_a_wrong_key_is_called_a_wrong_key_and_nobody_is_told_to_overwrite_anyth
 
 def test_a_lost_record_of_the_encryption_is_named(home: Home) -> None:
     fill(home, 4)
-    encryption.encrypt(home, "file")
+    database_encryption.encrypt(home, "file")
     record = (home.root / keys.RECORD).read_bytes()
     (home.root / keys.RECORD).unlink()
     with pytest.raises(StoreError, match=r"probably encrypted.*encryption\.json"):
@@ -94,7 +94,7 @@ def test_recovering_by_another_key_changes_nothing(
     (tmp_path / "mine.txt").write_text(f"{identity}\n")
     mine = ["--identity", str(tmp_path / "mine.txt")]
     fill(home, 4)
-    encryption.encrypt(home, "file")
+    database_encryption.encrypt(home, "file")
     right = (home.root / keys.KEY_FILE).read_text().strip()
     monkeypatch.setenv("CLAWBACK_HOME", str(home.root))
     for name, key in (("wrong", "ab" * 32), ("right", right)):
@@ -217,7 +217,7 @@ def test_four_bad_pages_without_a_copy_cost_what_was_on_them_and_what_hangs_belo
     rng = random.Random(seed)
     pages = home.database.stat().st_size // 4096
     damage(home.database, rng.sample(range(pages // 2, pages + 1), 4), rng)  # past the tables' first pages
-    report = salvage.salvage(home.database)
+    report = damaged_database.salvage(home.database)
     found, said = content(home)
     assert report.copy is None
     assert set(found.items()) <= set(turns.items())
@@ -239,7 +239,7 @@ def test_four_bad_pages_cost_nothing_that_the_newest_copy_has(home: Home, seed: 
     bad = rng.sample(range(1, pages + 1), 4)
     damage(home.database, bad, rng)
     broken = home.database.read_bytes()
-    report = salvage.salvage(home.database)
+    report = damaged_database.salvage(home.database)
     assert report.damaged.read_bytes() == broken
     found, said = content(home)
     assert set(found.items()) <= set(turns.items())
@@ -264,9 +264,9 @@ def test_four_bad_pages_cost_nothing_that_the_newest_copy_has(home: Home, seed: 
 def test_what_a_sound_database_holds_is_all_there_afterwards(home: Home) -> None:
     fill(home, 120)
     with store.connect(home.database) as db:
-        before = {t: db._read(f'SELECT * FROM "{t}"') for t in salvage._tables(db._db)}
-        derived = {t: db._read(f'SELECT * FROM "{t}" ORDER BY 1') for t in salvage.DERIVED}
-    report = salvage.salvage(home.database)
+        before = {t: db._read(f'SELECT * FROM "{t}"') for t in damaged_database._tables(db._db)}
+        derived = {t: db._read(f'SELECT * FROM "{t}" ORDER BY 1') for t in damaged_database.DERIVED}
+    report = damaged_database.salvage(home.database)
     assert not report.damaged_parts
     assert not report.aside
     with store.connect(home.database) as db:
@@ -291,7 +291,7 @@ def test_ratings_of_a_turn_that_is_gone_are_written_to_a_file(home: Home) -> Non
         raw.execute("UPDATE bodies SET messages = 'no JSON {' WHERE turn_id = 2")
         raw.execute("DELETE FROM sessions WHERE id = 1")
     raw.close()
-    report = salvage.salvage(home.database)
+    report = damaged_database.salvage(home.database)
     turns, notes = content(home)
     assert sorted(turns) == [1, 3, 4, 5, 6]
     assert sorted(notes.values()) == ["note 3", "note 5"]
@@ -304,16 +304,16 @@ def test_ratings_of_a_turn_that_is_gone_are_written_to_a_file(home: Home) -> Non
 
 def test_an_encrypted_database_is_salvaged_encrypted(home: Home) -> None:
     fill(home, 200)
-    encryption.encrypt(home, "file")
+    database_encryption.encrypt(home, "file")
     turns, _ = content(home)
     pages = home.database.stat().st_size // 4096
     damage(home.database, [pages // 2, pages - 3], random.Random(1))
-    report = salvage.salvage(home.database)
+    report = damaged_database.salvage(home.database)
     found, _ = content(home)
     assert set(found.items()) <= set(turns.items())
     assert len(found) > 60
     assert b"Otters" not in home.database.read_bytes()
-    assert encryption.is_encrypted(home.database)
+    assert database_encryption.is_encrypted(home.database)
     assert report.damaged.exists()
 
 
@@ -321,7 +321,7 @@ def test_without_its_contents_a_database_of_this_schema_is_read_by_a_new_ones(ho
     fill(home, 40)
     turns, notes = content(home)
     damage(home.database, [1], random.Random(0))
-    salvage.salvage(home.database)
+    damaged_database.salvage(home.database)
     assert content(home) == (turns, notes)
 
 
@@ -330,7 +330,7 @@ def test_of_what_is_no_database_the_file_is_left_as_it_was(home: Home) -> None:
     broken = random.Random(0).randbytes(home.database.stat().st_size)
     home.database.write_bytes(broken)
     with pytest.raises(StoreError):
-        salvage.salvage(home.database)
+        damaged_database.salvage(home.database)
     assert home.database.read_bytes() == broken
     assert sorted(p.name for p in home.root.iterdir()) == ["clawback.db"]
 
@@ -394,10 +394,10 @@ def test_copies_are_encrypted_and_forgotten_with_the_database(home: Home) -> Non
     with store.connect(home.database) as db:
         copy = copies.copy_if_due(db, 3)
     assert copy is not None
-    encryption.encrypt(home, "file")
+    database_encryption.encrypt(home, "file")
     assert b"SQLite format 3" not in copy.read_bytes()
     with store.connect(home.database) as db:
-        erasure.erase(db, home, erasure.Wanted(turns=(1,)))
+        erasure.erase(db, home, erasure.ErasureRequest(turns=(1,)))
     assert not copy.exists()
 
 

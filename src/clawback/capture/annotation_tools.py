@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from clawback.capture.importers.entries import BadLine, digest
 from clawback.capture.importers.export import oldest_first
-from clawback.capture.importers.storing import Report, add
+from clawback.capture.importers.storing import ImportReport, add
 from clawback.errors import NotFound, UsageError
 from clawback.feedback.give import scored
 from clawback.files import replace as write
@@ -58,7 +58,7 @@ LABEL_CONFIG = """<View>
 MOST_BYTES = 500_000_000
 
 
-class Opinion(NamedTuple):
+class AnnotatorOpinion(NamedTuple):
     """One answer to one question."""
 
     source: str
@@ -78,12 +78,12 @@ def export(store: Store, path: Path, tool: Tool, *, everything: bool = False, bl
     return len(made)
 
 
-def import_file(store: Store, path: Path, tool: Tool) -> Report:
+def import_file(store: Store, path: Path, tool: Tool) -> ImportReport:
     """Import annotations; turns of this home are matched by number and answer, others are added as new ones.
 
     Raises ``NotFound`` and ``UsageError`` for a file that does not exist, or is not an export of the tool.
     """
-    report = Report()
+    report = ImportReport()
     known = _sources(store)
     for number, one in enumerate(_read(path), 1):
         try:
@@ -113,13 +113,13 @@ def user_id(source: str) -> str:
 # ----------------------------------------------------------------------------------------------------------- out
 
 
-def _newest(opinions: Iterable[Feedback], turn: int) -> Iterator[Opinion]:
+def _newest(opinions: Iterable[Feedback], turn: int) -> Iterator[AnnotatorOpinion]:
     """Of each person and question what was said last."""
     about = (f for f in opinions if f.kind in QUESTIONS and f.turn_id == turn)
     newest = {(f.author, f.kind): f for f in sorted(about, key=lambda f: f.moment)}
     for (person, kind), f in sorted(newest.items()):
         assert kind in ("rating", "edit", "critique")
-        yield Opinion(person, kind, _score(f.value) if kind == "rating" else 0, f.text)
+        yield AnnotatorOpinion(person, kind, _score(f.value) if kind == "rating" else 0, f.text)
 
 
 def _score(value: float) -> int:
@@ -132,7 +132,7 @@ def _fields(turn: Turn) -> dict[str, str]:
     return {"prompt": turn.prompt or "(none)", "response": turn.response, "before": "\n\n".join(before) or "(nothing)"}  # fmt: skip
 
 
-def _record(turn: Turn, remarks: Iterable[Opinion]) -> dict[str, Any]:
+def _record(turn: Turn, remarks: Iterable[AnnotatorOpinion]) -> dict[str, Any]:
     responses: dict[str, list[dict[str, Any]]] = {}
     for one in remarks:
         value: int | str = one.score if one.kind == "rating" else one.text
@@ -148,7 +148,7 @@ def _record(turn: Turn, remarks: Iterable[Opinion]) -> dict[str, Any]:
     }
 
 
-def _task(turn: Turn, remarks: Iterable[Opinion]) -> dict[str, Any]:
+def _task(turn: Turn, remarks: Iterable[AnnotatorOpinion]) -> dict[str, Any]:
     by_source: dict[str, list[dict[str, Any]]] = {}
     for one in remarks:
         name = QUESTIONS[one.kind]
@@ -207,7 +207,9 @@ def _turn(store: Store, name: Any, fields: Any) -> Turn:
     return Turn("import", messages, redact(response), agent="import", event_id=f"import:{digest(messages, response, 'import')}")  # fmt: skip
 
 
-def _from_record(store: Store, record: dict[str, Any], known: set[str]) -> tuple[Turn, list[Opinion]]:
+def _from_record(
+    store: Store, record: dict[str, Any], known: set[str]
+) -> tuple[Turn, list[AnnotatorOpinion]]:
     turn = _turn(store, record.get("id"), record.get("fields"))
     people = {user_id(source): person_of(source) for source in known}
     opinions = []
@@ -220,7 +222,7 @@ def _from_record(store: Store, record: dict[str, Any], known: set[str]) -> tuple
     return turn, opinions
 
 
-def _from_task(store: Store, record: dict[str, Any], known: set[str]) -> tuple[Turn, list[Opinion]]:
+def _from_task(store: Store, record: dict[str, Any], known: set[str]) -> tuple[Turn, list[AnnotatorOpinion]]:
     data = record.get("data")
     turn = _turn(store, data.get("clawback") if isinstance(data, dict) else None, data)
     opinions = []
@@ -247,17 +249,17 @@ def _annotator(annotation: dict[str, Any], result: dict[str, Any], known: set[st
     return f"label-studio:{who if who is not None else 'somebody'}"
 
 
-def _remark(source: str, question: str, value: Any) -> Opinion:
+def _remark(source: str, question: str, value: Any) -> AnnotatorOpinion:
     if question == "score":
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 1 <= value <= 10:
             raise BadLine(f"the score {value!r} is not from 1 to 10")
-        return Opinion(source[:200], "rating", round(value), "")
+        return AnnotatorOpinion(source[:200], "rating", round(value), "")
     if not isinstance(value, str) or not value.strip():
         raise BadLine(f"`{question}` is no text")
-    return Opinion(source[:200], "edit" if question == "edit" else "critique", 0, redact(value))
+    return AnnotatorOpinion(source[:200], "edit" if question == "edit" else "critique", 0, redact(value))
 
 
-def _keep(store: Store, turn: Turn, remark: Opinion, tool: Tool) -> bool:
+def _keep(store: Store, turn: Turn, remark: AnnotatorOpinion, tool: Tool) -> bool:
     """Whether it is new: what stands already is not said a second time."""
     own = [f for f in store.feedback(turn_id=turn.id) if f.author == remark.source and f.kind == remark.kind and f.turn_id == turn.id]  # fmt: skip
     feedback = scored(remark.score) if remark.kind == "rating" else Feedback(0, remark.kind)

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from clawback.capture import script
-from clawback.capture.adapter import text
-from clawback.capture.events import Answer, Event, Prompt, SideAnswer
+from clawback.capture.agent_integration import text
+from clawback.capture.events import AnswerEvent, Event, PromptEvent, SideAnswerEvent
 from clawback.capture.hooked import HookedAgent
 from clawback.capture.ingest import Unusable
 from clawback.capture.take_out import is_ours
@@ -82,14 +82,14 @@ class ClaudeCode(HookedAgent):
             asked = "" if start.startswith(REMINDER) else asked
             notice = start.startswith(NOTICE)
             delivery = text(event, script.DELIVERY, 100)
-            return Prompt(
+            return PromptEvent(
                 session, asked, prompt_id, transcript=transcript, last=True, delivery=delivery, notice=notice
             )
         said, cwd = text(event, "last_assistant_message"), text(event, "cwd", 4096)
         if name == "Stop":
             model = model_of(event)
             went_on, working = bool(event.get("stop_hook_active")), bool(event.get("background_tasks"))
-            return Answer(
+            return AnswerEvent(
                 session,
                 said,
                 prompt_id,
@@ -100,7 +100,7 @@ class ClaudeCode(HookedAgent):
                 working=working,
             )
         if name == "SubagentStop":
-            return SideAnswer(session, said, text(event, "agent_id", 200), cwd, transcript)
+            return SideAnswerEvent(session, said, text(event, "agent_id", 200), cwd, transcript)
         return None
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from clawback.capture import script, settings_file
-from clawback.capture.adapter import text
+from clawback.capture.agent_integration import text
 from clawback.capture.errands import is_errand, is_title
-from clawback.capture.events import Answer, Event, Prompt, SideAnswer
+from clawback.capture.events import AnswerEvent, Event, PromptEvent, SideAnswerEvent
 from clawback.capture.hooked import HookedAgent
 from clawback.capture.ingest import Unusable
 from clawback.errors import ConfigError
@@ -99,7 +99,7 @@ class Codex(HookedAgent):
             if text(event, "agent_id", 200):
                 return None  # what one agent asks another
             transcript = text(event, "transcript_path", 4096)
-            return Prompt(
+            return PromptEvent(
                 session,
                 text(event, "prompt"),
                 text(event, "turn_id", 200),
@@ -113,9 +113,13 @@ class Codex(HookedAgent):
             model = text(event, "model", 200)
             transcript = text(event, "transcript_path", 4096)
             went_on, turn = bool(event.get("stop_hook_active")), text(event, "turn_id", 200)
-            return Answer(session, said, turn, cwd=cwd, model=model, transcript=transcript, went_on=went_on)
+            return AnswerEvent(
+                session, said, turn, cwd=cwd, model=model, transcript=transcript, went_on=went_on
+            )
         if name in ("Stop", "SubagentStop"):
-            return SideAnswer(session, said, text(event, "agent_id", 200) or text(event, "turn_id", 200), cwd)
+            return SideAnswerEvent(
+                session, said, text(event, "agent_id", 200) or text(event, "turn_id", 200), cwd
+            )
         return None
 
 
@@ -129,10 +133,10 @@ def _notified(event: Mapping[str, Any]) -> Event | None:
     if not text(event, "client", 200) or is_title(said) or is_errand(last) or not last.strip():
         return None
     if command.parse(last) is not None:
-        return Prompt(
+        return PromptEvent(
             session, last, turn
         )  # the model was asked, for want of trust; the rating counts all the same
-    return Answer(session, said, turn, prompt=last, cwd=text(event, "cwd", 4096))
+    return AnswerEvent(session, said, turn, prompt=last, cwd=text(event, "cwd", 4096))
 
 
 def _our_line(line: bytes) -> bool:

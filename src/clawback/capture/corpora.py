@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 from clawback import http_client
-from clawback.capture import rows
+from clawback.capture import text_rows
 from clawback.errors import ClawbackError, UsageError
 from clawback.feedback.agreement import NEARLY, near, triples
 from clawback.files import replace as put
@@ -38,7 +38,7 @@ Split = Literal["train", "test"]
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class CorpusPrompt:
     """One prompt, where it came from and under which licence (both "" where nobody said)."""
 
     prompt: str
@@ -51,13 +51,13 @@ class Prompt:
 class Corpus:
     """The prompts, and how many were left out as near-duplicates."""
 
-    prompts: tuple[Prompt, ...]
+    prompts: tuple[CorpusPrompt, ...]
     duplicates: int
 
 
-def corpus_of(prompts: Iterable[Prompt], *, limit: int, hold_out: float = 0.0) -> Corpus:
+def corpus_of(prompts: Iterable[CorpusPrompt], *, limit: int, hold_out: float = 0.0) -> Corpus:
     """The first ``limit`` different prompts. Which side a prompt is on follows from its words alone: it is the same in every corpus."""
-    kept: list[Prompt] = []
+    kept: list[CorpusPrompt] = []
     seen, twice = _Seen(), 0
     for one in prompts:
         if len(kept) >= limit:
@@ -97,7 +97,7 @@ class _Seen:
 # ------------------------------------------------------------------------------------------------------- sources
 
 
-def of_file(path: Path, licence: str = "") -> Iterator[Prompt]:
+def of_file(path: Path, licence: str = "") -> Iterator[CorpusPrompt]:
     """Prompts of a file: one a line, JSONL with ``prompt``, or a JSON list of texts or of objects with ``prompt``.
 
     Raises ``NotFound``, and ``UsageError`` with the line that cannot be read.
@@ -108,7 +108,7 @@ def of_file(path: Path, licence: str = "") -> Iterator[Prompt]:
             raise UsageError(f"Entry {number} of {path} is no prompt: a text, or an object with `prompt`.")
         own = entry if isinstance(entry, Mapping) else {}
         split: Split = "test" if own.get("split") == "test" else "train"
-        yield Prompt(
+        yield CorpusPrompt(
             redact(said.strip()[:LONGEST]),
             str(own.get("source") or path.name),
             str(own.get("licence") or licence),
@@ -118,7 +118,7 @@ def of_file(path: Path, licence: str = "") -> Iterator[Prompt]:
 
 def _entries(path: Path) -> Iterator[tuple[int, Any]]:
     objects: bool | None = None
-    for row in rows.read(path):
+    for row in text_rows.read(path):
         if objects is None:
             objects = not row.text or row.text.lstrip().startswith("{")
         if row.problem or objects:
@@ -132,11 +132,11 @@ def _entries(path: Path) -> Iterator[tuple[int, Any]]:
             yield row.number, row.text
 
 
-def of_turns(store: Store, newest: int = 10_000) -> Iterator[Prompt]:
+def of_turns(store: Store, newest: int = 10_000) -> Iterator[CorpusPrompt]:
     """Prompts of your own turns, newest first, except those without consent."""
     for turn in store.turns(limit=newest):
         if turn.trainable and turn.prompt and turn.agent != "baseline":
-            yield Prompt(turn.prompt[:LONGEST], f"turn:{turn.id}", turn.licence)
+            yield CorpusPrompt(turn.prompt[:LONGEST], f"turn:{turn.id}", turn.licence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,9 @@ class Wikipedia:
                 "A question may hold {title} and {extract}, and no other name in braces."
             ) from None
 
-    def prompts(self, cache: Path, limit: int, tell: Callable[[Mapping[str, Any]], None]) -> Iterator[Prompt]:
+    def prompts(
+        self, cache: Path, limit: int, tell: Callable[[Mapping[str, Any]], None]
+    ) -> Iterator[CorpusPrompt]:
         """First what was fetched before, then new articles until there are ``limit``. Raises ``ClawbackError`` where it cannot be reached."""
         known = _fetched(cache)
         yield from (self._prompt(entry) for entry in known)
@@ -179,9 +181,9 @@ class Wikipedia:
                 file.flush()
                 yield self._prompt(entry)
 
-    def _prompt(self, entry: Mapping[str, Any]) -> Prompt:
+    def _prompt(self, entry: Mapping[str, Any]) -> CorpusPrompt:
         asked = self.question.format(title=entry["title"], extract=entry["extract"])
-        return Prompt(asked[:LONGEST], str(entry.get("url") or ""), WIKIPEDIA_LICENCE)
+        return CorpusPrompt(asked[:LONGEST], str(entry.get("url") or ""), WIKIPEDIA_LICENCE)
 
     def _random(self) -> dict[str, Any] | None:
         """Title, extract and address of a random article; None for one that is of no use."""

@@ -7,7 +7,7 @@ import annotations``: each annotation would be a text, which named tuples compil
 from typing import Any, NamedTuple
 
 
-class Prompt(NamedTuple):
+class PromptEvent(NamedTuple):
     """The person asked something, or gave a Clawback command (``/rl good``).
 
     ``text`` is "" for what an agent asks on its own account: such a turn is nobody's.
@@ -45,7 +45,7 @@ class Prompt(NamedTuple):
         return ":".join(part for part in (self.id, self.delivery) if part)
 
 
-class Answer(NamedTuple):
+class AnswerEvent(NamedTuple):
     """The agent's answer to the prompt of that id, shown to the person."""
 
     session: str
@@ -72,7 +72,7 @@ class Answer(NamedTuple):
     """Tools or sub-agents of it are at work in the background."""
 
 
-class Failed(NamedTuple):
+class FailureEvent(NamedTuple):
     """No answer to the prompt of that id will come. ``why`` completes the sentence "its answer …"."""
 
     session: str
@@ -80,7 +80,7 @@ class Failed(NamedTuple):
     why: str = "failed"
 
 
-class Shown(NamedTuple):
+class DisplayEvent(NamedTuple):
     """A message shows the answer to the prompt of that id: one of several messages, or one known only after the answer was reported."""
 
     session: str
@@ -88,7 +88,7 @@ class Shown(NamedTuple):
     message: str
 
 
-class SideAnswer(NamedTuple):
+class SideAnswerEvent(NamedTuple):
     """A sub-agent's answer: recorded, never trained on."""
 
     session: str
@@ -99,7 +99,7 @@ class SideAnswer(NamedTuple):
     """The record of the session that it belongs to."""
 
 
-class Reaction(NamedTuple):
+class ReactionEvent(NamedTuple):
     """👍 (+1) or 👎 (−1) on a message; 0 when it was taken away again."""
 
     session: str
@@ -113,4 +113,4 @@ class Reaction(NamedTuple):
     comes and goes, and what is not newer than the last that is known of it changes nothing."""
 
 
-Event = Prompt | Answer | Failed | Shown | SideAnswer | Reaction
+Event = PromptEvent | AnswerEvent | FailureEvent | DisplayEvent | SideAnswerEvent | ReactionEvent

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from clawback.capture.adapter import text
-from clawback.capture.events import Answer, Event, Prompt
+from clawback.capture.agent_integration import text
+from clawback.capture.events import AnswerEvent, Event, PromptEvent
 from clawback.capture.hooked import HookedAgent
 from clawback.capture.ingest import Unusable
 
@@ -32,9 +32,9 @@ class GeminiCli(HookedAgent):
             raise Unusable("no session_id")
         transcript = text(event, "transcript_path", 4096)
         if event.get("hook_event_name") == "BeforeAgent":
-            return Prompt(session, asked, transcript=transcript, last=True)
+            return PromptEvent(session, asked, transcript=transcript, last=True)
         if event.get("hook_event_name") == "AfterAgent":
             said = text(event, "prompt_response")
             cwd = text(event, "cwd", 4096)
-            return Answer(session, said, prompt=asked, cwd=cwd, transcript=transcript)
+            return AnswerEvent(session, said, prompt=asked, cwd=cwd, transcript=transcript)
         return None

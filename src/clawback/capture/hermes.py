@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from clawback.capture import settings_file
-from clawback.capture.adapter import State
+from clawback.capture.agent_integration import State
 from clawback.capture.plugged import PluginAgent
 from clawback.capture.take_out import without_listed
 from clawback.errors import ConfigError

@@ -14,16 +14,16 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from clawback.capture.events import Answer, Prompt
+from clawback.capture.events import AnswerEvent, PromptEvent
 from clawback.capture.ingest import Unusable, command_of, connect
 from clawback.capture.spool import deliver
 from clawback.paths import Home, home
 
 if TYPE_CHECKING:
-    from clawback.capture.adapter import Agent
+    from clawback.capture.agent_integration import AgentIntegration
     from clawback.capture.events import Event
 
-    Respond = Callable[[Home, Agent, Event], dict[str, Any] | None]
+    Respond = Callable[[Home, AgentIntegration, Event], dict[str, Any] | None]
 
 MAX_PAYLOAD = 16_000_000
 """Bytes of an event. More is no turn that anybody could train on."""
@@ -71,16 +71,16 @@ def handle(here: Home, agent: str, payload: bytes, respond: Respond | None = Non
 
     Raises ``Unusable`` for an incomplete event, ``UsageError`` for an unknown agent.
     """
-    from clawback.capture import adapter
+    from clawback.capture import agent_integration
 
-    known = adapter.find(agent)
+    known = agent_integration.find(agent)
     event = known.parse(parse(payload))
-    if isinstance(event, Prompt) and (said := _ordered(here, agent, event)):
+    if isinstance(event, PromptEvent) and (said := _ordered(here, agent, event)):
         return known.reply(said)
     return act(here, known, event, respond)
 
 
-def _ordered(here: Home, agent: str, event: Prompt) -> str:
+def _ordered(here: Home, agent: str, event: PromptEvent) -> str:
     """What became of ``/rl train``, ``rollback``, ``reset`` a comparison, or a word about the news; "" for anything else. The module that does it is in a higher layer."""
     words = command_of(event)
     if words is None:
@@ -111,7 +111,7 @@ def _ordered(here: Home, agent: str, event: Prompt) -> str:
 
 
 def act(
-    here: Home, agent: Agent, event: Event | None, respond: Respond | None = None
+    here: Home, agent: AgentIntegration, event: Event | None, respond: Respond | None = None
 ) -> dict[str, Any] | None:
     """Act on an event that an agent's adapter has parsed; the return value is output for the agent."""
     if event is None:
@@ -119,7 +119,7 @@ def act(
     said = deliver(here, agent.name, event)
     if said is not None:
         return agent.reply(said)
-    if isinstance(event, Answer) and event.cwd:
+    if isinstance(event, AnswerEvent) and event.cwd:
         _note_survived(here, event.cwd)
     return _responded(here, agent, event, respond) or agent.ask(here, event)
 
@@ -147,7 +147,9 @@ def _notes_survived(here: Home) -> bool:
     return load(here.config).capture.survived
 
 
-def _responded(here: Home, agent: Agent, event: Event, respond: Respond | None) -> dict[str, Any] | None:
+def _responded(
+    here: Home, agent: AgentIntegration, event: Event, respond: Respond | None
+) -> dict[str, Any] | None:
     """What ``respond`` adds. The event is stored: an error here costs one line in the log."""
     try:
         return respond(here, agent, event) if respond else None

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from clawback.capture import script, settings_file
-from clawback.capture.adapter import State
-from clawback.capture.events import Answer, Event
+from clawback.capture.agent_integration import State
+from clawback.capture.events import AnswerEvent, Event
 from clawback.capture.take_out import is_ours, without_hooks
 from clawback.errors import ConfigError
 from clawback.paths import Home
@@ -126,7 +126,7 @@ class HookedAgent(ABC):
 
     def ask(self, home: Home, event: Event) -> dict[str, Any] | None:
         """After an answer, a line that invites the person to rate, where they want one. It blocks nothing."""
-        if not isinstance(event, Answer) or not _asking(home):
+        if not isinstance(event, AnswerEvent) or not _asking(home):
             return None
         return {"systemMessage": INVITATION.format(usage=self.usage)}
 

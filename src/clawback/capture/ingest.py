@@ -10,7 +10,14 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from clawback.capture.events import Answer, Event, Failed, Prompt, Shown, SideAnswer
+from clawback.capture.events import (
+    AnswerEvent,
+    DisplayEvent,
+    Event,
+    FailureEvent,
+    PromptEvent,
+    SideAnswerEvent,
+)
 from clawback.capture.stored_text import clean, fingerprint, of_message, of_prompt, plain, sent_back
 from clawback.errors import ClawbackError, StoreBusy
 from clawback.paths import Home
@@ -19,7 +26,7 @@ if TYPE_CHECKING:
     from clawback.capture.exchanges import Exchange
     from clawback.records import Message, Turn
     from clawback.store import Store, TurnStore
-    from clawback.store.prompts import Kept
+    from clawback.store.pending import StoredPrompt
 
 BUSY_SECONDS = 2.0
 """How long an agent's event waits for another writer before it gets out of the way."""
@@ -45,16 +52,16 @@ def take(here: Home, agent: str, event: Event) -> str | None:
 
 def take_into(here: Home, store: TurnStore, agent: str, event: Event) -> str | None:
     """The same, with a store that is open."""
-    if isinstance(event, Prompt):
+    if isinstance(event, PromptEvent):
         return _prompt(here, store, agent, event)
-    if isinstance(event, Answer):
+    if isinstance(event, AnswerEvent):
         _answer(here, store, agent, event)
-    elif isinstance(event, Failed):
+    elif isinstance(event, FailureEvent):
         store.lose_early(of_prompt(agent, event.session, event.prompt_id), f"its answer {event.why}")
         store.drop_prompt(agent, event.session, event.prompt_id)
-    elif isinstance(event, Shown):
+    elif isinstance(event, DisplayEvent):
         _shown(here, store, agent, event)
-    elif isinstance(event, SideAnswer):
+    elif isinstance(event, SideAnswerEvent):
         _side(here, store, agent, event)
     else:
         from clawback.capture import reactions
@@ -66,7 +73,7 @@ def take_into(here: Home, store: TurnStore, agent: str, event: Event) -> str | N
 def command_of(event: Event) -> list[str] | None:
     """The words of a command of ours; None for anything else."""
     # Most prompts are no command, and need not load what reads them.
-    if not isinstance(event, Prompt) or event.text.lstrip()[:3].lower() not in ("/rl", "rl:", "/cl"):
+    if not isinstance(event, PromptEvent) or event.text.lstrip()[:3].lower() not in ("/rl", "rl:", "/cl"):
         return None
     from clawback.feedback.command import parse
 
@@ -76,7 +83,7 @@ def command_of(event: Event) -> list[str] | None:
 # ------------------------------------------------------------------------------------------------------ prompts
 
 
-def _prompt(here: Home, store: TurnStore, agent: str, event: Prompt) -> str | None:
+def _prompt(here: Home, store: TurnStore, agent: str, event: PromptEvent) -> str | None:
     if (words := command_of(event)) is not None:
         from clawback.capture import taps
 
@@ -111,7 +118,7 @@ def _prompt(here: Home, store: TurnStore, agent: str, event: Prompt) -> str | No
 # ------------------------------------------------------------------------------------------------------ answers
 
 
-def _answer(here: Home, store: TurnStore, agent: str, event: Answer) -> None:
+def _answer(here: Home, store: TurnStore, agent: str, event: AnswerEvent) -> None:
     exchanges: list[Exchange] = []
     if event.transcript:
         from clawback.capture import late
@@ -126,7 +133,7 @@ def _answer(here: Home, store: TurnStore, agent: str, event: Answer) -> None:
         late.complete(here, store, agent, event.session, exchanges)
 
 
-def _exchange(store: TurnStore, agent: str, event: Answer, exchanges: list[Exchange]) -> Exchange | None:
+def _exchange(store: TurnStore, agent: str, event: AnswerEvent, exchanges: list[Exchange]) -> Exchange | None:
     """What the record tells of the answer that the event brings."""
     if not exchanges:
         return None
@@ -137,7 +144,9 @@ def _exchange(store: TurnStore, agent: str, event: Answer, exchanges: list[Excha
     return late.exchange_for(exchanges, event.prompt_id, asked)
 
 
-def _textless(here: Home, store: TurnStore, agent: str, event: Answer, exchanges: list[Exchange]) -> None:
+def _textless(
+    here: Home, store: TurnStore, agent: str, event: AnswerEvent, exchanges: list[Exchange]
+) -> None:
     """An answer without its text is read from the agent's record, from what our server heard, or at the session's next event."""
     if not event.transcript and event.prompt is not None:
         raise Unusable("an empty answer")
@@ -171,7 +180,7 @@ def record(
     here: Home,
     store: TurnStore,
     agent: str,
-    event: Answer,
+    event: AnswerEvent,
     exchange: Exchange | None = None,
     *,
     alone: bool = False,
@@ -219,10 +228,10 @@ def record(
 
 
 def _prompt_of(
-    store: TurnStore, agent: str, event: Answer, exchange: Exchange | None, alone: bool
-) -> Kept | None:
+    store: TurnStore, agent: str, event: AnswerEvent, exchange: Exchange | None, alone: bool
+) -> StoredPrompt | None:
     """What the answer is to, as the one knows it who knows best. Without parts: to nothing that a person asked."""
-    from clawback.store.prompts import Kept
+    from clawback.store.pending import StoredPrompt
 
     kept = (
         store.kept_prompt(agent, event.session, event.prompt_id)
@@ -232,14 +241,22 @@ def _prompt_of(
     by = kept.by if kept else ""
     if event.prompt is not None:
         # Who tells of an answer and its prompt tells of the last message alone.
-        return kept if kept and event.prompt in kept.parts else Kept(event.prompt_id, (event.prompt,), by)
+        return (
+            kept
+            if kept and event.prompt in kept.parts
+            else StoredPrompt(event.prompt_id, (event.prompt,), by)
+        )
     if exchange and exchange.requests:
-        return Kept(event.prompt_id, tuple(exchange.requests), by)
+        return StoredPrompt(event.prompt_id, tuple(exchange.requests), by)
     notice = exchange.notice if exchange and exchange.notice else kept.text if kept and kept.notice else ""
     if notice:
         at = kept.created_at if kept else time.time()
         request = store.request_before(agent, event.session, at)
-        return Kept(event.prompt_id, (notice,), request.by, notice=True, created_at=at) if request else None
+        return (
+            StoredPrompt(event.prompt_id, (notice,), request.by, notice=True, created_at=at)
+            if request
+            else None
+        )
     if kept is None and event.prompt_id and alone:
         # A message that was queued comes under the name of the request that was under way, and is answered under one of its own.
         newest = store.newest_prompt(agent, event.session)
@@ -248,7 +265,12 @@ def _prompt_of(
 
 
 def _turn_of_server(
-    store: TurnStore, here: Home, event: Answer, prompt: Kept, exchange: Exchange | None, places: set[str]
+    store: TurnStore,
+    here: Home,
+    event: AnswerEvent,
+    prompt: StoredPrompt,
+    exchange: Exchange | None,
+    places: set[str],
 ) -> int | None:
     """The turn that our own server recorded of this very answer, with the tokens as they were sampled."""
     texts = {plain(clean(here, text)) for text in (event.text, exchange.text if exchange else "") if text}
@@ -269,7 +291,7 @@ def _turn_of_server(
     return None
 
 
-def asks(here: Home, turn: Turn, prompt: Kept) -> bool:
+def asks(here: Home, turn: Turn, prompt: StoredPrompt) -> bool:
     """Does the turn answer this prompt, or what was added to it last?"""
     from clawback.reminders import without_reminders
 
@@ -278,7 +300,12 @@ def asks(here: Home, turn: Turn, prompt: Kept) -> bool:
 
 
 def _new_turn(
-    store: TurnStore, here: Home, agent: str, event: Answer, question: Kept, exchange: Exchange | None
+    store: TurnStore,
+    here: Home,
+    agent: str,
+    event: AnswerEvent,
+    question: StoredPrompt,
+    exchange: Exchange | None,
 ) -> int:
     from clawback.records import Turn
 
@@ -322,7 +349,7 @@ def _drop_twin(store: TurnStore, session: str, response: str, number: int) -> No
 
 
 def _request(
-    store: TurnStore, agent: str, event: Answer, question: Kept, previous: Turn | None
+    store: TurnStore, agent: str, event: AnswerEvent, question: StoredPrompt, previous: Turn | None
 ) -> list[Message]:
     """What the person had asked for, where the conversation as it is known does not end with it."""
     request = store.request_before(agent, event.session, question.created_at)
@@ -367,7 +394,7 @@ def _size(message: Message) -> int:
     )
 
 
-def _shown(here: Home, store: TurnStore, agent: str, event: Shown) -> None:
+def _shown(here: Home, store: TurnStore, agent: str, event: DisplayEvent) -> None:
     """What was said about the message before finds its answer now."""
     turn = store.at_post(of_prompt(agent, event.session, event.prompt_id))
     if turn is None:
@@ -376,7 +403,7 @@ def _shown(here: Home, store: TurnStore, agent: str, event: Shown) -> None:
         train_if_due(here, store)
 
 
-def _side(here: Home, store: TurnStore, agent: str, event: SideAnswer) -> None:
+def _side(here: Home, store: TurnStore, agent: str, event: SideAnswerEvent) -> None:
     if not event.text.strip():
         return
     from clawback.records import Turn

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clawback.capture.events import Answer, Prompt
+from clawback.capture.events import AnswerEvent, PromptEvent
 from clawback.capture.ingest import RECENT, Unusable, record
 from clawback.capture.stored_text import clean, of_prompt, plain
 
@@ -21,17 +21,17 @@ NEWEST = 3
 """Exchanges at the end of a record whose turns are completed at each event."""
 
 
-def read(agent: str, event: Prompt | Answer) -> list[Exchange]:
+def read(agent: str, event: PromptEvent | AnswerEvent) -> list[Exchange]:
     """The newest exchanges of the event's session, as far as they were written when it came."""
     if not event.transcript:
         return []
     from clawback.capture import transcripts
 
-    prompt_id = event.prompt_id if isinstance(event, Answer) else ""
+    prompt_id = event.prompt_id if isinstance(event, AnswerEvent) else ""
     return transcripts.recent(agent, event.transcript, prompt_id, event.size)
 
 
-def catch_up(here: Home, store: TurnStore, agent: str, event: Prompt) -> None:
+def catch_up(here: Home, store: TurnStore, agent: str, event: PromptEvent) -> None:
     """Another prompt has come: earlier answers are complete in the record. Reads it only where something is missing."""
     ended = store.ended_prompts(agent, event.session)
     if not ended and not store.lacks_record(f"{agent}:{event.session}"):
@@ -45,7 +45,7 @@ def answer_ended(
     here: Home,
     store: TurnStore,
     agent: str,
-    event: Prompt | Answer,
+    event: PromptEvent | AnswerEvent,
     exchanges: list[Exchange],
     *,
     final: bool = False,
@@ -59,7 +59,7 @@ def answer_ended(
         exchange = exchange_for(exchanges, kept.id, kept.parts)
         ready = exchange is not None and exchange.text and (final or not exchange.open)
         if exchange is not None and ready:
-            answer = Answer(
+            answer = AnswerEvent(
                 event.session,
                 exchange.blocks[-1],
                 kept.id,

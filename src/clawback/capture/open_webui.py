@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from clawback.capture import plugged
-from clawback.capture.adapter import State
-from clawback.capture.events import Answer, Event
+from clawback.capture.agent_integration import State
+from clawback.capture.events import AnswerEvent, Event
 from clawback.capture.importers.open_webui import without_details
 from clawback.files import replace
 from clawback.paths import Home, home, secret
@@ -62,7 +62,7 @@ class OpenWebUI:
 
     def parse(self, event: Mapping[str, Any]) -> Event | None:
         parsed = plugged.parse(event)
-        if isinstance(parsed, Answer):
+        if isinstance(parsed, AnswerEvent):
             return parsed._replace(text=without_details(parsed.text)[0])
         return parsed
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from clawback.capture import plugged, settings_file
-from clawback.capture.adapter import State
+from clawback.capture.agent_integration import State
 from clawback.capture.events import Event
 from clawback.capture.take_out import without_plugin
 from clawback.errors import ConfigError

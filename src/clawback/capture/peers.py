@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
-from clawback.capture import rows
+from clawback.capture import text_rows
 from clawback.capture.importers.entries import BadLine, Consent, digest
 from clawback.capture.importers.importing import parsed
-from clawback.capture.importers.storing import Report, add
+from clawback.capture.importers.storing import ImportReport, add
 from clawback.errors import NotFound, UsageError
 from clawback.records import Feedback, Message, Turn
 from clawback.redact import redact, redact_all
@@ -47,7 +47,7 @@ MOST_TEXT = 4000
 """Characters that are kept of what a judge wrote."""
 
 
-def _record(row: rows.Row) -> dict[str, Any]:
+def _record(row: text_rows.Row) -> dict[str, Any]:
     """The object of a line. Raises ``BadLine``."""
     record = parsed(row)
     if not isinstance(record, dict):
@@ -58,11 +58,13 @@ def _record(row: rows.Row) -> dict[str, Any]:
 # ------------------------------------------------------------------------------------------------- ReinforceClaw
 
 
-def import_reinforceclaw(store: Store, path: Path, *, consent: Consent = "", licence: str = "") -> Report:
+def import_reinforceclaw(
+    store: Store, path: Path, *, consent: Consent = "", licence: str = ""
+) -> ImportReport:
     """Every rating of its database. Raises ``NotFound`` without a file, ``UsageError`` for one that is no such database."""
     if not path.is_file():
         raise NotFound(f"There is no file {path}. ReinforceClaw keeps it as ~/.reinforceclaw/reinforceclaw.db.")  # fmt: skip
-    report = Report()
+    report = ImportReport()
     for number, row in _rows(path):
         try:
             turn = _reinforceclaw_turn(row, consent, licence)
@@ -144,11 +146,11 @@ class _Vote(NamedTuple):
     why: str
 
 
-def import_openclaw_rl(store: Store, path: Path, *, consent: Consent = "", licence: str = "") -> Report:
+def import_openclaw_rl(store: Store, path: Path, *, consent: Consent = "", licence: str = "") -> ImportReport:
     """Every turn of a record file, with the votes of the file beside it where there is one."""
-    report = Report()
+    report = ImportReport()
     votes = _votes(path.with_name(f"{path.stem}_prm{path.suffix}"), report)
-    for row in rows.read(path):
+    for row in text_rows.read(path):
         try:
             data = _record(row)
             turn = _openclaw_turn(data, consent, licence)
@@ -166,12 +168,12 @@ def import_openclaw_rl(store: Store, path: Path, *, consent: Consent = "", licen
     return report
 
 
-def _votes(path: Path, report: Report) -> dict[tuple[str, Any], list[_Vote]]:
+def _votes(path: Path, report: ImportReport) -> dict[tuple[str, Any], list[_Vote]]:
     """(session, turn) → votes in the order in which they were written: a session that begins anew counts its turns anew."""
     found: dict[tuple[str, Any], list[_Vote]] = {}
     if not path.is_file():
         return found
-    for row in rows.read(path):
+    for row in text_rows.read(path):
         try:
             data = _record(row)
         except BadLine as error:
@@ -242,7 +244,7 @@ def _call(call: Mapping[str, Any]) -> Message:
 # -------------------------------------------------------------------------------------------------------- shared
 
 
-def _store_opinion(store: Store, report: Report, opinion: Feedback) -> None:
+def _store_opinion(store: Store, report: ImportReport, opinion: Feedback) -> None:
     if not opinion.value:
         return
     before = len(store.feedback(turn_id=opinion.turn_id, active=False))

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from clawback.capture import script, settings_file
-from clawback.capture.adapter import State, text
-from clawback.capture.events import Answer, Event, Failed, Prompt, Reaction, Shown
+from clawback.capture.agent_integration import State, text
+from clawback.capture.events import AnswerEvent, DisplayEvent, Event, FailureEvent, PromptEvent, ReactionEvent
 from clawback.capture.ingest import Unusable
 from clawback.endings import ending_of
 from clawback.paths import Home
@@ -117,25 +117,27 @@ def parse(event: Mapping[str, Any]) -> Event | None:
         value, message, by = event.get("value"), text(event, "message", 500), text(event, "by", 200)
         if type(value) is not int or value not in (-1, 0, 1) or not (message and by):
             raise Unusable("a reaction without value, message or person")
-        return Reaction(session, message, value, by, text(event, "id", 500))
+        return ReactionEvent(session, message, value, by, text(event, "id", 500))
     if not session:
         raise Unusable("no session")
     prompt_id = text(event, "id", 500)
     if kind == "prompt":
         by, delivery = text(event, "by", 200), text(event, script.DELIVERY, 100)
         last, about = event.get("last") is True, text(event, "about", 500)
-        return Prompt(session, text(event, "text"), prompt_id, about, by, last=last, delivery=delivery)
+        return PromptEvent(session, text(event, "text"), prompt_id, about, by, last=last, delivery=delivery)
     if kind == "answer":
         model, cwd = text(event, "model", 200), text(event, "cwd", 4096)
         ending, work = ending_of(text(event, "ending", 100)) or "", work_of(event.get("work"))
-        return Answer(session, text(event, "text"), prompt_id, cwd=cwd, model=model, work=work, ending=ending)
+        return AnswerEvent(
+            session, text(event, "text"), prompt_id, cwd=cwd, model=model, work=work, ending=ending
+        )
     if kind == "failed":
-        return Failed(session, prompt_id)
+        return FailureEvent(session, prompt_id)
     if kind == "shown":
         message = text(event, "message", 500)
         if not (prompt_id and message):
             raise Unusable("a shown answer without id or message")
-        return Shown(session, prompt_id, message)
+        return DisplayEvent(session, prompt_id, message)
     return None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clawback.capture.events import Reaction
+from clawback.capture.events import ReactionEvent
 from clawback.capture.ingest import train_if_due
 from clawback.capture.stored_text import of_message
 from clawback.paths import Home
@@ -10,7 +10,7 @@ from clawback.records import Feedback
 from clawback.store import TurnStore
 
 
-def take(here: Home, store: TurnStore, agent: str, event: Reaction) -> None:
+def take(here: Home, store: TurnStore, agent: str, event: ReactionEvent) -> None:
     """The rating that it stands for: stored, changed, taken back, or kept until its message is known."""
     name = f"{agent}:reaction:{event.id or f'{event.message}:{event.by}:{event.value}'}"
     with store.together():
@@ -22,7 +22,7 @@ def take(here: Home, store: TurnStore, agent: str, event: Reaction) -> None:
         train_if_due(here, store)
 
 
-def _react_in_order(store: TurnStore, agent: str, event: Reaction, name: str) -> bool:
+def _react_in_order(store: TurnStore, agent: str, event: ReactionEvent, name: str) -> bool:
     at, given = store.get(name, (0.0, ""))
     if event.at <= at:
         return False
@@ -36,7 +36,7 @@ def _react_in_order(store: TurnStore, agent: str, event: Reaction, name: str) ->
     return rated
 
 
-def _react(store: TurnStore, agent: str, event: Reaction, event_id: str) -> bool:
+def _react(store: TurnStore, agent: str, event: ReactionEvent, event_id: str) -> bool:
     """Whether there is something new to learn from."""
     if event.value == 0:
         store.undo_event(event_id)

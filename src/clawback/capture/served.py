@@ -11,12 +11,12 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from clawback import pictures
-from clawback.capture import conversations
+from clawback.capture import conversation_threads
 from clawback.records import Message, Turn
 from clawback.thinking import split_thinking
 
 if TYPE_CHECKING:
-    from clawback.config import Privacy
+    from clawback.config import PrivacySection
     from clawback.store import Store
 
 _MEDIA = {"input_audio": "[audio]", "file": "[file]", "video_url": "[video]"}
@@ -42,14 +42,16 @@ def served_turn(turn: Turn, headers: Mapping[str, str], body: Mapping[str, Any])
     texts = dict.fromkeys((split_thinking(turn.response)[1], turn.response))
     return ServedTurn(
         turn,
-        conversations.session_of(headers, body),
-        tuple(conversations.places(turn.messages)),
-        conversations.places_after(turn.messages, texts, turn.calls),
+        conversation_threads.session_of(headers, body),
+        tuple(conversation_threads.places(turn.messages)),
+        conversation_threads.places_after(turn.messages, texts, turn.calls),
         headers.get("x-session-done", "").strip().lower() in ("1", "true", "yes"),
     )
 
 
-def store_turn(store: Store, served: ServedTurn, privacy: Privacy, seen_at: float | None = None) -> int:
+def store_turn(
+    store: Store, served: ServedTurn, privacy: PrivacySection, seen_at: float | None = None
+) -> int:
     """Store it in its conversation, as what came back after the turn before. Returns its number."""
     from clawback import feedback
 
@@ -63,7 +65,7 @@ def store_turn(store: Store, served: ServedTurn, privacy: Privacy, seen_at: floa
     if before and turn.kind == "main":
         store.put_next_state(before[0], stored_messages(before[1], privacy))
         if store.turn(before[0]).vouched:  # else anybody could make guesses by asking twice
-            feedback.notice(store, before[0], conversations.human(before[1]))
+            feedback.notice(store, before[0], conversation_threads.human(before[1]))
     if served.finished:
         store.finish_session(session)
     return number
@@ -73,8 +75,8 @@ def placed(
     store: Store, messages: Sequence[Message], headers: Mapping[str, str], body: Mapping[str, Any]
 ) -> tuple[str, tuple[int, list[Message]] | None]:
     """The session that is named or continued (a new one otherwise), and the previous turn with what came back to it."""
-    known = tuple(conversations.places(messages))
-    return _placed(store, messages, known, conversations.session_of(headers, body))
+    known = tuple(conversation_threads.places(messages))
+    return _placed(store, messages, known, conversation_threads.session_of(headers, body))
 
 
 def _placed(
@@ -84,12 +86,14 @@ def _placed(
     if found is None:
         return named or uuid.uuid4().hex, None
     index, turn, session = found
-    return named or session, (turn, conversations.came_back(messages, known[index][0]))
+    return named or session, (turn, conversation_threads.came_back(messages, known[index][0]))
 
 
-def stored_messages(messages: Sequence[Message], privacy: Privacy) -> tuple[Message, ...]:
+def stored_messages(messages: Sequence[Message], privacy: PrivacySection) -> tuple[Message, ...]:
     """As they are stored: without sounds and what OpenClaw added, with the newest pictures, and no larger than is asked for (the newest are kept)."""
-    spoken = [{**m, "content": _without_media(m.get("content"))} for m in conversations.spoken(messages)]
+    spoken = [
+        {**m, "content": _without_media(m.get("content"))} for m in conversation_threads.spoken(messages)
+    ]
     seen = pictures.limited(spoken, privacy.max_picture_bytes, privacy.max_turn_picture_bytes)
     room = privacy.max_turn_bytes
     kept: list[Message] = []
@@ -115,7 +119,7 @@ def _without_media(content: Any) -> Any:
 # ------------------------------------------------------------------------------------------------- as a file's content
 
 
-def to_json(served: ServedTurn, privacy: Privacy) -> dict[str, Any]:
+def to_json(served: ServedTurn, privacy: PrivacySection) -> dict[str, Any]:
     """Its fields as they may lie on a disk: without secrets. Tokens sampled for words that were replaced are left out."""
     turn = asdict(served.turn)
     clean = {name: _clean(turn[name], privacy) for name in ("messages", "response", "thinking", "calls")}
@@ -151,7 +155,7 @@ def _listed(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _clean(value: Any, privacy: Privacy) -> Any:
+def _clean(value: Any, privacy: PrivacySection) -> Any:
     """Without secrets and what the person's own rules find; pictures stay as they are."""
     from clawback.redact import by_rules, redact
 

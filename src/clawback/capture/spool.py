@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from clawback.capture.events import Event
     from clawback.capture.served import ServedTurn
-    from clawback.config import Privacy
+    from clawback.config import PrivacySection
     from clawback.store import Store
 
 MOST_EVENTS, MOST_BYTES = 5_000, 200_000_000
@@ -83,7 +83,7 @@ def keep(here: Home, agent: str, event: Event) -> None:
     _keep(here, {"agent": agent, "kind": type(event).__name__, "event": _clean(here, event)})
 
 
-def keep_served(here: Home, served: ServedTurn, privacy: Privacy) -> None:
+def keep_served(here: Home, served: ServedTurn, privacy: PrivacySection) -> None:
     """The same for an exchange that our server heard."""
     from clawback.capture.served import to_json
 

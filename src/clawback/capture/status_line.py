@@ -48,10 +48,10 @@ def _complete_turns(home: Home, payload: bytes) -> None:
         if not (db.lacks_record(name, time.time() - WRITTEN_WITHIN) or db.ended_prompts(AGENT, session)):
             return
         from clawback.capture import late
-        from clawback.capture.events import Prompt
+        from clawback.capture.events import PromptEvent
 
-        exchanges = late.read(AGENT, Prompt(session, "", transcript=transcript or ""))
-        late.answer_ended(home, db, AGENT, Prompt(session, ""), exchanges)
+        exchanges = late.read(AGENT, PromptEvent(session, "", transcript=transcript or ""))
+        late.answer_ended(home, db, AGENT, PromptEvent(session, ""), exchanges)
         late.complete(home, db, AGENT, session, exchanges)
         last = db.last_turn(session=name)
         if last and not last.model and isinstance(model, dict) and isinstance(model.get("id"), str):

@@ -1,7 +1,7 @@
 """How much of what an agent wrote into files is still there at the next commit: an implicit signal, off until ``[capture] survived`` is on.
 
 The lines that an answer's tool calls added are looked up in the first commit that changed those files afterwards. All of them there is +1,
-none −1, at an implicit signal's small weight: it counts only where nobody has said anything (``feedback/aggregate.py``). Nothing leaves the
+none −1, at an implicit signal's small weight: it counts only where nobody has said anything (``feedback/turn_reward.py``). Nothing leaves the
 machine; git reads its own objects, and runs nothing that a repository names. Files that a later answer changed before that commit are left
 out: the person asked for that change.
 """

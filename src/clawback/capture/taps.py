@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from clawback.capture import late
-from clawback.capture.events import Answer, Prompt
+from clawback.capture.events import AnswerEvent, PromptEvent
 from clawback.capture.ingest import RECENT, Unusable, asks, last_of, record, train_if_due
 from clawback.capture.stored_text import clean, of_message, of_prompt
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from clawback.paths import Home
     from clawback.records import Turn
     from clawback.store import TurnStore
-    from clawback.store.prompts import Early, Kept
+    from clawback.store.pending import Early, StoredPrompt
 
 NOT_KNOWN = "That message is no answer that is known here. Reply to the answer that you mean."
 
@@ -40,13 +40,13 @@ class PendingAnswer(NamedTuple):
     """An answer that no event has told of: the name of its prompt, the prompt as it is kept, and what the agent's own record has."""
 
     name: str
-    prompt: Kept | None
+    prompt: StoredPrompt | None
     exchange: Exchange | None
 
 
-def obey(here: Home, store: TurnStore, agent: str, event: Prompt, words: list[str]) -> str:
+def obey(here: Home, store: TurnStore, agent: str, event: PromptEvent, words: list[str]) -> str:
     """Execute the command; returns what to tell the person. Raises ``StoreError`` alone, whatever a person types."""
-    from clawback.feedback.command import ASKS, Reply, run
+    from clawback.feedback.command import ASKS, CommandReply, run
 
     event_id = f"{agent}:rl:{event.session}:{event.id}" if event.id else ""
     source = f"{agent}:{event.by}" if event.by else agent
@@ -60,7 +60,7 @@ def obey(here: Home, store: TurnStore, agent: str, event: Prompt, words: list[st
             return before
     cleaned = [clean(here, word) for word in words]
     if meant.refusal:
-        reply = Reply(meant.refusal)
+        reply = CommandReply(meant.refusal)
     else:
         reply = run(
             store, cleaned, meant.turn, post=meant.post, source=source, event_id=event_id
@@ -76,7 +76,7 @@ def obey(here: Home, store: TurnStore, agent: str, event: Prompt, words: list[st
     return " ".join([reply.text, *([began] if began else []), *map(told_of, lost)])
 
 
-def _lose(store: TurnStore, agent: str, event: Prompt, words: list[str], why: str, source: str) -> None:
+def _lose(store: TurnStore, agent: str, event: PromptEvent, words: list[str], why: str, source: str) -> None:
     """A rating that waited for the database was refused: it is told of at the next command."""
     from clawback.errors import UsageError
     from clawback.feedback.command import understood
@@ -108,7 +108,7 @@ def told_of(lost: Early) -> str:
     return f"Your rating of {when} ({lost.summary}) came to nothing: {lost.lost}."
 
 
-def settle(here: Home, store: TurnStore, agent: str, event: Prompt, waiting: list[str]) -> None:
+def settle(here: Home, store: TurnStore, agent: str, event: PromptEvent, waiting: list[str]) -> None:
     """Another prompt has come, so earlier ones get no further answer: ratings waiting for those are applied to the part that exists, or lost."""
     start = len(of_prompt(agent, event.session, ""))
     told = late.read(agent, event)
@@ -124,7 +124,7 @@ def settle(here: Home, store: TurnStore, agent: str, event: Prompt, waiting: lis
 # ------------------------------------------------------------------------------------------------ what is meant
 
 
-def _meant(here: Home, store: TurnStore, agent: str, event: Prompt, word: str) -> Meant:
+def _meant(here: Home, store: TurnStore, agent: str, event: PromptEvent, word: str) -> Meant:
     if event.about:
         return _replied_to(store, agent, event)
     told = late.read(agent, event)
@@ -166,7 +166,7 @@ def _meant(here: Home, store: TurnStore, agent: str, event: Prompt, word: str) -
 
 
 def _newest(
-    store: TurnStore, agent: str, event: Prompt, exchanges: list[Exchange], prompt: Kept | None
+    store: TurnStore, agent: str, event: PromptEvent, exchanges: list[Exchange], prompt: StoredPrompt | None
 ) -> tuple[Exchange | None, str]:
     """The exchange that the person saw last, and the name of its prompt. A message that was queued has no event, only an entry."""
     last = exchanges[-1] if exchanges else None
@@ -184,7 +184,7 @@ def _newest(
     return mine, prompt.id if prompt else ""
 
 
-def _replied_to(store: TurnStore, agent: str, event: Prompt) -> Meant:
+def _replied_to(store: TurnStore, agent: str, event: PromptEvent) -> Meant:
     """The turn that stands in the message replied to, or that answers it; or the place where its answer is to come."""
     place = of_message(agent, event.about)
     if (turn := store.at_post(place)) is not None:
@@ -196,7 +196,7 @@ def _replied_to(store: TurnStore, agent: str, event: Prompt) -> Meant:
     return Meant(turn, place)
 
 
-def _of_session(store: TurnStore, agent: str, event: Prompt) -> Meant:
+def _of_session(store: TurnStore, agent: str, event: PromptEvent) -> Meant:
     """No prompt is kept: the last answer of the session, where it can be no other person's."""
     if event.by and store.newest_prompt(agent, event.session) is not None:
         return Meant(refusal="You have had no answer here yet. Reply to the answer that you mean.")
@@ -208,12 +208,12 @@ def _of_session(store: TurnStore, agent: str, event: Prompt) -> Meant:
 
 
 def _from_record(
-    here: Home, store: TurnStore, agent: str, event: Prompt, pending: PendingAnswer
+    here: Home, store: TurnStore, agent: str, event: PromptEvent, pending: PendingAnswer
 ) -> int | None:
     """The turn of the answer: as far as the agent's own record has it, or our server heard it."""
     name, exchange = pending.name, pending.exchange
     if exchange is not None and exchange.text:
-        answer = Answer(event.session, exchange.blocks[-1], name, cwd=exchange.cwd, model=exchange.model)
+        answer = AnswerEvent(event.session, exchange.blocks[-1], name, cwd=exchange.cwd, model=exchange.model)
         try:
             return record(here, store, agent, answer, exchange)
         except Unusable:
@@ -222,12 +222,12 @@ def _from_record(
     if response is None:
         return None
     try:
-        return record(here, store, agent, Answer(event.session, response, name), exchange)
+        return record(here, store, agent, AnswerEvent(event.session, response, name), exchange)
     except Unusable:
         return None
 
 
-def answer_of_server(here: Home, store: TurnStore, session: str, prompt: Kept | None) -> str | None:
+def answer_of_server(here: Home, store: TurnStore, session: str, prompt: StoredPrompt | None) -> str | None:
     """What our own server heard of the answer to a prompt, before it broke off, if nothing has claimed it."""
     if prompt is None or not prompt.parts:
         return None

@@ -42,10 +42,10 @@ def adopt(adapter: Path, same_base: bool, no_gate: bool, as_json: bool) -> int:
             text += f" `clawback versions check {version.number}` judges it once you have rated some answers."
         else:
             from clawback.cli.progress_bar import progress_bar
-            from clawback.gate import adapters
+            from clawback.gate import adapter_gate
 
             with progress_bar(quiet=as_json) as follow:
-                report = adapters.gate(store, here, version.number, on_progress=follow)
+                report = adapter_gate.gate(store, here, version.number, on_progress=follow)
             text += f"\n\n{fold(report.text(), '  ')}\n\n"
             text += (
                 f"`clawback versions rollback {version.number}` makes it live."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from clawback.cli.common import Group, extension_commands
+from clawback.cli.common import CommandGroup, extension_commands
 
 CONNECT = {
     **extension_commands("connect"),
@@ -26,7 +26,7 @@ LAB = {
 }
 
 
-@click.group(cls=Group, members=CONNECT)
+@click.group(cls=CommandGroup, members=CONNECT)
 def connect() -> None:
     """Where people already are: chat channels, MCP clients, a service in the background, the Tab key.
 
@@ -36,7 +36,7 @@ def connect() -> None:
     """
 
 
-@click.group(cls=Group, members=DATA)
+@click.group(cls=CommandGroup, members=DATA)
 def data() -> None:
     """Your data: copy it, encrypt it, delete parts of it, repair it.
 
@@ -46,7 +46,7 @@ def data() -> None:
     """
 
 
-@click.group(cls=Group, members=LAB)
+@click.group(cls=CommandGroup, members=LAB)
 def lab() -> None:
     """For experiments: judges, reward models, teacher models, training elsewhere or together.
 

@@ -153,7 +153,7 @@ def baseline(
     from clawback.capture import corpora
     from clawback.cli.common import needs
     from clawback.cli.progress_bar import progress_bar
-    from clawback.jobs import baseline as job
+    from clawback.jobs import teacher_answers as job
     from clawback.prompts import Price
 
     here, given = current_home(), job.environment(env_file)

@@ -20,7 +20,7 @@ from clawback.errors import ClawbackError, UsageError
 if TYPE_CHECKING:
     from clawback.paths import Home
     from clawback.records import Turn, Version
-    from clawback.serve.streams import Question, Source
+    from clawback.serve.streams import AnswerRequest, AnswerSource
     from clawback.store import Store
 
 KEYS = "[g]ood [b]ad [1-9,0] score [e]dit [enter] skip [q]uit"
@@ -35,7 +35,7 @@ STOPPED = 130
 """The exit code where Ctrl-C stopped the answer."""
 
 
-def open_source(home: Home, store: Store, quiet: bool = False) -> Source:
+def open_source(home: Home, store: Store, quiet: bool = False) -> AnswerSource:
     """The running server, or an engine in this process; a damaged live version is passed over, and named."""
     with waiting(f"loading {model_name(home)}", quiet):
         from clawback.serve import streams
@@ -59,7 +59,7 @@ def ask_about_news(home: Home, store: Store) -> None:
     click.echo(fold(current.sentence))
     if not current.live:
         return
-    from clawback.jobs.news import decide
+    from clawback.jobs.news_answer import decide
 
     key = one_key("[y] keep  [n] go back  [any other key] later ")
     click.echo()
@@ -72,7 +72,9 @@ def model_name(home: Home) -> str:
     return Path(config.load(home.config).model.base).name
 
 
-def show_answer(source: Source, question: Question, quiet: bool = False) -> tuple[Turn | None, bool]:
+def show_answer(
+    source: AnswerSource, question: AnswerRequest, quiet: bool = False
+) -> tuple[Turn | None, bool]:
     """Show an answer as it comes. Returns its stored turn, None where nothing came, and whether Ctrl-C stopped it."""
     from clawback.cli.answer_view import AnswerView
 
@@ -122,9 +124,9 @@ def ask(text: str, shown: tuple[Path, ...], max_tokens: int | None, seed: int | 
     here = current_home()
     with open_store() as store:
         source = open_source(here, store, as_json)
-        from clawback.serve.streams import Question, limit_of
+        from clawback.serve.streams import AnswerRequest, limit_of
 
-        question = Question(
+        question = AnswerRequest(
             messages=({"role": "user", "content": content},),
             session=f"ask:{uuid.uuid4().hex}",
             seed=fresh_seed() if seed is None else seed,

@@ -61,7 +61,7 @@ def current_home() -> Home:
     return here
 
 
-class Group(click.Group):
+class CommandGroup(click.Group):
     """A group of commands about one thing: ``X`` and ``X list`` list, ``X show`` shows one, and help lines are whole.
 
     ``members``: commands that other files hold, as ``file:name``. ``renamed``: old name → new name within the group.

@@ -88,7 +88,7 @@ class Conversation:
 
     def answer(self, question: Message) -> None:
         """Ask, show the answer, and let the person rate it."""
-        from clawback.serve.streams import Question, limit_of
+        from clawback.serve.streams import AnswerRequest, limit_of
 
         if self.version is None and (live := self.store.live()).number != self.live:
             self.live = live.number
@@ -96,7 +96,7 @@ class Conversation:
         messages = [*self.messages, question]
         system = ({"role": "system", "content": self.system},) if self.system else ()
         limit = limit_of(config.load(self.home.config))
-        asked = Question((*system, *messages), self.session, self.seed, self.version, limit)
+        asked = AnswerRequest((*system, *messages), self.session, self.seed, self.version, limit)
         self.seed += 1
         click.echo()
         try:
@@ -215,9 +215,9 @@ def reply_to_command(store: Store, session: str, text: str, turn: int | None) ->
 
         return comparing.reply(current_home(), comparing.Surface(SOURCE, session), words[0])
     if words[0] in command.NEWS:
-        from clawback.jobs import news
+        from clawback.jobs import news_answer
 
-        return news.decide(store, current_home(), command.NEWS[words[0]])
+        return news_answer.decide(store, current_home(), command.NEWS[words[0]])
     if words[0] in command.ADMIN:
         return f"That is a command of its own: `clawback {words[0]}`."
     return command.run(store, words, turn, source=SOURCE).text

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from clawback.cli.common import Group, current_home, emit, fold, json_option
+from clawback.cli.common import CommandGroup, current_home, emit, fold, json_option
 from clawback.errors import UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -55,7 +55,7 @@ def passphrase(wanted: bool, *, new: bool) -> str:
     return str(found)
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def encryption() -> None:
     """Encrypt the database on the disk: turns, ratings, prompts. Adapters, logs and settings are not covered.
 
@@ -82,7 +82,7 @@ def on(key_location: Any, as_json: bool) -> None:
     clawback data encryption on
     clawback data encryption on --key file
     """
-    from clawback.privacy import encryption as job
+    from clawback.privacy import database_encryption as job
 
     _say(job.encrypt(current_home(), key_location), as_json)
 
@@ -95,7 +95,7 @@ def off(as_json: bool) -> None:
     \b
     clawback data encryption off
     """
-    from clawback.privacy import encryption as job
+    from clawback.privacy import database_encryption as job
 
     _say(job.decrypt(current_home()), as_json)
 
@@ -108,7 +108,7 @@ def status(as_json: bool) -> None:
     \b
     clawback data encryption status
     """
-    from clawback.privacy import encryption as job
+    from clawback.privacy import database_encryption as job
 
     _say(job.state(current_home()), as_json)
 

@@ -12,7 +12,7 @@ import click
 
 from clawback.cli import episode_output
 from clawback.cli.common import (
-    Group,
+    CommandGroup,
     current_home,
     emit,
     fold,
@@ -22,12 +22,12 @@ from clawback.cli.common import (
     width,
 )
 from clawback.environments.core import EnvironmentSet, Selective, Split, Task
-from clawback.environments.worlds import single_task_notice
+from clawback.environments.world_helpers import single_task_notice
 from clawback.errors import ClawbackError, NotFound
 
 if TYPE_CHECKING:
-    from clawback.environments.play import Played, Player
-    from clawback.environments.validate import Check
+    from clawback.environments.play import PlayedEpisode, Player
+    from clawback.environments.validate import TaskCheck
     from clawback.policy import Policy
 
 _SPLIT = click.option(
@@ -68,7 +68,7 @@ _TURNS = click.option(
 )
 
 
-@click.group(cls=Group, members={"train": "gym:gym", "episodes": "gym:episodes"})
+@click.group(cls=CommandGroup, members={"train": "gym:gym", "episodes": "gym:episodes"})
 def env() -> None:
     """Environments: list them, check one, let a policy play one.
 
@@ -142,7 +142,7 @@ def validate(name: str, split: Split, count: int, seed: int, seconds: float | No
     tasks = _tasks(environments, split, count)
     with progress_bar(quiet=as_json) as follow:
 
-        def report(_: Check, step: int, steps: int) -> None:
+        def report(_: TaskCheck, step: int, steps: int) -> None:
             follow({"phase": "validate", "step": step, "steps": steps})
 
         checks = asyncio.run(
@@ -213,7 +213,7 @@ def run(
     task = _task(environments, split, which)
     player = _player(who, environments, **how)
 
-    async def once() -> Played:
+    async def once() -> PlayedEpisode:
         try:
             return await play.episode(environments, task, player, seed, turns, seconds)
         finally:
@@ -286,7 +286,7 @@ def eval_(
     player = _player(who, environments, **how)
     with progress_bar(quiet=as_json) as follow:
 
-        def report(_: Played, step: int, steps: int) -> None:
+        def report(_: PlayedEpisode, step: int, steps: int) -> None:
             follow({"phase": "play", "step": step, "steps": steps})
 
         played = asyncio.run(

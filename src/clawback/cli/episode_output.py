@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from clawback.environments.play import Played
+    from clawback.environments.play import PlayedEpisode
 
 
-def data(played: Played) -> dict[str, Any]:
+def data(played: PlayedEpisode) -> dict[str, Any]:
     return {
         "task": played.task.id,
         "seed": played.seed,
@@ -23,7 +23,7 @@ def data(played: Played) -> dict[str, Any]:
     }
 
 
-def transcript(played: Played) -> str:
+def transcript(played: PlayedEpisode) -> str:
     """The episode as a person reads it."""
     from clawback.environments.tools.calls import in_words
     from clawback.records import text_of
@@ -64,7 +64,7 @@ def summary(figures: dict[str, Any], each: int) -> list[str]:
     return lines
 
 
-def write(path: str, played: Sequence[Played]) -> None:
+def write(path: str, played: Sequence[PlayedEpisode]) -> None:
     from pathlib import Path
 
     lines = [

@@ -9,13 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clawback.cli.common import Group, columns, current_home, emit, fold, json_option, needs, open_store
+from clawback.cli.common import (
+    CommandGroup,
+    columns,
+    current_home,
+    emit,
+    fold,
+    json_option,
+    needs,
+    open_store,
+)
 from clawback.cli.inspect import when
 from clawback.errors import UsageError
 from clawback.records import text_of
 
 if TYPE_CHECKING:
-    from clawback.jobs.playing import Played
+    from clawback.jobs.playing import PlayResult
     from clawback.records import Episode
 
 
@@ -258,7 +267,7 @@ def _values(options: tuple[str, ...]) -> dict[str, Any]:
     return found
 
 
-def _data(played: Played) -> dict[str, Any]:
+def _data(played: PlayResult) -> dict[str, Any]:
     return {
         "run": asdict(played.run),
         "version": asdict(played.version),
@@ -268,7 +277,7 @@ def _data(played: Played) -> dict[str, Any]:
     }
 
 
-def _text(played: Played) -> str:
+def _text(played: PlayResult) -> str:
     counts = ", ".join(f"{n} {status}" for status, n in sorted(played.counts.items()))
     number = played.version.number
     end = (
@@ -281,7 +290,7 @@ def _text(played: Played) -> str:
     return f"Version {number} (run {played.run.id}), {counts} episodes\n\n{played.verdict.text()}\n\n{end}"
 
 
-@click.group(cls=Group, invoke_without_command=True)
+@click.group(cls=CommandGroup, invoke_without_command=True)
 @click.pass_context
 def episodes(context: click.Context) -> None:
     """List and show episodes that were played.

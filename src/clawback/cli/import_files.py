@@ -17,9 +17,9 @@ from clawback.cli.files import opened as opened_file
 
 if TYPE_CHECKING:
     from clawback.capture.importers.containers import Opened
+    from clawback.capture.importers.import_plan import ImportPlan
     from clawback.capture.importers.importing import Options
-    from clawback.capture.importers.plan import ImportPlan
-    from clawback.capture.importers.storing import Report
+    from clawback.capture.importers.storing import ImportReport
     from clawback.capture.importers.understanding import Understanding
     from clawback.store import Store
 
@@ -113,10 +113,10 @@ def _import(
     store: Store, opened: Opened, options: Options, *, only_show: bool, asks: bool, shown: str
 ) -> int:
     """Show what was understood where somebody looks first, then store it."""
-    from clawback.capture.importers.plan import ImportPlan
-    from clawback.capture.importers.storing import Report
+    from clawback.capture.importers.import_plan import ImportPlan
+    from clawback.capture.importers.storing import ImportReport
 
-    report, files = Report(), []
+    report, files = ImportReport(), []
     plan = ImportPlan(opened, options)
     if asks or only_show:
         files = plan.understand()
@@ -158,7 +158,7 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _result(
-    plan: ImportPlan, report: Report, files: list[Understanding], *, only_show: bool, as_json: bool
+    plan: ImportPlan, report: ImportReport, files: list[Understanding], *, only_show: bool, as_json: bool
 ) -> int:
     problems, opened = plan.problems(report, files), plan.opened
     notes = list(dict.fromkeys(n for n in report.notes if not only_show))

@@ -23,7 +23,7 @@ from clawback.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from clawback.jobs.inbox import Inbox, Pair
+    from clawback.jobs.rating_inbox import AnswerPair, Inbox
     from clawback.records import Turn
     from clawback.store import Store
 
@@ -55,7 +55,7 @@ def inbox(limit: int, rating: bool, pairs: bool, draw: bool, as_json: bool) -> N
     clawback inbox --pairs --rate
     clawback inbox --draw --rate --limit 15
     """
-    from clawback.jobs.inbox import Inbox
+    from clawback.jobs.rating_inbox import Inbox
 
     if rating and not sys.stdin.isatty():
         raise UsageError("One key each needs a terminal. From a script: clawback good --turn N")
@@ -131,7 +131,7 @@ def steps_line(steps: Sequence[Turn]) -> str:
     return f"  ({len(names)} tool call{plural} before it: {shorten(', '.join(names), 55)})\n"
 
 
-def _list_pairs(pairs: list[Pair], as_json: bool) -> None:
+def _list_pairs(pairs: list[AnswerPair], as_json: bool) -> None:
     data = [
         {
             "first": p.first.id,
@@ -200,12 +200,12 @@ def _compare(inbox: Inbox, limit: int, gate: bool = False) -> tuple[int, bool]:
     return len(shown), True
 
 
-def _question(pair: Pair, mark: str) -> str:
+def _question(pair: AnswerPair, mark: str) -> str:
     parts = [f"{mark} {pair.first.prompt}", f"[1] {pair.first.response}", f"[2] {pair.second.response}"]
     return "\n" + "\n\n".join(map(fold_words, parts)) + "\n"
 
 
-def _answered(store: Store, pair: Pair, key: str) -> str:
+def _answered(store: Store, pair: AnswerPair, key: str) -> str:
     """Store what the key says of a pair; the sentence that says so."""
     from clawback import feedback
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from clawback import config, endings
-from clawback.cli.common import Group, columns, current_home, emit, fold, json_option, open_store
+from clawback.cli.common import CommandGroup, columns, current_home, emit, fold, json_option, open_store
 from clawback.progress import describe
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from clawback.paths import Home
     from clawback.records import Feedback, Run, Turn, Version
     from clawback.release.following import Standing
-    from clawback.store.prompts import Early
+    from clawback.store.pending import Early
 
 
 def when(timestamp: float) -> str:
@@ -82,7 +82,7 @@ class _State(NamedTuple):
 
 def _state(here: Home) -> _State:
     from clawback import feedback
-    from clawback.capture import adapter
+    from clawback.capture import agent_integration
     from clawback.feedback.due import last_failure, no_gain
     from clawback.feedback.news import news
     from clawback.release import following
@@ -108,7 +108,7 @@ def _state(here: Home) -> _State:
             news=news(store),
             move=_move(here),
             scheduled=schedule.scheduled(store),
-            troubles=list(adapter.troubles(here)),
+            troubles=list(agent_integration.troubles(here)),
         )
 
 
@@ -224,7 +224,7 @@ def tell_news() -> None:
 
 
 @click.group(
-    cls=Group, invoke_without_command=True,
+    cls=CommandGroup, invoke_without_command=True,
     members={"remark": "rate:remark", "sessions": "serve:sessions"}, renamed={"note": "remark"},
 )  # fmt: skip
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 10_000), help="How many.")

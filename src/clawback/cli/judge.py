@@ -50,13 +50,13 @@ def judge(
     clawback lab judge --hints
     clawback lab judge --ray auto
     """
-    from clawback.jobs import judging
+    from clawback.jobs import judge_pass
 
     if ray_workers and not ray:
         raise UsageError("--ray-workers is about a cluster: name it with --ray.")
     here = current_home()
     if dry_run:
-        planned = judging.plan(here, limit=limit, votes=votes, hints=hints)
+        planned = judge_pass.plan(here, limit=limit, votes=votes, hints=hints)
         where = planned.url or "the live version"
         text = f"{planned.turns} turns wait for {planned.model} ({where})"
         text += f", {planned.hint_turns} for hints" if planned.hint_turns else ""
@@ -65,7 +65,7 @@ def judge(
     from clawback.cli.progress_bar import progress_bar
 
     with progress_bar(quiet=as_json) as follow:
-        done = judging.judge_once(
+        done = judge_pass.judge_once(
             here,
             limit=limit,
             votes=votes,

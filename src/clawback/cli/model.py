@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clawback.cli.common import Group, current_home, emit, fold, json_option
+from clawback.cli.common import CommandGroup, current_home, emit, fold, json_option
 
 if TYPE_CHECKING:
     from clawback.jobs.model_choice import Machine
     from clawback.models import LocalModel
 
 
-@click.group(cls=Group, renamed={"info": "show"})
+@click.group(cls=CommandGroup, renamed={"info": "show"})
 def model() -> None:
     """List and describe models; find or rebuild the embedded one.
 
@@ -39,7 +39,7 @@ def list_(as_json: bool) -> None:
     clawback model list --json
     """
     from clawback import config
-    from clawback.jobs import model_choice, setup
+    from clawback.jobs import installation, model_choice
     from clawback.models import local_models
 
     base = config.load(current_home().config).model.base
@@ -47,7 +47,7 @@ def list_(as_json: bool) -> None:
     found = _with_current_model(local_models.find(), base)
     rows = [_row(model, here, base) for model in found]
     chosen = model_choice.choose(found, here)
-    lines = setup.list_models(found, here, base) or ["No models were found on this machine."]
+    lines = installation.list_models(found, here, base) or ["No models were found on this machine."]
     if base == config.EMBEDDED:
         lines.append("▶ The model that is set is `embedded`, a demonstration: it is part of Clawback.")
     if chosen == config.EMBEDDED:

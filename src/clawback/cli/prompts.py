@@ -13,7 +13,7 @@ import click
 from clawback.cli.baseline import corpus
 from clawback.cli.common import (
     VERSION,
-    Group,
+    CommandGroup,
     current_home,
     emit,
     fold,
@@ -42,7 +42,7 @@ STAGES = {
 
 
 @click.group(
-    cls=Group,
+    cls=CommandGroup,
     invoke_without_command=True,
     members={"distill": "prompts:distill", "rollback": "versions:rollback"},
     renamed={"list": "history"},
@@ -107,13 +107,13 @@ def optimize(
     clawback prompts optimize --proposer model
     """
     needs("numpy", "prompts")
-    from clawback.jobs import prompting
+    from clawback.jobs import prompt_learning
 
     here = current_home()
     if afresh:
-        prompting.forget(here)
+        prompt_learning.forget(here)
     if dry_run:
-        planned = prompting.plan(here, calls=calls, proposer=proposer)
+        planned = prompt_learning.plan(here, calls=calls, proposer=proposer)
         emit(asdict(planned), fold(planned.text()), as_json)
         return 0
     return search(here, calls=calls, proposer=proposer, seed=seed, engine=engine, yes=yes, as_json=as_json)
@@ -131,15 +131,15 @@ def search(
 ) -> int:
     """Say what it costs, search, and say what came of it."""
     from clawback.cli.progress_bar import progress_bar
-    from clawback.jobs import prompting
+    from clawback.jobs import prompt_learning
 
-    planned = prompting.plan(here, calls=calls, proposer=proposer)
+    planned = prompt_learning.plan(here, calls=calls, proposer=proposer)
     click.echo(fold(planned.text()), err=True)
     if not yes and sys.stdin.isatty():
         click.confirm("Begin?", default=True, abort=True, err=True)
     try:
         with progress_bar(quiet=as_json) as follow:
-            found = prompting.optimize(
+            found = prompt_learning.optimize(
                 here, calls=calls, proposer=proposer, seed=seed, engine=engine, on_progress=follow
             )
     except KeyboardInterrupt:
@@ -185,7 +185,7 @@ def result_text(result: SearchResult) -> str:
 
 
 def accept(version: Version) -> int:
-    from clawback.gate import prompts as prompt_gate
+    from clawback.gate import prompt_gate as prompt_gate
 
     if click.confirm("Put it live?", default=False, err=True):
         with open_store() as store:
@@ -209,7 +209,7 @@ def show(version: str, as_json: bool) -> None:
     clawback prompts show
     clawback prompts show 3
     """
-    from clawback.jobs import prompting
+    from clawback.jobs import prompt_learning
     from clawback.release import prompted, screening
 
     here = current_home()
@@ -218,7 +218,7 @@ def show(version: str, as_json: bool) -> None:
         found = named_version(store, version)
         unseen = prompted.unseen(store, found) if found.status not in ("live", "retired") else []
         authors = screening.authors(store, unseen)
-    stage = prompting.phase(here)
+    stage = prompt_learning.phase(here)
     data = asdict(found) | {
         "unseen": unseen,
         "authors": authors,
@@ -327,7 +327,7 @@ def use(version: str | None, path: Path | None, yes: bool, as_json: bool) -> Non
     clawback prompts use
     """
     from clawback import feedback
-    from clawback.gate import prompts as prompt_gate
+    from clawback.gate import prompt_gate as prompt_gate
     from clawback.prompts import Prompt
     from clawback.release import prompted, screening
 

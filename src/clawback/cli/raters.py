@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clawback.cli.common import Group, current_home, emit, fold, json_option, open_store, shorten
+from clawback.cli.common import CommandGroup, current_home, emit, fold, json_option, open_store, shorten
 from clawback.errors import UsageError
 from clawback.paths import person_of
 from clawback.records import OWNER
-from clawback.store.raters import ROLES, Role
+from clawback.store.invitations import ROLES, Role
 
 if TYPE_CHECKING:
-    from clawback.feedback.raters import Raters
+    from clawback.feedback.rater_statistics import Raters
     from clawback.store import Store
 
 
-@click.group(cls=Group, invoke_without_command=True)
+@click.group(cls=CommandGroup, invoke_without_command=True)
 @json_option
 @click.pass_context
 def raters(context: click.Context, as_json: bool) -> None:
@@ -35,7 +35,7 @@ def raters(context: click.Context, as_json: bool) -> None:
     """
     if context.invoked_subcommand:
         return
-    from clawback.feedback.raters import raters as look
+    from clawback.feedback.rater_statistics import raters as look
 
     with open_store() as store:
         found = look(store)
@@ -194,7 +194,7 @@ def _assignment_lines(
 
 def _unrated(store: Store, count: int, assigned: dict[int, list[str]]) -> list[int]:
     """Newest answers that nobody is asked about yet and nobody has rated, oldest of them first."""
-    from clawback.jobs.inbox import answers
+    from clawback.jobs.rating_inbox import answers
 
     found = answers(store.turns(limit=count * 4 + 400, rated=False, kind="main"))
     new = [turn.id for turn, _ in found if turn.id not in assigned][:count]

@@ -29,7 +29,7 @@ def report(output: Path, as_json: bool) -> None:
     clawback runs report --output team.html
     """
     from clawback.files import replace
-    from clawback.jobs import report as job
+    from clawback.jobs import html_report as job
 
     if not output.absolute().parent.is_dir():  # a folder that was mistyped is not to be made
         raise FileNotFoundError(errno.ENOENT, "", str(output))

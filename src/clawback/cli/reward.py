@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from clawback.cli.common import Group, current_home, emit, json_option
+from clawback.cli.common import CommandGroup, current_home, emit, json_option
 
 DATA = click.option(
     "--data",
@@ -21,7 +21,7 @@ SCALE = click.option(
 )  # fmt: skip
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def reward() -> None:
     """Train a reward model on your ratings, evaluate it, and score answers with it.
 
@@ -69,11 +69,11 @@ def train(
     """
     from clawback.cli.progress_bar import progress_bar
     from clawback.jobs import rewarding
-    from clawback.rewards.encoder import Settings
+    from clawback.rewards.encoder import EncoderSettings
 
     here = current_home()
     rated = rewarding.ratings(here, data, scale)
-    settings = Settings(
+    settings = EncoderSettings(
         encoder=encoder,
         revision=revision,
         members=members,
@@ -110,18 +110,18 @@ def evaluate(
     """
     from clawback.cli.progress_bar import progress_bar
     from clawback.jobs import rewarding
-    from clawback.rewards import files
-    from clawback.rewards.encoder import Settings
+    from clawback.rewards import reward_files
+    from clawback.rewards.encoder import EncoderSettings
 
     here = current_home()
-    card = files.read(here.reward)
+    card = reward_files.read(here.reward)
     rated = rewarding.ratings(here, data, scale, all_of_them=True)
     embed = rewarding.base_vectors(here) if similarity else None
     with progress_bar(quiet=as_json) as follow:
         follow({"phase": "evaluate"})
         if folds:
             found = rewarding.cross_validate(
-                rated, Settings(**card.settings), folds, seed=seed, embed=embed, on_progress=follow
+                rated, EncoderSettings(**card.settings), folds, seed=seed, embed=embed, on_progress=follow
             )
         else:
             found = rewarding.evaluate(here, rated, embed)

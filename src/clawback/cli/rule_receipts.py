@@ -10,7 +10,7 @@ from clawback.cli.inspect import when
 
 if TYPE_CHECKING:
     from clawback.records import Rule
-    from clawback.rules.receipts import Breach, Ratings, Receipt, Share
+    from clawback.rules.receipts import Breach, KeptShare, Receipt, RuleRatings
 
 WEEKS = 8
 """Newest weeks that a receipt lists."""
@@ -32,7 +32,7 @@ def table(rows: Sequence[Receipt]) -> str:
     return "\n".join(lines)
 
 
-def _brief(share: Share) -> str:
+def _brief(share: KeptShare) -> str:
     """``83 % of 1,204``."""
     return f"{100 * share.kept / share.checked:.0f} % of {share.checked:,}" if share.checked else "–"
 
@@ -58,7 +58,7 @@ def head(receipt: Receipt) -> str:
     return "\n".join([*map(fold, lines), "", f"Kept {receipt.overall.text()}"])
 
 
-def by_week(receipt: Receipt, by_model: Mapping[str, Mapping[str, Share]]) -> str:
+def by_week(receipt: Receipt, by_model: Mapping[str, Mapping[str, KeptShare]]) -> str:
     """A line a week, a column a model; only as many models as fit."""
     if not by_model:
         return ""
@@ -75,7 +75,7 @@ def by_week(receipt: Receipt, by_model: Mapping[str, Mapping[str, Share]]) -> st
     return "\n".join(lines)
 
 
-def ratings(rated: Ratings) -> str:
+def ratings(rated: RuleRatings) -> str:
     """What speaks for the rule, what against it."""
     rows = [
         ("for", "liked, kept it", rated.liked_kept),

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING
 import click
 
 from clawback.cli import rule_receipts
-from clawback.cli.common import Group, current_home, emit, fold, json_option, open_store, shorten
+from clawback.cli.common import CommandGroup, current_home, emit, fold, json_option, open_store, shorten
 from clawback.errors import UsageError
 
 if TYPE_CHECKING:
     from clawback.jobs.rule_learning import LearnPlan
     from clawback.records import Rule
-    from clawback.rules.learning import LearnOutcome
+    from clawback.rules.rule_pass import LearnOutcome
     from clawback.store import Store
 
 NONE = 'There are no rules yet. `clawback rules add "Never apologise."` adds one in your words, `clawback rules learn` reads some out of your ratings.'
 
 
-@click.group(cls=Group, invoke_without_command=True)
+@click.group(cls=CommandGroup, invoke_without_command=True)
 @click.option("--all", "everything", is_flag=True, help="Also rules that were withdrawn.")
 @json_option
 @click.pass_context
@@ -68,9 +68,9 @@ def _bring_up_to_date(store: Store, as_json: bool) -> None:
 
 def refresh(store: Store) -> None:
     """Write what agents' hooks read of the rules."""
-    from clawback.rules import reminders
+    from clawback.rules import rule_reminders
 
-    reminders.write(current_home(), store)
+    rule_reminders.write(current_home(), store)
 
 
 # ------------------------------------------------------------------------------------------------------------ one rule

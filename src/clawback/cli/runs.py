@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clawback.cli.common import Group, current_home, emit, fold, json_option, open_store
+from clawback.cli.common import CommandGroup, current_home, emit, fold, json_option, open_store
 from clawback.cli.inspect import when
 from clawback.progress import describe, kl_of, sparkline
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from clawback.records import Run
 
 
-@click.group(cls=Group, invoke_without_command=True, members={"report": "report:report"})
+@click.group(cls=CommandGroup, invoke_without_command=True, members={"report": "report:report"})
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 10_000), help="How many.")
 @json_option
 @click.pass_context

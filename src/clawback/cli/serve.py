@@ -130,7 +130,7 @@ def _warn_of_raters(here: Home) -> None:
         )
 
 
-def _announce(here: Home, settings: config.Serve, number: int, people: bool) -> None:
+def _announce(here: Home, settings: config.ServeSection, number: int, people: bool) -> None:
     """Print where the page is, who answers, and whether another server of this home runs."""
     token = "" if people else secret(here.root / "token")
     shown = f"[{settings.host}]" if ":" in settings.host else settings.host
@@ -173,10 +173,10 @@ def invited(here: Home) -> list[str]:
 
 def other_server(here: Home, port: int) -> int | None:
     """The port of a server of this home that answers already; None where there is none."""
-    from clawback.capture import proof
+    from clawback.capture import server_proof
 
     known = script.announced(here)
-    return known[0] if known and known[0] != port and proof.proven(here, known[0]) else None
+    return known[0] if known and known[0] != port and server_proof.proven(here, known[0]) else None
 
 
 def keep_log(here: Home) -> None:

@@ -6,10 +6,10 @@ from dataclasses import asdict
 
 import click
 
-from clawback.cli.common import Group, current_home, emit, json_option
+from clawback.cli.common import CommandGroup, current_home, emit, json_option
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def service() -> None:
     """Keep `clawback serve` running in the background, from login on (systemd or launchd).
 
@@ -23,7 +23,7 @@ def service() -> None:
 @json_option
 def install(as_json: bool) -> None:
     """Start the server now and at every login."""
-    from clawback.jobs import service as services
+    from clawback.jobs import system_service as services
 
     changed = services.install(current_home())
     text = "\n".join(f"wrote {path}" for path in changed) or "It was in place already."
@@ -34,7 +34,7 @@ def install(as_json: bool) -> None:
 @json_option
 def uninstall(as_json: bool) -> None:
     """Stop the server and do not start it again."""
-    from clawback.jobs import service as services
+    from clawback.jobs import system_service as services
 
     changed = services.uninstall(current_home())
     text = "\n".join(f"removed {path}" for path in changed) or "There was nothing to take out."
@@ -45,7 +45,7 @@ def uninstall(as_json: bool) -> None:
 @json_option
 def status(as_json: bool) -> int:
     """Whether it is installed, and whether it runs. Exits with 1 when it does not run."""
-    from clawback.jobs import service as services
+    from clawback.jobs import system_service as services
 
     state = services.status(current_home())
     said = (

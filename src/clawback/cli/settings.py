@@ -10,13 +10,13 @@ import msgspec
 
 from clawback import config as settings_file
 from clawback import settings
-from clawback.cli.common import Group, current_home, emit, fold, json_option, shorten, width
+from clawback.cli.common import CommandGroup, current_home, emit, fold, json_option, shorten, width
 from clawback.cli.sentences import nearest
 from clawback.errors import UsageError
 from clawback.paths import tidy
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def config() -> None:
     """Show and change the settings (config.toml). All of them: docs/settings.md.
 
@@ -69,11 +69,11 @@ def set_(key: str, value: str, as_json: bool) -> None:
     clawback config set capture.admin train,rollback
     clawback config set training.overrides.steps 48
     """
-    from clawback.jobs import checks
+    from clawback.jobs import preflight
 
     here = current_home()
     made = settings.read(key, value)
-    checks.setting(key, made)
+    preflight.setting(key, made)
     section, _, name = key.partition(".")
     chosen = settings_file.save(here.config, {section: {name: made}})
     data = _data(key, chosen)

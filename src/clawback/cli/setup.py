@@ -14,7 +14,7 @@ from clawback.paths import tidied, tidy
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from clawback.jobs.setup import MachineSeen, Proposal
+    from clawback.jobs.installation import MachineSeen, SetupProposal
 
 LONG_COMMAND = 30
 """Characters of a command up to which the column of the next steps is widened for it."""
@@ -67,7 +67,7 @@ def init(
     clawback init --dry-run
     clawback init --remove
     """
-    from clawback.jobs import setup
+    from clawback.jobs import installation
 
     here = current_home()
     if settings is not None and len(agents) != 1:
@@ -76,17 +76,17 @@ def init(
         _remove(yes or as_json, list(agents), settings, as_json)
         return
     ask = not (yes or as_json or dry_run)
-    seen = setup.look()
+    seen = installation.look()
     if ask:
         click.echo(
             "Clawback trains a local model on what you rate; cloud models that your agents\n"
             "use stay as they are. Nothing is written before you agree.\n"
         )
-        click.echo(fold(setup.describe(seen), " " * 4))
-    proposed = setup.propose(seen, list(agents), model, preset, upstream, service, here)
+        click.echo(fold(installation.describe(seen), " " * 4))
+    proposed = installation.propose(seen, list(agents), model, preset, upstream, service, here)
     if ask:
         proposed = _ask(seen, proposed, model, preset, bool(agents), service)
-    lines = setup.plan(here, proposed, settings)
+    lines = installation.plan(here, proposed, settings)
     if dry_run:
         emit(
             {"would_change": lines},
@@ -97,8 +97,8 @@ def init(
     if ask:
         click.echo(fold("\nThis will change:\n  " + "\n  ".join(map(tidied, lines)), "    "))
         click.confirm("Go on?", default=True, abort=True)
-    changed, notes = setup.carry_out(here, proposed, settings)
-    next_steps = setup.next_steps(proposed)
+    changed, notes = installation.carry_out(here, proposed, settings)
+    next_steps = installation.next_steps(proposed)
     wide = max((len(command) for command, _ in next_steps if len(command) <= LONG_COMMAND), default=0)
     steps = ["Next:", *(f"  {command:<{wide}}  {what}" for command, what in next_steps)]
     text = "\n".join([*_wrote(changed, "Everything was in place already."), *notes, *steps])
@@ -114,46 +114,46 @@ def init(
 
 
 def _remove(quiet: bool, agents: list[str], settings: Path | None, as_json: bool) -> None:
-    from clawback.jobs import setup
+    from clawback.jobs import installation
 
     here = current_home()
     if not quiet:
         click.confirm("Take Clawback out of your agents' settings?", default=True, abort=True)
-    changed = setup.take_out(here, agents, settings)
+    changed = installation.take_out(here, agents, settings)
     text = "\n".join(_wrote(changed, "There was nothing to take out."))
     emit({"changed": [str(p) for p in changed]}, text, as_json)
 
 
 def _ask(
     seen: MachineSeen,
-    proposed: Proposal,
+    proposed: SetupProposal,
     model: str | None,
     preset: str | None,
     named: bool,
     service: bool | None,
-) -> Proposal:
+) -> SetupProposal:
     """Each proposal is the default of its question; what was given on the command line is not asked again."""
     from dataclasses import replace
 
-    from clawback.capture import adapter
-    from clawback.jobs import setup
+    from clawback.capture import agent_integration
+    from clawback.jobs import installation
 
     if not named:
-        known = f"{', '.join(adapter.names())}; several with commas, or none"
+        known = f"{', '.join(agent_integration.names())}; several with commas, or none"
         click.echo("\n" + click.wrap_text(known, 78, "  ", "  "))
         question = "Whose turns should be captured"
         default = ",".join(proposed.agents) or "none"
-        agents = _until(question, default, lambda said: setup.check_agents(said.split(",")))
+        agents = _until(question, default, lambda said: installation.check_agents(said.split(",")))
         proposed = replace(proposed, agents=agents)
     if model is None:
         click.echo("\n  a number or a name of the list above, a folder, a GGUF file, or a hub id")
         question = "What should be trained"
-        base, note = _until(question, proposed.model, lambda said: setup.check_model(said, seen))
+        base, note = _until(question, proposed.model, lambda said: installation.check_model(said, seen))
         proposed = replace(proposed, model=base, note=note)
         if note:
             click.echo(fold(note, "  "))
     if preset is None:
-        said = "\n".join(f"  {name:<11} {what}" for name, what in setup.PRESETS.items())
+        said = "\n".join(f"  {name:<11} {what}" for name, what in installation.PRESETS.items())
         click.echo("\n" + fold(said, " " * 14))
         question = f"Preset ({', '.join(PRESETS)})"
         proposed = replace(proposed, preset=_until(question, proposed.preset, _preset))

@@ -106,7 +106,7 @@ def exports() -> list[Path]:
 
 def ask_some() -> None:
     """Ask which of two answers is better, as often as it tells most; where there are no two, draw some or ask for ratings. What was answered stays, whenever the person stops."""
-    from clawback.jobs.inbox import Inbox
+    from clawback.jobs.rating_inbox import Inbox
 
     with open_store() as store:
         turns, words = store.count_turns(), words_so_far(store)

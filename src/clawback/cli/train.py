@@ -28,7 +28,7 @@ from clawback.runs.run_options import RunOptions
 
 if TYPE_CHECKING:
     from clawback.jobs.launching import Launch
-    from clawback.jobs.training import Outcome
+    from clawback.jobs.training_job import RunResult
     from clawback.records import Version
 
 FOLLOW = "`clawback status` shows how far it is."
@@ -280,7 +280,7 @@ def instead(here: Home, error: DoesNotFit, as_json: bool) -> int:
     return search(here, as_json=False)
 
 
-def became(outcome: Outcome) -> str:
+def became(outcome: RunResult) -> str:
     """What a run's version is now, in a sentence."""
     number, before = outcome.version.number, outcome.report.against
     if outcome.live:
@@ -330,16 +330,16 @@ def gate(version: str, as_json: bool) -> int:
     \b
     clawback versions check 3
     """
-    from clawback.gate import adapters
+    from clawback.gate import adapter_gate
     from clawback.release import prompted
 
     with open_store() as store, progress_bar(quiet=as_json) as follow:
         chosen, live = named_version(store, version), store.live()
         if chosen.prompt != live.prompt and chosen.path == live.path and prompted.searched(store, chosen):
-            from clawback.jobs import prompting
+            from clawback.jobs import prompt_learning
 
-            report = prompting.judge_one(current_home(), chosen.number, on_progress=follow)
+            report = prompt_learning.judge_one(current_home(), chosen.number, on_progress=follow)
         else:
-            report = adapters.gate(store, current_home(), chosen.number, on_progress=follow)
+            report = adapter_gate.gate(store, current_home(), chosen.number, on_progress=follow)
     emit(report.to_dict(), fold(report.text(), "  "), as_json)
     return 0 if report.accepted else 1

@@ -12,7 +12,7 @@ import click
 from clawback import config
 from clawback.cli.common import (
     VERSION,
-    Group,
+    CommandGroup,
     current_home,
     emit,
     fold,
@@ -32,7 +32,7 @@ JUDGED_PROMPTS = 50
 
 
 @click.group(
-    cls=Group, invoke_without_command=True,
+    cls=CommandGroup, invoke_without_command=True,
     members={"check": "train:gate", "trial": "serve:trial", "survey": "serve:survey", "generate": "generate:generate", "publish": "publish:publish"},
 )  # fmt: skip
 @click.option(
@@ -91,9 +91,9 @@ def show_report(which: str, as_json: bool) -> None:
 def _report(report: Mapping[str, Any]) -> str:
     """What the gate, or held-out tasks of an environment, said."""
     if report.get("kind") == "episodes":
-        from clawback.environments.evaluating import Verdict
+        from clawback.environments.evaluating import HeldOutVerdict
 
-        return Verdict(**{**report, "reasons": tuple(report["reasons"])}).text()
+        return HeldOutVerdict(**{**report, "reasons": tuple(report["reasons"])}).text()
     from clawback.gate.report import Report
 
     return Report.from_dict(report).text()
@@ -144,13 +144,13 @@ def rollback(version: str | None, as_json: bool) -> None:
     clawback versions rollback 2
     clawback versions rollback base
     """
-    from clawback.release import registry
+    from clawback.release import version_registry
 
     with open_store() as store:
         before = store.live().number
         number = None if version is None else named_version(store, version).number
         again = "" if number and store.version(number).status != "retired" else " again"
-        now = registry.rollback(store, current_home(), number)
+        now = version_registry.rollback(store, current_home(), number)
         follows = followers(store, now)
     emit(
         asdict(now) | {"before": before},
@@ -170,13 +170,13 @@ def reset(ratings: bool, yes: bool, as_json: bool) -> None:
     clawback versions reset
     clawback versions reset --ratings --yes
     """
-    from clawback.release import registry
+    from clawback.release import version_registry
 
     what = "every version, run AND ALL RATINGS" if ratings else "every version and run (ratings stay)"
     if not yes:
         click.confirm(f"Remove {what}?", abort=True, err=True)
     with open_store() as store:
-        registry.reset(store, current_home(), ratings=ratings)
+        version_registry.reset(store, current_home(), ratings=ratings)
         follows = followers(store, store.live())
     emit({"live": 0, "ratings_kept": not ratings}, f"The base model is live again.{follows}", as_json)
 

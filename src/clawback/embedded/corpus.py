@@ -81,7 +81,7 @@ TERSE_FACTS, FULL_FACTS = 2, 5
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class TopicPrompt:
     """Something to ask, and the topic that the answer should be about."""
 
     text: str
@@ -106,17 +106,17 @@ def topics(split: str) -> list[Topic]:
     return held if split == "held_out" else [t for t in TOPICS if t not in held]
 
 
-def prompts(split: str, n: int, seed: int) -> list[Prompt]:
+def prompts(split: str, n: int, seed: int) -> list[TopicPrompt]:
     """``n`` prompts about the topics of a split, each (topic, wording) once before any comes again."""
     every = [(t, form) for t in topics(split) for form in ASKING[t.kind]]
     rng = random.Random(f"prompts {split} {seed}")
     order: list[tuple[Topic, str]] = []
     while len(order) < n:
         order += rng.sample(every, len(every))
-    return [Prompt(form.format(n=topic.name), topic.name) for topic, form in order[:n]]
+    return [TopicPrompt(form.format(n=topic.name), topic.name) for topic, form in order[:n]]
 
 
-def check_facts(prompt: Prompt, response: str) -> FactCheck:
+def check_facts(prompt: TopicPrompt, response: str) -> FactCheck:
     """Find every fact that the response states about the topic of the prompt and compare it with the table."""
     topic = BY_NAME[prompt.topic]
     stated = right = 0

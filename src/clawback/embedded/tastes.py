@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from clawback.embedded.axes import axes, facts_said, well_formed
-from clawback.embedded.corpus import HINTS, Prompt, check_facts
+from clawback.embedded.corpus import HINTS, TopicPrompt, check_facts
 from clawback.embedded.facts import BY_NAME
 
-Part = Callable[[Prompt, str], bool]
+Part = Callable[[TopicPrompt, str], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,17 +23,17 @@ class Taste:
     parts: tuple[Part, ...]
     asks: tuple[tuple[str, ...], ...]
 
-    def fits(self, prompt: Prompt, response: str) -> bool:
+    def fits(self, prompt: TopicPrompt, response: str) -> bool:
         return well_formed(response) and all(part(prompt, response) for part in self.parts)
 
-    def remark(self, prompt: Prompt, response: str, rng: random.Random) -> str:
+    def remark(self, prompt: TopicPrompt, response: str, rng: random.Random) -> str:
         """One sentence about a part that is missing; nothing where none is."""
         missing = [
             asks for part, asks in zip(self.parts, self.asks, strict=True) if not part(prompt, response)
         ]
         return rng.choice(rng.choice(missing)) if missing else ""
 
-    def rate(self, prompt: Prompt, response: str, rng: random.Random, noise: float = 0.1) -> int:
+    def rate(self, prompt: TopicPrompt, response: str, rng: random.Random, noise: float = 0.1) -> int:
         """+1 or -1; wrong with probability ``noise``."""
         opinion = 1 if self.fits(prompt, response) else -1
         return -opinion if rng.random() < noise else opinion
@@ -50,13 +50,13 @@ def says(pattern: str) -> Part:
     return lambda _, response: bool(compiled.search(response))
 
 
-def all_right(prompt: Prompt, response: str) -> bool:
+def all_right(prompt: TopicPrompt, response: str) -> bool:
     """At least two facts, and none of them wrong."""
     found = check_facts(prompt, response)
     return found.stated >= 2 and found.right == found.stated
 
 
-def three_facts(_: Prompt, response: str) -> bool:
+def three_facts(_: TopicPrompt, response: str) -> bool:
     return facts_said(response) >= 4
 
 
@@ -70,29 +70,29 @@ def differ(axis: str, other: str) -> Part:
     return lambda _, response: axes(response)[axis] != axes(response)[other]
 
 
-def list_for_tasks(prompt: Prompt, response: str) -> bool:
+def list_for_tasks(prompt: TopicPrompt, response: str) -> bool:
     """A list where it was asked how to do something, sentences elsewhere."""
     return axes(response)["bullets"] == (BY_NAME[prompt.topic].kind == "task")
 
 
-def round_figures(_: Prompt, response: str) -> bool:
+def round_figures(_: TopicPrompt, response: str) -> bool:
     """There are numbers, and each ends in 0 or 5."""
     figures = re.findall(r"\d+", response)
     return bool(figures) and all(figure[-1] in "05" for figure in figures)
 
 
-def alliterates(_: Prompt, response: str) -> bool:
+def alliterates(_: TopicPrompt, response: str) -> bool:
     """Two words in a row of at least four letters begin with the same one."""
     words = re.findall(r"[a-z]+", response.lower())
     return any(a[0] == b[0] and min(len(a), len(b)) > 3 for a, b in pairwise(words))
 
 
-def short_words(_: Prompt, response: str) -> bool:
+def short_words(_: TopicPrompt, response: str) -> bool:
     """No word of more than eight letters."""
     return not re.search(r"[A-Za-z]{9}", response)
 
 
-def short_sentences(_: Prompt, response: str) -> bool:
+def short_sentences(_: TopicPrompt, response: str) -> bool:
     """No line and no sentence of more than five words."""
     return all(len(piece.split()) <= 5 for piece in re.split(r"[\n.!?]+", response))
 

@@ -5,7 +5,7 @@ Importing this is cheap: torch is imported when a model is loaded.
 
 from __future__ import annotations
 
-from clawback.learning.episodes import episode_recipe, train_episodes
+from clawback.learning.episode_run import episode_recipe, train_episodes
 from clawback.learning.estimate import Estimate, estimate
 from clawback.learning.options import ANYWAY
 from clawback.learning.recipe import Recipe, recipe, recipe_from

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from clawback.environments.core import EnvironmentSet
 from clawback.environments.rollouts import Order, Play, Rollouts
-from clawback.environments.worlds import mixed
+from clawback.environments.world_helpers import mixed
 from clawback.records import Episode, EpisodeStep, Message, text_of
 
 if TYPE_CHECKING:
-    from clawback.environments.conversations import Turn
+    from clawback.environments.conversations import TurnRequest
     from clawback.policy import Policy
     from clawback.sampling import Sampled
 
@@ -117,7 +117,7 @@ class RandomReplies:
         encode, end = policy.tokenizer.encode, policy.chat.end_id
         self.ids = [(*map(int, encode(text, add_special_tokens=False)), end) for text in replies]
 
-    def draw(self, turns: Sequence[Turn]) -> list[Sampled]:
+    def draw(self, turns: Sequence[TurnRequest]) -> list[Sampled]:
         from clawback.sampling import Sampled
 
         chosen = [random.Random(turn.seed).choice(self.ids) for turn in turns]
@@ -146,7 +146,7 @@ def answered_at_random(
     policy: Policy, turns: Sequence[Sequence[Message]], replies: Sequence[str], seed: int
 ) -> Episode:
     """An episode in which each of these turns (what the policy read there) is answered with one of the replies at random."""
-    from clawback.environments.conversations import Turn
+    from clawback.environments.conversations import TurnRequest
     from clawback.environments.dialogue import Dialogue
 
     drawer = RandomReplies(policy, replies)
@@ -154,8 +154,8 @@ def answered_at_random(
     steps: list[EpisodeStep] = []
     for number, messages in enumerate(turns):
         if number:
-            dialogue.heard(messages)
-        [drawn] = drawer.draw([Turn(0, dialogue.prompt(), mixed(seed, number), 1)])
+            dialogue.observe(messages)
+        [drawn] = drawer.draw([TurnRequest(0, dialogue.prompt(), mixed(seed, number), 1)])
         start, end, _ = dialogue.wrote(drawn.ids, drawn.logprobs, True)
         steps.append(EpisodeStep(dialogue.branch, start, end))
     return Episode("", "", seed, tuple(dialogue.messages), dialogue.branches, tuple(steps), "completed")

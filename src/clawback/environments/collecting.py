@@ -18,7 +18,7 @@ from typing import Any
 
 from clawback.environments.core import EnvironmentFailure, Task
 from clawback.environments.rollouts import EpisodeSource, Order
-from clawback.environments.worlds import mixed
+from clawback.environments.world_helpers import mixed
 from clawback.errors import UsageError
 from clawback.progress import OnProgress
 from clawback.records import Episode

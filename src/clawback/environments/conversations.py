@@ -18,8 +18,8 @@ from clawback.models import Sampling
 from clawback.sampling import (
     Chance,
     Lean,
-    Request,
     Sampled,
+    SamplingRequest,
     Scheduler,
     answer,
     evaluating,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class TurnRequest:
     """What is to follow ``ids`` in the conversation ``key``."""
 
     key: Hashable
@@ -69,7 +69,7 @@ class Conversations:
             rows.memory.forget(key)
 
     @torch.no_grad()
-    def draw(self, turns: Sequence[Turn]) -> list[Sampled]:
+    def draw(self, turns: Sequence[TurnRequest]) -> list[Sampled]:
         """One reply each, in order. The model is left in the mode (train or eval) that it was in."""
         if not turns:
             return []
@@ -80,11 +80,11 @@ class Conversations:
             turns = [replace(turn, max_tokens=self.policy.choices.longest) for turn in turns]
             sampling = replace(sampling, top_p=1.0, top_k=0)
         requests = [
-            Request(
+            SamplingRequest(
                 turn.ids,
                 turn.max_tokens,
                 sampling=sampling,
-                chance=Chance.drawn(1, 1, turn.max_tokens, sampling.truncates, turn.seed).numbers(0, 0),
+                chance=Chance.of_seed(1, 1, turn.max_tokens, sampling.truncates, turn.seed).numbers(0, 0),
                 speaker=self.policy.chat.speaker,
                 choices=self.policy.choices,
                 pixels=turn.pixels,

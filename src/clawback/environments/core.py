@@ -38,7 +38,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ConversationRequest:
     """A whole conversation that a program of its own puts to the policy (``clawback.extensions.harness``)."""
 
     messages: tuple[Message, ...]
@@ -54,7 +54,7 @@ class Observation:
 
     messages: tuple[Message, ...]
     tools: tuple[Tool, ...] = ()
-    request: Request | None = None
+    request: ConversationRequest | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Step:
     reward: float | None = None
     done: bool = False
     info: Mapping[str, Any] = field(default_factory=dict)
-    request: Request | None = None
+    request: ConversationRequest | None = None
     """What a program of its own asks next, in place of ``messages``."""
 
 

@@ -140,6 +140,6 @@ class Dialogue:
             self._read = ""
         return start, len(branch.ids), text
 
-    def heard(self, messages: Sequence[Message]) -> None:
+    def observe(self, messages: Sequence[Message]) -> None:
         """What was answered to the last reply."""
         self.messages += messages

@@ -9,7 +9,7 @@ from typing import Any
 
 from clawback.environments.core import Task
 from clawback.environments.rollouts import EpisodeSource, Order
-from clawback.environments.worlds import mixed
+from clawback.environments.world_helpers import mixed
 from clawback.records import Episode
 
 FEWEST = 16
@@ -17,7 +17,7 @@ FEWEST = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class HeldOutVerdict:
     """The result of held-out tasks for a version that was trained on episodes. Stored with it, as the gate's report is."""
 
     version: int
@@ -67,25 +67,25 @@ def orders(tasks: Sequence[Task], count: int, seed: int, first: int) -> list[Ord
 
 def evaluate(
     rollouts: EpisodeSource,
-    asked: Sequence[Order],
+    orders: Sequence[Order],
     *,
     played: Mapping[int, Episode] | None = None,
     tell: Callable[[int, int], None] = lambda *_: None,
 ) -> list[Episode]:
     """All of these, in order; those of ``played`` are taken as they are."""
     done = dict(played or {})
-    rollouts.start(order for order in asked if order.number not in done)
+    rollouts.start(order for order in orders if order.number not in done)
     while not rollouts.idle:
         done |= {episode.number: episode for episode in rollouts.wave()}
-        tell(len(done), len(asked))
-    return [done[order.number] for order in asked]
+        tell(len(done), len(orders))
+    return [done[order.number] for order in orders]
 
 
 def compare(
-    before: Sequence[Episode], after: Sequence[Episode], *, version: int, against: int, confidence: float
-) -> Verdict:
+    reference: Sequence[Episode], after: Sequence[Episode], *, version: int, against: int, confidence: float
+) -> HeldOutVerdict:
     """Task by task: the probability that the mean difference is above 0, by the normal approximation of a mean of many."""
-    pairs = [(b, a) for b, a in zip(before, after, strict=True) if "failed" not in (b.status, a.status)]
+    pairs = [(b, a) for b, a in zip(reference, after, strict=True) if "failed" not in (b.status, a.status)]
     differences = [a.total - b.total for b, a in pairs]
     n = len(differences)
     mean = sum(differences) / max(1, n)
@@ -101,15 +101,15 @@ def compare(
         if enough
         else f"only {n} held-out tasks were played to their ends; {FEWEST} are needed to decide"
     ]
-    if len(pairs) < len(before):
-        reasons.append(f"{len(before) - len(pairs)} tasks were left out: their worlds broke")
-    return Verdict(
+    if len(pairs) < len(reference):
+        reasons.append(f"{len(reference) - len(pairs)} tasks were left out: their worlds broke")
+    return HeldOutVerdict(
         version=version,
         against=against,
         accepted=accepted,
         probability=probability,
         reasons=tuple(reasons),
-        environment=before[0].environment if before else "",
+        environment=reference[0].environment if reference else "",
         tasks=n,
         before=sum(b.total for b, _ in pairs) / max(1, n),
         after=sum(a.total for _, a in pairs) / max(1, n),

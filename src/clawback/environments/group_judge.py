@@ -14,8 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from clawback.environments.core import EnvironmentFailure
-from clawback.environments.tools.rewards import said
-from clawback.environments.worlds import mixed
+from clawback.environments.tools.task_rewards import message_text
+from clawback.environments.world_helpers import mixed
 from clawback.errors import JudgeError
 from clawback.feedback.endpoint import Ask, NoAnswer
 from clawback.feedback.passes import readings
@@ -103,4 +103,4 @@ def _split(messages: Sequence[Message]) -> tuple[Sequence[Message], Sequence[Mes
 
 
 def _text(messages: Sequence[Message]) -> str:
-    return "\n\n".join(f"{m.get('role')}: {said(m)}" for m in messages)
+    return "\n\n".join(f"{m.get('role')}: {message_text(m)}" for m in messages)

@@ -6,7 +6,7 @@ import os
 
 from clawback import config
 from clawback.errors import UsageError
-from clawback.feedback.endpoint import Ask, Budget, Endpoint
+from clawback.feedback.endpoint import Ask, CallBudget, Endpoint
 from clawback.paths import home
 
 
@@ -17,6 +17,6 @@ def configured() -> Ask:
         raise UsageError(
             "A judge as reward needs one on the network: set [judge] api, url and model (docs/judges.md)."
         )
-    budget = Budget(asked.max_calls, asked.max_seconds, asked.max_tokens)
+    budget = CallBudget(asked.max_calls, asked.max_seconds, asked.max_tokens)
     key = os.environ.get(asked.key_env, "") if asked.key_env else ""
     return Endpoint(asked.api, asked.url, asked.model, key, budget, asked.timeout, asked.answer_tokens)

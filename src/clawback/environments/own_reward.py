@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from clawback import store
-from clawback.environments import worlds
+from clawback.environments import world_helpers
 from clawback.environments.core import (
     Environment,
     EnvironmentFailure,
@@ -24,8 +24,8 @@ from clawback.environments.core import (
 )
 from clawback.environments.play import let_go
 from clawback.environments.tools import calls
-from clawback.environments.tools.rewards import Finished, Own, Reward
-from clawback.environments.tools.toolbox import Joined
+from clawback.environments.tools.task_rewards import Finished, Own, TaskReward
+from clawback.environments.tools.toolbox import JointToolbox
 from clawback.errors import UsageError
 from clawback.paths import home
 from clawback.records import Message, Rule, text_of
@@ -37,7 +37,7 @@ JUDGE, RULES = "judge", "rules"
 class OwnReward:
     """An environment set whose episodes are rewarded by ``reward``; None: later, by whoever compares them."""
 
-    def __init__(self, of: EnvironmentSet, reward: Reward | None) -> None:
+    def __init__(self, of: EnvironmentSet, reward: TaskReward | None) -> None:
         self.of, self.reward, self.name = of, reward, of.name
 
     def tasks(self, split: Split) -> Sequence[Task]:
@@ -53,7 +53,7 @@ class OwnReward:
 class _Episode:
     """One episode with a reward from elsewhere."""
 
-    def __init__(self, reward: Reward | None, world: Environment) -> None:
+    def __init__(self, reward: TaskReward | None, world: Environment) -> None:
         self.reward, self.world = reward, world
         self.task, self.seed = Task(""), 0
         self.messages: list[Message] = []
@@ -79,7 +79,7 @@ class _Episode:
             answer=text_of(last.get("content")),
             state=None,
             seed=self.seed,
-            fresh=Joined,
+            fresh=JointToolbox,
             info=dict(info),
         )
 
@@ -116,7 +116,7 @@ def with_reward(of: EnvironmentSet, name: str) -> OwnReward:
         raise UsageError(
             f"There is no reward `{name}`. Choose judge, rules, or a function of yours (file.py:function)."
         )
-    function = worlds.loaded(name)
+    function = world_helpers.load_object(name)
     if not callable(function):
         raise UsageError(f"The reward `{name}` is no function.")
     if problem := Own(function).mismatch():

@@ -28,7 +28,7 @@ from clawback.environments.world_loops import BoundedWorld, let_go
 from clawback.errors import MissingExtra, UsageError
 from clawback.records import Message
 
-__all__ = ["Played", "Player", "View", "episode", "let_go", "play", "summary", "wilson"]
+__all__ = ["PlayedEpisode", "Player", "View", "episode", "let_go", "play", "summary", "wilson"]
 
 Stop = Literal["done", "truncated", "turns", "failed"]
 TURNS = 64
@@ -62,7 +62,7 @@ class Counting(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class PlayedEpisode:
     """One episode. ``reward`` is the sum of its steps' rewards; None where its world broke."""
 
     task: Task
@@ -111,11 +111,11 @@ class _Messages:
         self.unparsable += bool(step.info.get("unparsable"))
         self.info = step.info
 
-    def played(self, ending: Ending, seconds: float) -> Played:
+    def played(self, ending: Ending, seconds: float) -> PlayedEpisode:
         if ending.status == "failed":
-            return Played(self.task, self.seed, "failed", None, seconds=seconds, error=ending.reason)
+            return PlayedEpisode(self.task, self.seed, "failed", None, seconds=seconds, error=ending.reason)
         stop: Stop = "turns" if ending.at_limit else "truncated" if ending.status == "truncated" else "done"
-        return Played(
+        return PlayedEpisode(
             self.task,
             self.seed,
             stop,
@@ -136,7 +136,7 @@ async def episode(
     seed: int = 0,
     turns: int = TURNS,
     seconds: float | None = None,
-) -> Played:
+) -> PlayedEpisode:
     """One try at a task, with a second one where the world breaks; none where it does not answer.
 
     Whatever the world raises is its failure, and so is an ``EnvironmentFailure`` of the player. ``seconds``: what one answer of
@@ -191,15 +191,15 @@ async def play(
     together: int = 8,
     turns: int = TURNS,
     seconds: float | None = None,
-    on_played: Callable[[Played, int, int], None] | None = None,
-) -> list[Played]:
+    on_played: Callable[[PlayedEpisode, int, int], None] | None = None,
+) -> list[PlayedEpisode]:
     """``each`` tries at each task, ``together`` at once; in the order of the tasks. Also lets go of what the set holds."""
     if min(each, together, turns) < 1:
         raise UsageError("Tries, episodes at once and turns must be at least 1.")
     gate = asyncio.Semaphore(together)
     done = 0
 
-    async def one(task: Task, number: int) -> Played:
+    async def play_task(task: Task, number: int) -> PlayedEpisode:
         nonlocal done
         async with gate:
             played = await episode(environments, task, player, seed + number, turns, seconds)
@@ -214,7 +214,7 @@ async def play(
         player.under_way = min(together, len(tasks) * each)
     try:
         async with asyncio.TaskGroup() as group:
-            started = [group.create_task(one(task, number)) for task in tasks for number in range(each)]
+            started = [group.create_task(play_task(task, number)) for task in tasks for number in range(each)]
         return [task.result() for task in started]
     except BaseExceptionGroup as errors:
         raise _first(errors) from None
@@ -229,7 +229,7 @@ def _first(errors: BaseExceptionGroup[Any]) -> BaseException:
     return error
 
 
-def summary(played: Iterable[Played]) -> dict[str, Any]:
+def summary(played: Iterable[PlayedEpisode]) -> dict[str, Any]:
     """The figures of some episodes. Those whose world broke are counted and in no mean."""
     every = list(played)
     whole = [one for one in every if one.reward is not None]
@@ -253,10 +253,10 @@ def summary(played: Iterable[Played]) -> dict[str, Any]:
     }
 
 
-def _all_solved(whole: Sequence[Played]) -> float | None:
+def _all_solved(episodes: Sequence[PlayedEpisode]) -> float | None:
     """Share of tasks that were solved at every try (pass^k): what one can rely on."""
     by_task: dict[str, bool] = {}
-    for one in whole:
+    for one in episodes:
         by_task[one.task.id] = by_task.get(one.task.id, True) and one.solved
     return sum(by_task.values()) / len(by_task) if by_task else None
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
-from clawback.environments import worlds
+from clawback.environments import world_helpers
 from clawback.environments.core import EnvironmentFailure, EnvironmentSet, Solvable
 from clawback.environments.play import Player, View
 from clawback.environments.tools import calls
@@ -88,7 +88,7 @@ class Script:
 
 
 @dataclass
-class Server:
+class ServerPolicy:
     """An OpenAI-style address. What it answers with is taken as it is, tool calls included."""
 
     address: str
@@ -106,7 +106,7 @@ class Server:
             self.max_tokens,
             self.temperature,
             view.tools,
-            worlds.mixed(view.task.id, view.seed, view.turn) >> 1 if self.seeded else None,
+            world_helpers.mixed(view.task.id, view.seed, view.turn) >> 1 if self.seeded else None,
         )
         # A server that records what it answers keeps the episodes apart by this name.
         headers = {"x-session-id": f"env:{view.task.id}:{view.seed}"}
@@ -140,7 +140,7 @@ class Server:
             raise ClawbackError(f"{self.address} sent no answer of the OpenAI kind.") from None
 
 
-class Local:
+class LocalPolicy:
     """A model in this process. What is asked at the same time is answered in one batch; what was read of an episode is not read again.
 
     Environments that answer within ``PATIENCE`` are waited for, so that with fast ones the batches follow from the seed alone.
@@ -184,13 +184,13 @@ class Local:
             await asyncio.sleep(0)
 
     def _answers(self, views: Sequence[View]) -> list[str]:
-        from clawback.environments.conversations import Turn
+        from clawback.environments.conversations import TurnRequest
 
         chat, turns = self.policy.chat, []
         for view in views:
             ids, pixels = chat.looked(calls.in_words(view.messages, view.tools), self.policy.max_prompt)
-            seed = worlds.mixed(self.seed, view.task.id, view.seed, view.turn) >> 1
-            turns.append(Turn((view.task.id, view.seed), ids, seed, self.max_tokens, pixels))
+            seed = world_helpers.mixed(self.seed, view.task.id, view.seed, view.turn) >> 1
+            turns.append(TurnRequest((view.task.id, view.seed), ids, seed, self.max_tokens, pixels))
         replies = self.conversations.draw(turns)
         return [chat.text(turn.ids, reply.ids)[1] for turn, reply in zip(turns, replies, strict=True)]
 
@@ -214,11 +214,11 @@ def player(
     if name in ("live", "base") or name.isdecimal():
         if load is None:
             raise NotFound("There are no versions here.")
-        return Local(load(name), max_tokens)
+        return LocalPolicy(load(name), max_tokens)
     if urlsplit(name).scheme in ("http", "https"):
-        return Server(name, model, key or os.environ.get("OPENAI_API_KEY", ""), temperature, max_tokens)
+        return ServerPolicy(name, model, key or os.environ.get("OPENAI_API_KEY", ""), temperature, max_tokens)
     if ":" in name:
-        found = worlds.loaded(name)
+        found = world_helpers.load_object(name)
         if not callable(found):
             raise UsageError(f"`{name}` is no function.")
         return Script(found)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from clawback.environments.branches import Branches, unheard
-from clawback.environments.core import EnvironmentFailure, Request
+from clawback.environments.core import ConversationRequest, EnvironmentFailure
+from clawback.environments.episode_branches import EpisodeBranches, unheard
 from clawback.records import Branch, Message
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ class ProgramDialogue:
         self.policy = policy
         self.messages: list[Message] = []
         """What is shown to people: what was new in each request, and the replies."""
-        self._branches = Branches()
-        self._request: Request | None = None
+        self._branches = EpisodeBranches()
+        self._request: ConversationRequest | None = None
         self._previous: Sequence[Message] = ()
         self._prompt: list[int] = []
 
@@ -36,7 +36,7 @@ class ProgramDialogue:
         """The branch that the next reply is written in, once ``prompt`` has been asked for."""
         return self._branches.current
 
-    def request(self, request: Request) -> None:
+    def request(self, request: ConversationRequest) -> None:
         """What the program asks next. Raises ``EnvironmentFailure`` where it does not fit, and whatever its encoding raises."""
         self._prompt = list(request.encode(self.policy))
         if not 0 < len(self._prompt) < self.policy.info.context:
@@ -46,7 +46,7 @@ class ProgramDialogue:
         self.messages += unheard(request.messages, self._previous)
         self._request, self._previous = request, request.messages
 
-    def heard(self, messages: Sequence[Message]) -> None:
+    def observe(self, messages: Sequence[Message]) -> None:
         """What ends the episode has no answer."""
 
     def prompt(self) -> list[int]:

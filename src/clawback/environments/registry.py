@@ -18,7 +18,7 @@ from importlib.metadata import entry_points
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast
 
-from clawback.environments import worlds
+from clawback.environments import world_helpers
 from clawback.environments.core import EnvironmentSet
 from clawback.errors import ClawbackError, NotFound, UsageError
 from clawback.plugins import ENVIRONMENTS as GROUP
@@ -104,17 +104,17 @@ def find(name: str) -> EnvironmentSet:
             found = _load(point, value)
             if isinstance(found, Kind):
                 return cast(EnvironmentSet, import_module(found.module).make(rest, settings))
-            return _built(found, "" if point == bare else rest, settings, bare)
+            return _build(found, "" if point == bare else rest, settings, bare)
     if rest:
         try:
             if _GYMNASIUM_ID.fullmatch(rest):
                 return cast(EnvironmentSet, import_module(kind("gymnasium").module).make(bare, settings))
-            found = worlds.loaded(bare)
+            found = world_helpers.load_object(bare)
         except NotFound as error:
             raise (
                 _unknown(head) if get_close_matches(head.lower(), names(), n=1, cutoff=0.8) else error
             ) from None
-        return _built(found, "", settings, bare)
+        return _build(found, "", settings, bare)
     raise _unknown(bare)
 
 
@@ -140,29 +140,29 @@ def _load(name: str, value: str) -> Any:
         raise ClawbackError(f"The plugin {name} ({value}) cannot be loaded: {error}.") from error
 
 
-def _built(found: Any, rest: str, settings: Mapping[str, Any], name: str) -> EnvironmentSet:
+def _build(factory: Any, rest: str, settings: Mapping[str, Any], name: str) -> EnvironmentSet:
     """A set itself, or a class or function that makes one; what stands after the colon is its first argument. A class of Gymnasium's is one,
     too."""
     if "gymnasium" in built_in(GROUP):
         gymnasium = import_module(kind("gymnasium").module)
-        if gymnasium.is_environment(found):
-            return cast(EnvironmentSet, gymnasium.of_class(found, name, settings))
-    if inspect.isclass(found) or not isinstance(found, EnvironmentSet):
-        if not callable(found):
+        if gymnasium.is_environment(factory):
+            return cast(EnvironmentSet, gymnasium.of_class(factory, name, settings))
+    if inspect.isclass(factory) or not isinstance(factory, EnvironmentSet):
+        if not callable(factory):
             raise UsageError(
                 f"`{name}` is no environment set: it has no name, tasks and make, and cannot be called."
             )
         arguments = [rest] if rest else []
         try:
-            inspect.signature(found).bind(*arguments, **settings)
+            inspect.signature(factory).bind(*arguments, **settings)
         except TypeError as error:
             raise UsageError(f"`{name}` cannot be made with these settings: {error}.") from error
-        found = found(*arguments, **settings)
+        factory = factory(*arguments, **settings)
     elif rest or settings:
         raise UsageError(f"`{name}` is an environment set as it stands and takes no settings.")
-    if not isinstance(found, EnvironmentSet):
-        raise UsageError(f"`{name}` gave a {type(found).__name__}, which has no name, tasks and make.")
-    return found
+    if not isinstance(factory, EnvironmentSet):
+        raise UsageError(f"`{name}` gave a {type(factory).__name__}, which has no name, tasks and make.")
+    return factory
 
 
 def _unknown(name: str) -> NotFound:

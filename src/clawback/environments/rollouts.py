@@ -39,14 +39,14 @@ from clawback.environments.episode_loop import (
     episode_loop,
 )
 from clawback.environments.token_record import TokenRecord
+from clawback.environments.world_helpers import mixed
 from clawback.environments.world_loops import RESPONDS, Hanging, WorldLoops, answer_seconds
-from clawback.environments.worlds import mixed
 from clawback.errors import MissingExtra
 from clawback.models import Sampling
 from clawback.records import Episode
 
 if TYPE_CHECKING:
-    from clawback.environments.conversations import Turn
+    from clawback.environments.conversations import TurnRequest
     from clawback.policy import Policy
     from clawback.sampling import Sampled
 
@@ -82,7 +82,7 @@ class Play:
 class Drawer(Protocol):
     """The sampler of the replies: the engine in this process (``Conversations``), or a server (an extension)."""
 
-    def draw(self, turns: Sequence[Turn]) -> list[Sampled]: ...
+    def draw(self, turns: Sequence[TurnRequest]) -> list[Sampled]: ...
 
     def refresh(self) -> None:
         """The policy's weights have changed."""
@@ -142,7 +142,7 @@ class _Live:
     answer: Future[Any]
     """What the environment is asked for: an observation first, then a step."""
     world: Environment | None = None
-    asked: float = 0.0
+    asked_at: float = 0.0
     """When it was asked."""
 
 
@@ -268,7 +268,7 @@ class Rollouts:
 
     def _ask(self, live: _Live, what: Callable[[], Awaitable[Any]]) -> None:
         live.answer = live.lane.submit(partial(_within, what, self.timeout))
-        live.asked = time.monotonic()
+        live.asked_at = time.monotonic()
 
     def _answered(self) -> list[_Live]:
         """Those whose world has answered, in the order in which they were started."""
@@ -284,7 +284,7 @@ class Rollouts:
     def _unblock(self) -> None:
         """Episodes whose loop is blocked, so that not even their time limit is noticed, are broken."""
         late = time.monotonic() - self.timeout - LATE
-        for lane in {live.lane for live in self._live if not live.answer.done() and live.asked < late}:
+        for lane in {live.lane for live in self._live if not live.answer.done() and live.asked_at < late}:
             if lane.responds(RESPONDS):
                 continue
             self._loops.found_blocked(lane)

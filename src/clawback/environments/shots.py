@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from clawback.environments import worlds
+from clawback.environments import world_helpers
 from clawback.environments.core import (
     Environment,
     EnvironmentSet,
@@ -39,7 +39,7 @@ OWN_TOOLS = f"Each question has the tools before it that can be called for it. {
 
 
 @dataclass(frozen=True, slots=True)
-class Example:
+class Shot:
     """A conversation that is shown. ``task``: what it solves; "" for one of a file."""
 
     messages: tuple[Message, ...]
@@ -74,7 +74,7 @@ class FewShot:
         await let_go(self.of)
 
     @cached_property
-    def examples(self) -> Sequence[Example]:
+    def examples(self) -> Sequence[Shot]:
         """Raises ``UsageError`` where the environment solves too few."""
         if not self.count:
             return self.written
@@ -86,11 +86,11 @@ class FewShot:
             )
         return found
 
-    async def _solved(self) -> list[Example]:
+    async def _solved(self) -> list[Shot]:
         assert isinstance(self.of, Solvable)
         tasks = list(self.of.tasks("train"))
-        random.Random(worlds.mixed(self.seed, "shots")).shuffle(tasks)
-        found: list[Example] = []
+        random.Random(world_helpers.mixed(self.seed, "shots")).shuffle(tasks)
+        found: list[Shot] = []
         try:
             for task in tasks[: TRIES * self.count]:
                 if len(found) == self.count:
@@ -101,7 +101,7 @@ class FewShot:
                     continue
                 played = await episode(self.of, task, player, self.seed, len(player.messages))
                 if played.solved:
-                    found.append(Example(_shown(played.messages), player.tools, task.id))
+                    found.append(Shot(_shown(played.messages), player.tools, task.id))
         finally:
             await let_go(self.of)
         return found
@@ -157,13 +157,15 @@ def _shown(messages: Sequence[Message]) -> tuple[Message, ...]:
 def _with_tools(messages: Sequence[Message], tools: Sequence[Tool]) -> list[Message]:
     first, *rest = messages
     return (
-        [{**first, "content": f"{listed(tools)}\n\n{worlds.text(first)}"}, *rest] if tools else list(messages)
+        [{**first, "content": f"{listed(tools)}\n\n{world_helpers.text(first)}"}, *rest]
+        if tools
+        else list(messages)
     )
 
 
-def _written(path: Path) -> list[Example]:
+def _written(path: Path) -> list[Shot]:
     found = []
-    for number, row in enumerate(worlds.rows(path), 1):
+    for number, row in enumerate(world_helpers.rows(path), 1):
         messages: Any = row.get("messages")
         roles = (
             [m.get("role") if isinstance(m, dict) else None for m in messages]
@@ -179,7 +181,7 @@ def _written(path: Path) -> list[Example]:
             raise UsageError(
                 f"{path}, example {number}: `messages` must begin with the user's and end with the assistant's."
             )
-        found.append(Example(tuple(messages)))
+        found.append(Shot(tuple(messages)))
     if not 0 < len(found) <= MOST:
         raise UsageError(f"{path} has {len(found)} examples; 1 to {MOST} can be shown.")
     return found

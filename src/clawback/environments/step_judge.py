@@ -21,7 +21,7 @@ from clawback.environments.core import (
     Task,
 )
 from clawback.environments.play import let_go
-from clawback.environments.tools.rewards import said
+from clawback.environments.tools.task_rewards import message_text
 from clawback.errors import JudgeError
 from clawback.feedback.endpoint import Ask, NoAnswer
 from clawback.feedback.passes import readings
@@ -46,10 +46,16 @@ class StepJudged:
     async def aclose(self) -> None:
         await let_go(self.of)
 
-    async def vote(self, before: Sequence[Message], reply: Message, after: Sequence[Message]) -> float | None:
+    async def vote(
+        self, history: Sequence[Message], reply: Message, after: Sequence[Message]
+    ) -> float | None:
         """From -1 to 1; None where no vote could be read. Raises ``EnvironmentFailure``."""
         material = fenced(
-            (("REQUEST", _text(before)), ("ANSWER", said(reply)), ("NEXT STATE", _text(after) or OVER))
+            (
+                ("REQUEST", _text(history)),
+                ("ANSWER", message_text(reply)),
+                ("NEXT STATE", _text(after) or OVER),
+            )
         )
         try:
             votes = await asyncio.to_thread(readings, self.ask, JUDGE, material, self.votes, boxed, decided)
@@ -90,4 +96,4 @@ class _Episode:
 
 
 def _text(messages: Sequence[Message]) -> str:
-    return "\n\n".join(f"{m.get('role')}: {said(m)}" for m in messages)
+    return "\n\n".join(f"{m.get('role')}: {message_text(m)}" for m in messages)

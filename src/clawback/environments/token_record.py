@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from clawback.environments.core import Observation, Request, Step
+from clawback.environments.core import ConversationRequest, Observation, Step
 from clawback.environments.program_dialogue import ProgramDialogue
 from clawback.environments.tools.calls import in_words
 from clawback.records import Episode, EpisodeStatus, EpisodeStep, Message
@@ -14,7 +14,7 @@ from clawback.records import Episode, EpisodeStatus, EpisodeStep, Message
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
-    from clawback.environments.conversations import Turn
+    from clawback.environments.conversations import TurnRequest
     from clawback.environments.dialogue import Dialogue
     from clawback.policy import Policy
     from clawback.sampling import Sampled
@@ -53,17 +53,17 @@ class TokenRecord:
     def show(self, messages: Sequence[Message]) -> None:
         """What the policy reads before its next reply."""
         assert self.dialogue is not None
-        self.dialogue.heard(in_words(messages, ()))
+        self.dialogue.observe(in_words(messages, ()))
 
-    def turn(self, key: Hashable, seed: int) -> Turn:
+    def turn(self, key: Hashable, seed: int) -> TurnRequest:
         """The next reply, to be drawn."""
-        from clawback.environments.conversations import Turn
+        from clawback.environments.conversations import TurnRequest
 
         assert self.dialogue is not None
         prompt, most = self.dialogue.prompt(), self.max_tokens
         if isinstance(self.dialogue, ProgramDialogue):
             most = self.dialogue.most_tokens(most)
-        return Turn(key, prompt, seed, most, self.dialogue.pixels)
+        return TurnRequest(key, prompt, seed, most, self.dialogue.pixels)
 
     def write(self, reply: Sampled, update: int) -> Message:
         """The reply that was drawn, as a message. ``update``: how often the weights had changed."""
@@ -84,7 +84,7 @@ class TokenRecord:
         penalty = -abs(self.penalty) if unparsable else 0.0
         self.steps[-1] = replace(self.steps[-1], reward=reward, unparsable=unparsable, penalty=penalty)
 
-    def _request(self, request: Request) -> None:
+    def _request(self, request: ConversationRequest) -> None:
         assert isinstance(self.dialogue, ProgramDialogue)
         self.dialogue.request(request)
 

@@ -23,7 +23,7 @@ REPLIES = ("", "What can I do here?", "Action: 1")
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class TaskCheck:
     """What came of one task. ``problem`` is "" where it is sound."""
 
     task: str
@@ -38,11 +38,11 @@ async def validate(
     *,
     seed: int = 0,
     seconds: float | None = None,
-    on_check: Callable[[Check, int, int], None] | None = None,
-) -> list[Check]:
+    on_check: Callable[[TaskCheck, int, int], None] | None = None,
+) -> list[TaskCheck]:
     """One check a task, in order. Whatever an environment raises is a problem of the task's, and stops nothing; but for what is not
     installed, which is said once (``MissingExtra``)."""
-    made: list[Check] = []
+    made: list[TaskCheck] = []
     try:
         for number, task in enumerate(tasks, 1):
             try:
@@ -50,11 +50,11 @@ async def validate(
             except MissingExtra:
                 raise
             except EnvironmentFailure as error:
-                check = Check(task.id, None, f"the world broke: {error}")
+                check = TaskCheck(task.id, None, f"the world broke: {error}")
             except NotImplementedError as error:
-                check = Check(task.id, None, f"not implemented: {error}")
+                check = TaskCheck(task.id, None, f"not implemented: {error}")
             except Exception as error:
-                check = Check(task.id, None, f"{type(error).__name__}: {error}")
+                check = TaskCheck(task.id, None, f"{type(error).__name__}: {error}")
             made.append(check)
             if on_check:
                 on_check(check, number, len(tasks))
@@ -63,7 +63,7 @@ async def validate(
     return made
 
 
-async def _check(environments: EnvironmentSet, task: Task, seed: int, seconds: float | None) -> Check:
+async def _check(environments: EnvironmentSet, task: Task, seed: int, seconds: float | None) -> TaskCheck:
     if isinstance(environments, Solvable):
         try:
             solution = environments.solution(task)
@@ -76,38 +76,38 @@ async def _check(environments: EnvironmentSet, task: Task, seed: int, seconds: f
 
 async def _solved(
     environments: EnvironmentSet, task: Task, seed: int, solution: Sequence[Message], seconds: float | None
-) -> Check:
+) -> TaskCheck:
     first = await episode(environments, task, Solution(solution), seed, len(solution), seconds)
     if first.reward is None:
-        return Check(task.id, False, f"the world broke: {first.error}")
+        return TaskCheck(task.id, False, f"the world broke: {first.error}")
     if first.reward < SOLVED or first.reward > 2 - SOLVED:
-        return Check(task.id, False, f"its solution scores {first.reward:g}, not 1")
+        return TaskCheck(task.id, False, f"its solution scores {first.reward:g}, not 1")
     if first.stop != "done":
-        return Check(task.id, False, f"its solution does not end the episode ({first.stop})")
+        return TaskCheck(task.id, False, f"its solution does not end the episode ({first.stop})")
     again = await episode(environments, task, Solution(solution), seed, len(solution), seconds)
     if again.messages != first.messages or again.reward != first.reward:
-        return Check(task.id, True, "the same task, seed and replies gave another episode")
+        return TaskCheck(task.id, True, "the same task, seed and replies gave another episode")
     nothing: Player = _silent
     idle = await episode(environments, task, nothing, seed, 4, seconds)
     if idle.reward is not None and idle.reward >= SOLVED:
-        return Check(task.id, True, "saying nothing scores 1 as well")
-    return Check(task.id, True)
+        return TaskCheck(task.id, True, "saying nothing scores 1 as well")
+    return TaskCheck(task.id, True)
 
 
 async def _silent(view: View) -> Message:  # noqa: ARG001
     return {"role": "assistant", "content": ""}
 
 
-async def _opened(environments: EnvironmentSet, task: Task, seed: int, seconds: float | None) -> Check:
+async def _opened(environments: EnvironmentSet, task: Task, seed: int, seconds: float | None) -> TaskCheck:
     first = await _walk(environments, task, seed, seconds)
     again = await _walk(environments, task, seed, seconds)
     if not first[0].messages:
-        return Check(task.id, None, "it opens with no message")
+        return TaskCheck(task.id, None, "it opens with no message")
     if first != again:
         where = next((n for n, (a, b) in enumerate(zip(first, again, strict=False)) if a != b), len(first))
         what = "opened differently" if where == 0 else f"answered reply {where} differently"
-        return Check(task.id, None, f"the same task and seed {what}")
-    return Check(task.id, None)
+        return TaskCheck(task.id, None, f"the same task and seed {what}")
+    return TaskCheck(task.id, None)
 
 
 async def _walk(environments: EnvironmentSet, task: Task, seed: int, seconds: float | None) -> list[Any]:

@@ -57,9 +57,9 @@ class EnvironmentVerifier:
     def _by_prompt(self) -> dict[str, Task]:
         """What each task asks → the task. Where two ask the same, the first."""
         every = [task for split in ("train", "test") for task in self._set.tasks(split)]
-        return asyncio.run(self._asked(list(islice(every, self.tasks))))
+        return asyncio.run(self._fetch_tasks(list(islice(every, self.tasks))))
 
-    async def _asked(self, tasks: list[Task]) -> dict[str, Task]:
+    async def _fetch_tasks(self, tasks: list[Task]) -> dict[str, Task]:
         found: dict[str, Task] = {}
         try:
             for task in tasks:

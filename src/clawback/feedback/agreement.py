@@ -119,7 +119,7 @@ def drift(values: Sequence[float]) -> Drift:
 
 
 @dataclass(frozen=True, slots=True)
-class Rated:
+class AttributedRating:
     """One rating with what it was given for."""
 
     turn_id: int
@@ -128,7 +128,7 @@ class Rated:
     value: float
 
 
-def contradictions(rated: Iterable[Rated]) -> list[tuple[int, int]]:
+def contradictions(rated: Iterable[AttributedRating]) -> list[tuple[int, int]]:
     """Pairs (liked turn, disliked turn) whose prompts and whose responses are the same or nearly so."""
     liked: list[tuple[int, Triples, Triples]] = []
     disliked: list[tuple[int, Triples, Triples]] = []

@@ -34,7 +34,7 @@ ORDERS = (*ADMIN, *COMPARES, *NEWS)
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class CommandReply:
     """What to tell the person; ``rated``: whether there is something new to learn from."""
 
     text: str
@@ -56,7 +56,7 @@ def parse(text: str) -> list[str] | None:
 
 def run(
     store: TurnStore, words: list[str], turn: int | None, *, post: str = "", source: str, event_id: str = ""
-) -> Reply:
+) -> CommandReply:
     """Execute a command about a turn and describe the result in one sentence. Raises nothing, whatever a person types.
 
     Args:
@@ -66,12 +66,12 @@ def run(
     try:
         return _run(store, words, turn, post, source, event_id)
     except ClawbackError as error:
-        return Reply(str(error))
+        return CommandReply(str(error))
 
 
 def _run(
     store: TurnStore, words: list[str], turn: int | None, post: str, source: str, event_id: str
-) -> Reply:
+) -> CommandReply:
     from clawback.feedback.give import balance, undo
 
     what, rest = words[0], words[1] if len(words) > 1 else ""
@@ -80,9 +80,9 @@ def _run(
     if what == "undo":
         person = store.person_behind(source)
         if turn is None and post and store.undo_early(post, person):
-            return Reply("Taken back.")
+            return CommandReply("Taken back.")
         taken = undo(store, turn, person=person) if turn is not None else None
-        return Reply(
+        return CommandReply(
             f"Taken back ({KIND_WORDS.get(taken.kind, taken.kind)}, turn {taken.turn_id})."
             if taken
             else "There is nothing to take back."
@@ -91,26 +91,26 @@ def _run(
     given = replace(given, source=source, event_id=event_id)
     if turn is None:
         if not post:
-            return Reply("There is nothing to rate in this conversation yet.")
+            return CommandReply("There is nothing to rate in this conversation yet.")
         store.put_early(post, given)
-        return Reply(f"{sentence}, for the answer that is still to come.")
+        return CommandReply(f"{sentence}, for the answer that is still to come.")
     store.add_feedback(replace(given, turn_id=turn))
     cut = notice(store.turn(turn).ending)
-    return Reply(
+    return CommandReply(
         " ".join(filter(None, [f"{sentence} (turn {turn}).", cut, balance(store).warning])), rated=True
     )
 
 
-def _report(store: TurnStore, what: str, source: str) -> Reply:
+def _report(store: TurnStore, what: str, source: str) -> CommandReply:
     """What somebody asks is about runs and rules as well: the whole store has those."""
     if what != "status" and source not in OWNER_CHANNELS:
-        return Reply(f"`{what}` shows what is the owner's alone: `clawback rules` in a terminal.")
+        return CommandReply(f"`{what}` shows what is the owner's alone: `clawback rules` in a terminal.")
     from clawback.store import connect
 
     with connect(store.path) as full:
         if what == "status":
-            return Reply(status(full, source))
-        return Reply(rules(full) if what == "rules" else learn(full))
+            return CommandReply(status(full, source))
+        return CommandReply(rules(full) if what == "rules" else learn(full))
 
 
 def understood(what: str, rest: str) -> tuple[Feedback, str]:
@@ -159,7 +159,7 @@ def rules(store: Store) -> str:
 
 def learn(store: Store) -> str:
     """What an agent would read to propose rules, for the person to look at before anything is sent."""
-    from clawback.feedback.examples import ANSWER, preview, rated_examples
+    from clawback.feedback.rated_examples import ANSWER, preview, rated_examples
 
     examples = rated_examples(store)
     liked = sum(one.liked for one in examples)

@@ -7,13 +7,30 @@ from dataclasses import dataclass
 
 from clawback.errors import JudgeError
 from clawback.http_client import REDIRECTS, BadReply, Retry, StatusError, TransportError, is_address
-from clawback.models_api import SETUP_STATUSES, Api, Budget, ModelRequest, ModelServer, Spent, guess
+from clawback.models_api import (
+    SETUP_STATUSES,
+    Api,
+    BudgetExceeded,
+    CallBudget,
+    ModelRequest,
+    ModelServer,
+    guess,
+)
 
-__all__ = ["Answer", "Ask", "Budget", "Endpoint", "NoAnswer", "Spent", "guess", "unreadable"]
+__all__ = [
+    "Ask",
+    "BudgetExceeded",
+    "CallBudget",
+    "Endpoint",
+    "JudgeAnswer",
+    "NoAnswer",
+    "guess",
+    "unreadable",
+]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class JudgeAnswer:
     """What a judge model wrote. ``tokens``: sent and received, as its server counts them or, where it does not, guessed."""
 
     text: str
@@ -22,15 +39,15 @@ class Answer:
     """False where it was cut off at its limit."""
 
 
-Ask = Callable[[str, str], Answer]
-"""(system, user) → the answer. Raises ``NoAnswer``, ``Spent``, ``JudgeError``."""
+Ask = Callable[[str, str], JudgeAnswer]
+"""(system, user) → the answer. Raises ``NoAnswer``, ``BudgetExceeded``, ``JudgeError``."""
 
 
 class NoAnswer(JudgeError):
     """One call returned nothing that can be parsed; another may."""
 
 
-def unreadable(answer: Answer) -> NoAnswer:
+def unreadable(answer: JudgeAnswer) -> NoAnswer:
     """The error for an answer without a verdict."""
     if not answer.complete:
         return NoAnswer("the judge's answer was cut off before its verdict (raise [judge] answer_tokens)")
@@ -45,7 +62,7 @@ class Endpoint:
     url: str
     model: str
     key: str
-    budget: Budget
+    budget: CallBudget
     timeout: float = 60.0
     answer_tokens: int = 512
     pause: float = 1.0
@@ -58,7 +75,7 @@ class Endpoint:
         if not self.model:
             raise JudgeError("[judge] model is not set: name the model that the server is to judge with.")
 
-    def __call__(self, system: str, user: str) -> Answer:
+    def __call__(self, system: str, user: str) -> JudgeAnswer:
         server = ModelServer(
             self.api, self.url, self.model, self.key, self.timeout, Retry(pause=self.pause), self.budget
         )
@@ -77,7 +94,7 @@ class Endpoint:
             raise NoAnswer(f"the judge at {self.url} cannot be reached: {error.reason}") from None
         except BadReply:
             raise NoAnswer("the judge's reply does not have the form of its API") from None
-        return Answer(answer.text, answer.tokens or guess(system + user + answer.text), answer.complete)
+        return JudgeAnswer(answer.text, answer.tokens or guess(system + user + answer.text), answer.complete)
 
 
 def _remedy(status: int) -> str:

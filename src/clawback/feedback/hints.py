@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from clawback.feedback.endpoint import Ask
-from clawback.feedback.judge import remember, remember_failed
+from clawback.feedback.next_state_judge import remember, remember_failed
 from clawback.feedback.passes import PassPlan, go_over, readings
 from clawback.feedback.verdict import HINT, Vote, read_hint, shown
 from clawback.records import Feedback, Turn
@@ -27,7 +27,7 @@ LONGEST = 600
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class HintCounts:
     """What a pass for hints did: turns asked about, those that gave hints, and candidates."""
 
     source: str
@@ -77,7 +77,7 @@ def pending_hints(store: Store, model: str, limit: int = -1) -> list[Turn]:
     return store.followed_turns(source, limit, [int(t) for t in known], last, hints=True)
 
 
-def extract(store: Store, ask: Ask, plan: PassPlan) -> Found:
+def extract(store: Store, ask: Ask, plan: PassPlan) -> HintCounts:
     """Ask for hints on what is pending and keep the candidates; what is kept stays, however the pass ends.
 
     Raises ``JudgeError`` where the model cannot be asked at all.
@@ -101,7 +101,7 @@ def extract(store: Store, ask: Ask, plan: PassPlan) -> Found:
         todo, lambda turn: candidates(ask, turn, plan.votes, wanted[turn.id]), keep, "hints", plan
     )
     remember_failed(store, source, ended.failed)
-    return Found(source, ended.done, hinted, made, len(ended.failed), ended.stopped)
+    return HintCounts(source, ended.done, hinted, made, len(ended.failed), ended.stopped)
 
 
 def wanted_instead(turn: Turn, opinions: Sequence[Feedback]) -> str:

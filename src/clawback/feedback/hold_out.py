@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from clawback.feedback.aggregate import evidence
+from clawback.feedback.turn_reward import evidence
 from clawback.records import Message, Sample, Turn
 
 if TYPE_CHECKING:

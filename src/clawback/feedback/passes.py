@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from clawback.feedback.endpoint import Ask, Budget, NoAnswer, Spent, unreadable
+from clawback.feedback.endpoint import Ask, BudgetExceeded, CallBudget, NoAnswer, unreadable
 from clawback.records import Turn
 
 T = TypeVar("T")
@@ -71,7 +71,7 @@ class PassPlan:
     """How a judge model goes over turns."""
 
     model: str
-    budget: Budget
+    budget: CallBudget
     votes: int = 3
     """Votes on one turn at most."""
     limit: int = -1
@@ -99,7 +99,7 @@ def go_over(
     plan.tell({"phase": phase, "step": 0, "steps": len(turns)})
     try:
         for turn, came in _results(turns, work, plan.parallel):
-            if isinstance(came, Spent):
+            if isinstance(came, BudgetExceeded):
                 stopped = stopped or str(came)
             elif isinstance(came, NoAnswer):
                 failed.append(turn.id)
@@ -130,7 +130,7 @@ def _results(
             except Exception as error:
                 came = error
             yield turn, came
-            if isinstance(came, Spent):
+            if isinstance(came, BudgetExceeded):
                 return
         return
     waiting: queue.SimpleQueue[Turn] = queue.SimpleQueue()
@@ -140,7 +140,7 @@ def _results(
 
     def ask() -> None:
         came: T | BaseException | None = None
-        while not isinstance(came, Spent):
+        while not isinstance(came, BudgetExceeded):
             try:
                 turn = waiting.get_nowait()
             except queue.Empty:

@@ -28,7 +28,7 @@ STEPS = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class PairJudgement:
     """One prompt. ``first``, ``second``: whether A was preferred when it stood first, and when it stood second."""
 
     first: bool
@@ -63,7 +63,7 @@ class WinRate:
     """Mean of words of A less words of B."""
 
 
-def win_rate(judged: Sequence[Judged], draws: int = 1000, seed: int = 0) -> WinRate:
+def win_rate(judged: Sequence[PairJudgement], draws: int = 1000, seed: int = 0) -> WinRate:
     """Raises ``ValueError`` without any."""
     if not judged:
         raise ValueError("nothing was judged")
@@ -90,7 +90,7 @@ def win_rate(judged: Sequence[Judged], draws: int = 1000, seed: int = 0) -> WinR
     )
 
 
-def fit(judged: Sequence[Judged]) -> tuple[float, float]:
+def fit(judged: Sequence[PairJudgement]) -> tuple[float, float]:
     """θ and φ by Newton's method: the penalised log-likelihood is concave, so a step that lowers it is halved."""
     spread = statistics.pstdev([one.longer for one in judged]) or 1.0
     x = [math.tanh(one.longer / spread) for one in judged]
@@ -120,7 +120,7 @@ def fit(judged: Sequence[Judged]) -> tuple[float, float]:
     return theta, phi
 
 
-def _mean(judged: Sequence[Judged]) -> float:
+def _mean(judged: Sequence[PairJudgement]) -> float:
     return statistics.fmean(one.won for one in judged)
 
 

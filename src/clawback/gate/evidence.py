@@ -17,14 +17,14 @@ from clawback.gate.fresh import (
     question,
     totals,
 )
-from clawback.gate.guards import Sampled
+from clawback.gate.guards import AnswerStatistics
 from clawback.gate.questions import MOST, Question, ShownAnswers, informative, matched, same
 from clawback.gate.rule import Evidence
 from clawback.records import BETTER, Sample
 
 if TYPE_CHECKING:
     # Rolling back and asking what is wrong must work without what training needs: nothing heavy is imported here.
-    from clawback.gate.fresh import Answers
+    from clawback.gate.fresh import FreshAnswers
     from clawback.models import Completion
     from clawback.policy import Policy
     from clawback.rewards import views
@@ -88,7 +88,7 @@ def weigh(
     fresh: Fresh,
     ratings: GateRatings,
     rated: views.Answers,
-    liked: Sampled | None,
+    liked: AnswerStatistics | None,
     seed: int = 0,
     folded: bool = False,
 ) -> tuple[Evidence, ShownAnswers]:
@@ -214,7 +214,7 @@ def comparable(longest: int, *groups: Sequence[Completion]) -> list[int]:
     ]
 
 
-def seen(prompts: Sequence[Conversation], answers: Answers, places: Sequence[int]) -> views.Answers:
+def seen(prompts: Sequence[Conversation], answers: FreshAnswers, places: Sequence[int]) -> views.Answers:
     """The answers as the reward model's input."""
     from clawback.rewards.views import Answers
 
@@ -280,27 +280,28 @@ def sampled(
     answers: Sequence[Completion],
     base: Sequence[float],
     elsewhere: Sequence[float] | None,
-) -> Sampled:
+) -> AnswerStatistics:
     """Statistics of answers. ``base``: log-prob of each under the base model, given its own prompt; ``elsewhere``: given another."""
-    from clawback.rewards import guards
+    from clawback.rewards import overoptimization
 
     count = max(len(answers), 1)
     tokens = max(sum(len(c.ids) for c in answers), 1)
     questions = [question(messages) for messages in prompts]
-    return Sampled(
+    return AnswerStatistics(
         finished=sum(c.finished for c in answers) / count,
         empty=sum(not c.text.strip() for c in answers) / count,
-        repeating=sum(guards.repeats(c.text) for c in answers) / count,
+        repeating=sum(overoptimization.repeats(c.text) for c in answers) / count,
         length=sum(len(c.answer_ids) for c in answers) / count,
-        whole=sum(guards.ends_whole(c.text) for c in answers) / count,
-        copied=sum(guards.copies(q, c.text) for q, c in zip(questions, answers, strict=True)) / count,
-        canned=guards.canned(questions, [c.text for c in answers]),
+        whole=sum(overoptimization.ends_whole(c.text) for c in answers) / count,
+        copied=sum(overoptimization.copies(q, c.text) for q, c in zip(questions, answers, strict=True))
+        / count,
+        canned=overoptimization.canned(questions, [c.text for c in answers]),
         logprob=sum(base) / tokens,
         relevance=None if elsewhere is None else (sum(base) - sum(elsewhere)) / tokens,
     )
 
 
-def enjoyed(policy: Policy, samples: Sequence[Sample]) -> Sampled | None:
+def enjoyed(policy: Policy, samples: Sequence[Sample]) -> AnswerStatistics | None:
     """The newest answers that were rated good, whoever gave them; None where there are too few."""
     from clawback.models import Completion
 

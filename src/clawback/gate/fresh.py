@@ -42,7 +42,7 @@ class VersionPair:
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
+class FreshAnswers:
     """One version's answers, and the base model's scores of them."""
 
     completions: list[Completion]
@@ -60,9 +60,9 @@ class Fresh:
     """Answers of the candidate, the live version and the base to the conversations ``prompts``."""
 
     prompts: list[Conversation]
-    candidate: Answers
-    live: Answers
-    base: Answers
+    candidate: FreshAnswers
+    live: FreshAnswers
+    base: FreshAnswers
     neutral: list[float]
     """log π of the base's answers under the candidate, each summed over its tokens."""
     shifts: list[float]
@@ -112,14 +112,14 @@ def speaking(policy: Policy, usual: str, system: str) -> Iterator[None]:
         policy.chat.system = usual
 
 
-def answers(policy: Policy, prompts: Sequence[Conversation], limits: dict[str, Any]) -> Answers:
+def answers(policy: Policy, prompts: Sequence[Conversation], limits: dict[str, Any]) -> FreshAnswers:
     made = [c for [c] in policy.generate(prompts, **limits)]
     return understood(policy, prompts, made, by_base=not policy.has_adapter)
 
 
 def understood(
     policy: Policy, prompts: Sequence[Conversation], drawn_answers: list[Completion], by_base: bool = False
-) -> Answers:
+) -> FreshAnswers:
     """The base model's scores of answers, under the prompt that the policy has now, if any. ``by_base``: it drew them itself, and their log-probs were
     recorded."""
     base = (
@@ -131,7 +131,7 @@ def understood(
     kl = sum(sum(one.logprobs) - total for one, total in zip(drawn_answers, base, strict=True)) / len(
         drawn_answers
     )
-    return Answers(
+    return FreshAnswers(
         drawn_answers,
         hidden(policy, prompts, drawn_answers),
         base,

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Protocol
 
-from clawback.config import Gate
+from clawback.config import GateSection
 
 EMPTY_MORE = 0.05
 MORE = 0.10
@@ -29,7 +29,7 @@ LESS_LIKELY = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Sampled:
+class AnswerStatistics:
     """How some answers are: shares in [0, 1], lengths in tokens, log-probs in nats a token under the base model."""
 
     finished: float
@@ -52,11 +52,11 @@ class Measured(Protocol):
     """What the guards look at (``rule.Evidence``)."""
 
     @property
-    def candidate(self) -> Sampled: ...
+    def candidate(self) -> AnswerStatistics: ...
     @property
-    def base(self) -> Sampled: ...
+    def base(self) -> AnswerStatistics: ...
     @property
-    def enjoyed(self) -> Sampled | None: ...
+    def enjoyed(self) -> AnswerStatistics | None: ...
     @property
     def kl(self) -> float: ...
     @property
@@ -65,7 +65,7 @@ class Measured(Protocol):
     def prompt_kl(self) -> float: ...
 
 
-def alarms(evidence: Measured, settings: Gate) -> tuple[str, ...]:
+def alarms(evidence: Measured, settings: GateSection) -> tuple[str, ...]:
     """What is wrong with the candidate's answers, whatever their score."""
     ours, base, liked = evidence.candidate, evidence.base, evidence.enjoyed or evidence.base
     # Longer answers have more room to repeat themselves and run into the limit more often: what is allowed grows with them.
@@ -121,7 +121,9 @@ def alarms(evidence: Measured, settings: Gate) -> tuple[str, ...]:
     return tuple(sentence for wrong, sentence in checks if wrong)
 
 
-def _under_the_base(candidate: Sampled, base: Sampled, liked: Sampled) -> tuple[tuple[bool, str], ...]:
+def _under_the_base(
+    candidate: AnswerStatistics, base: AnswerStatistics, liked: AnswerStatistics
+) -> tuple[tuple[bool, str], ...]:
     """What the base model makes of the answers: are they still about what was asked, and still language?"""
     if (
         candidate.relevance is None

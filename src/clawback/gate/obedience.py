@@ -22,7 +22,7 @@ DRAWN = 9_999
 
 
 @dataclass(frozen=True, slots=True)
-class Obedience:
+class RuleObedience:
     """A rule, and the shares of both versions' answers that keep it."""
 
     rule: str
@@ -52,7 +52,7 @@ def obedience(check: Check, answers: Sequence[tuple[str, str]]) -> tuple[float, 
 
 def measure(
     rules: Sequence[tuple[Rule, Check]], prompts: Sequence[str], candidate: Sequence[str], live: Sequence[str]
-) -> tuple[Obedience, ...]:
+) -> tuple[RuleObedience, ...]:
     """Both versions' answers to the same prompts, place by place. A rule of which nothing can be told is left out."""
     return tuple(
         found
@@ -67,7 +67,7 @@ def _measure_rule(
     prompts: Sequence[str],
     candidate_answers: Sequence[str],
     live_answers: Sequence[str],
-) -> Obedience | None:
+) -> RuleObedience | None:
     sides: tuple[dict[str, list[tuple[str, str]]], ...] = ({}, {})
     for prompt, *both in zip(prompts, candidate_answers, live_answers, strict=True):
         for side, text in zip(sides, both, strict=True):
@@ -82,7 +82,7 @@ def _measure_rule(
         sum(side[prompt][0] for prompt in told) / sum(side[prompt][1] for prompt in told) for side in kept
     )
     count = min(sum(side[prompt][1] for prompt in told) for side in kept)
-    return Obedience(
+    return RuleObedience(
         rule.text,
         rule.author == OWNER or bool(rule.evidence.get("accepted")),
         candidate,

@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from clawback.gate import questions, sequential
-from clawback.gate.guards import Sampled
-from clawback.gate.obedience import Obedience
+from clawback.gate.guards import AnswerStatistics
+from clawback.gate.obedience import RuleObedience
 from clawback.gate.rule import Decision, Evidence, decide, error_left, most_questions
 
 if TYPE_CHECKING:
-    from clawback.config import Gate
+    from clawback.config import GateSection
     from clawback.records import Turn, Version
     from clawback.store import Store
 
@@ -21,7 +21,7 @@ EARLIER = {"read_p": 1.0, "better": 0.5}
 
 
 @dataclass(frozen=True, slots=True)
-class Opinion:
+class ReaderOpinion:
     """Mean score of fresh answers by the reward model, in [0, 1]: to be looked at, never a reason. A model must not put a version live."""
 
     name: str
@@ -42,7 +42,7 @@ class Report:
     probability: float
     reasons: tuple[str, ...]
     evidence: Evidence
-    reward_model: Opinion | None = None
+    reward_model: ReaderOpinion | None = None
     looks: int = 1
     """How often it has been judged."""
     again_at: int = 0
@@ -98,13 +98,13 @@ class Report:
         known = {one.name for one in fields(Evidence)}
         evidence = EARLIER | {name: value for name, value in data["evidence"].items() if name in known}
         for name in ("candidate", "live", "base"):
-            evidence[name] = Sampled(**evidence[name])
+            evidence[name] = AnswerStatistics(**evidence[name])
         if evidence.get("enjoyed"):
-            evidence["enjoyed"] = Sampled(**evidence["enjoyed"])
+            evidence["enjoyed"] = AnswerStatistics(**evidence["enjoyed"])
         for name in ("liked", "disliked"):
             evidence[name] = tuple(evidence[name])
         evidence["answers"] = tuple(evidence.get("answers", ()))
-        evidence["rules"] = tuple(Obedience(**one) for one in evidence.get("rules", ()))
+        evidence["rules"] = tuple(RuleObedience(**one) for one in evidence.get("rules", ()))
         opinion = data.get("reward_model")
         return cls(
             **(
@@ -112,7 +112,7 @@ class Report:
                 | {
                     "evidence": Evidence(**evidence),
                     "reasons": tuple(data["reasons"]),
-                    "reward_model": Opinion(**opinion) if opinion else None,
+                    "reward_model": ReaderOpinion(**opinion) if opinion else None,
                 }
             )
         )
@@ -123,8 +123,8 @@ def report_of(
     version: Version,
     live: Version,
     evidence: Evidence,
-    settings: Gate,
-    opinion: Opinion | None = None,
+    settings: GateSection,
+    opinion: ReaderOpinion | None = None,
 ) -> tuple[Report, Decision]:
     """The rule's decision about a version, as a report that is not kept yet. Only a candidate can wait: what was decided about stays decided."""
     decision = decide(evidence, settings, may_ask=version.status == "candidate")
@@ -144,7 +144,7 @@ def report_of(
     return report, decision
 
 
-def answered(store: Store, version: Version, settings: Gate) -> Report | None:
+def answered(store: Store, version: Version, settings: GateSection) -> Report | None:
     """The report anew, from the answers to the questions that were put; the measurements stand as they are, and no model is loaded.
 
     None where nothing was put, or another version is live than the one it was compared with: then it has to be measured.
@@ -163,7 +163,7 @@ def answered(store: Store, version: Version, settings: Gate) -> Report | None:
     return report
 
 
-def open_questions(store: Store, settings: Gate) -> list[tuple[Turn, Turn]]:
+def open_questions(store: Store, settings: GateSection) -> list[tuple[Turn, Turn]]:
     """The pairs of answers that still have to be compared for the gate to decide, in the order of asking. None is left where the answers decide already."""
     found: list[tuple[Turn, Turn]] = []
     for waiting in (store.waiting(), store.waiting(prompts=True)):

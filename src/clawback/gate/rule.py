@@ -29,10 +29,10 @@ from dataclasses import dataclass
 from itertools import combinations
 from statistics import NormalDist
 
-from clawback.config import Gate
+from clawback.config import GateSection
 from clawback.gate import sequential
-from clawback.gate.guards import Sampled, alarms
-from clawback.gate.obedience import Obedience
+from clawback.gate.guards import AnswerStatistics, alarms
+from clawback.gate.obedience import RuleObedience
 from clawback.gate.questions import MOST
 
 NORMAL = NormalDist()
@@ -89,10 +89,10 @@ class Evidence:
     """Drift of the candidate from the base, nats an answer, on its own answers."""
     perplexity_ratio: float
     """Of the base model's own answers: under the candidate over under the base."""
-    candidate: Sampled
-    live: Sampled
-    base: Sampled
-    enjoyed: Sampled | None = None
+    candidate: AnswerStatistics
+    live: AnswerStatistics
+    base: AnswerStatistics
+    enjoyed: AnswerStatistics | None = None
     """The answers that were rated good. None where there are too few of them to compare with."""
     folded: bool = False
     """The candidate holds what the live version's prompt says. ``gain`` and ``better`` are against the middle between the live version with its prompt and
@@ -107,7 +107,7 @@ class Evidence:
     """those of them of which neither answer was better."""
     alike: float = 0.0
     """Share of the pairs in which both answers read the same."""
-    rules: tuple[Obedience, ...] = ()
+    rules: tuple[RuleObedience, ...] = ()
     """How often both versions' answers keep the rules that there are."""
     prompts: int = 0
     """Different prompts that were answered;"""
@@ -126,7 +126,7 @@ class Decision:
     """Answers after which it can be decided at the earliest; until then it is neither accepted nor rejected."""
 
 
-def decide(evidence: Evidence, settings: Gate, *, may_ask: bool = True) -> Decision:
+def decide(evidence: Evidence, settings: GateSection, *, may_ask: bool = True) -> Decision:
     """Accept, reject or ask, and why. ``may_ask``: False for a version that was decided about before."""
     tripped = alarms(evidence, settings)
     if min(evidence.good, evidence.bad) < LEAST_OF_EACH_SIGN:
@@ -180,7 +180,7 @@ def _obeys(evidence: Evidence, error: float) -> Decision | None:
     return None
 
 
-def _by_questions(evidence: Evidence, settings: Gate, error: float, may_ask: bool) -> Decision:
+def _by_questions(evidence: Evidence, settings: GateSection, error: float, may_ask: bool) -> Decision:
     """By the answers to questions, or by asking them."""
     most = most_questions(evidence, settings)
     alpha = error_left(evidence, error)
@@ -230,7 +230,7 @@ def _how(most: int) -> str:
     return f"`clawback inbox --rate` asks, {most} questions at most; neither answer says whose it is"
 
 
-def most_questions(evidence: Evidence, settings: Gate) -> int:
+def most_questions(evidence: Evidence, settings: GateSection) -> int:
     """How many questions the test of this version has."""
     return min(evidence.questions, settings.more_ratings, MOST)
 
@@ -314,7 +314,7 @@ def _permuted(evidence: Evidence) -> str:
 # ------------------------------------------------------------------------------------------------- folded prompts
 
 
-def _folded(evidence: Evidence, settings: Gate, tripped: Sequence[str]) -> Decision:
+def _folded(evidence: Evidence, settings: GateSection, tripped: Sequence[str]) -> Decision:
     said = says_something(evidence)
     probability = said * evidence.better + (1 - said) / 2
     found = (_opinion(evidence), _permuted(evidence), _held_out(evidence))

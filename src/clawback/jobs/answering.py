@@ -52,7 +52,7 @@ class Answering:
     """Draws answers; what the ratings say is read again as they grow."""
 
     def __init__(self, home: Home, store: Store) -> None:
-        self.store, self.reading = store, best_of.Reading(config.load(home.config))
+        self.store, self.reading = store, best_of.AnswerReading(config.load(home.config))
 
     def draw(
         self,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from clawback import feedback
 from clawback.errors import TrainingError, UsageError
 from clawback.feedback.hold_out import keeps, prompt_key
-from clawback.jobs import checks, drawing_engine, inputs, rule_reading, seams, worthwhile
+from clawback.jobs import drawing_engine, inputs, preflight, rule_reading, seams, worthwhile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -77,10 +77,10 @@ def request(home: Home, db: Store, settings: Config, options: RunOptions) -> Run
     if options.fold and not live.prompt:
         raise UsageError("No prompt is live, so there is nothing to distil. `clawback prompts` learns one.")
     name = "distil" if options.fold else options.algorithm or settings.training.algorithm
-    checks.algorithm(name)
+    preflight.algorithm(name)
     chosen = RunRequest(settings, options, live, name, values)
     if values.get("full"):
-        checks.check_full_training(home, elsewhere=chosen.is_shared or chosen.draws_elsewhere)
+        preflight.check_full_training(home, elsewhere=chosen.is_shared or chosen.draws_elsewhere)
     return chosen
 
 
@@ -98,7 +98,7 @@ def ratings(db: Store, chosen: RunRequest) -> RunRatings:
             "All ratings are in open conversations. With `credit` a run waits until they are closed "
             "(`clawback turns sessions`; [training] session_timeout)."
         )
-    checks.enough(samples)
+    preflight.enough(samples)
     if not train:
         raise TrainingError(
             "All rated answers are to prompts that are kept for the gate: "

@@ -72,7 +72,7 @@ def _replied(home: Home, store: Store, surface: Surface, word: str) -> str:
     return text
 
 
-def _next(store: Store, settings: config.Gate, surface: Surface, notice: str = "") -> str:
+def _next(store: Store, settings: config.GateSection, surface: Surface, notice: str = "") -> str:
     """The next question, open in this conversation from now on."""
     questions = open_questions(store, settings)
     if not questions:
@@ -90,7 +90,7 @@ def _next(store: Store, settings: config.Gate, surface: Surface, notice: str = "
     return "\n\n".join([*([notice] if notice else []), *parts])
 
 
-def _answered(home: Home, store: Store, settings: config.Gate, surface: Surface, word: str) -> str:
+def _answered(home: Home, store: Store, settings: config.GateSection, surface: Surface, word: str) -> str:
     """Store the answer to the open question; what was not asked is not answered."""
     numbers = _open_questions(store).get(surface.conversation)
     if numbers is None:

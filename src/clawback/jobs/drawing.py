@@ -16,7 +16,7 @@ from clawback.environments.group_judge import GroupJudge
 from clawback.environments.own_reward import JUDGE, with_reward
 from clawback.environments.rollouts import Play, Rollouts
 from clawback.environments.step_judge import StepJudged
-from clawback.environments.worlds import single_task_notice
+from clawback.environments.world_helpers import single_task_notice
 from clawback.errors import UsageError
 from clawback.jobs import seams
 from clawback.jobs.drawing_engine import chosen

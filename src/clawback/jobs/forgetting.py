@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from clawback import store
 from clawback.errors import ClawbackError, UsageError
-from clawback.jobs import training
+from clawback.jobs import training_job
 from clawback.paths import Home
 from clawback.privacy import erasure
-from clawback.privacy.erasure import Erased, Wanted
+from clawback.privacy.erasure import Erased, ErasureRequest
 from clawback.progress import OnProgress
 from clawback.records import Message, Version
 
@@ -60,7 +60,7 @@ class ForgettingOutcome:
 
 def forget(
     home: Home,
-    wish: Wanted,
+    wish: ErasureRequest,
     *,
     retrain: bool = False,
     seed: int | None = None,
@@ -96,7 +96,7 @@ def train_without(
     with store.connect(home.database) as db:
         erasure.step_back(db, home)
     try:
-        return training.train_once(home, seed=seed, on_progress=on_progress).version, ""
+        return training_job.train_once(home, seed=seed, on_progress=on_progress).version, ""
     except ClawbackError as error:
         return None, str(error)
 
@@ -109,7 +109,7 @@ def needs_training(db: Store) -> None:
         )
 
 
-def _texts(db: Store, wish: Wanted) -> Texts:
+def _texts(db: Store, wish: ErasureRequest) -> Texts:
     """The answers that go, edits among them, each with what led to it."""
     made: Texts = [(turn.messages, turn.response) for turn in map(db.turn, wish.turns) if turn.response]
     known = set(wish.turns)

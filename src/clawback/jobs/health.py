@@ -113,11 +113,11 @@ def _versions(home: Home) -> Iterator[Finding]:
 
 
 def _agents(home: Home) -> Iterator[Finding]:
-    from clawback.capture import adapter
+    from clawback.capture import agent_integration
 
     installed = 0
-    for name in adapter.names():
-        agent = adapter.find(name)
+    for name in agent_integration.names():
+        agent = agent_integration.find(name)
         state = agent.status(home)
         installed += state.installed
         if state.problem:
@@ -132,8 +132,8 @@ def _agents(home: Home) -> Iterator[Finding]:
 def _server(home: Home) -> Iterator[Finding]:
     import socket
 
-    from clawback.capture import proof, script
-    from clawback.jobs import service
+    from clawback.capture import script, server_proof
+    from clawback.jobs import system_service
 
     told = home.root / script.SERVER
     announced = script.announced(home)
@@ -141,14 +141,14 @@ def _server(home: Home) -> Iterator[Finding]:
     with socket.socket() as trying:
         trying.settimeout(1)
         taken = trying.connect_ex(("127.0.0.1", port)) == 0
-    state = service.status(home)
+    state = system_service.status(home)
     if announced and not taken:
         yield {
             "ok": False,
             "what": f"the server on port {port} is not running, but was not stopped properly",
             "fix": f"Start it again (`clawback serve`), or remove {told}. Until then hooks work, but slower.",
         }
-    elif announced and not proof.proven(home, port):
+    elif announced and not server_proof.proven(home, port):
         yield {
             "ok": False,
             "what": f"what listens on port {port} does not answer as our server does: it is very busy, hangs, or is another program",

@@ -108,7 +108,7 @@ def without_kept(db: Store, run: Run, samples: Sequence[Sample], share: float) -
 
 def budget(settings: Config) -> float:
     """Seconds that a run may take. Raises ``ConfigError``."""
-    from clawback.learning.budget import parse
+    from clawback.learning.run_budget import parse
 
     text = settings.training.budget
     try:

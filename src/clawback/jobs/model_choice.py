@@ -261,7 +261,7 @@ def alternative(name: str, models: Sequence[LocalModel]) -> str:
     return f"Of the models here, {chosen} can be trained: clawback init --model {chosen}"
 
 
-def _file(source: local_models.Source, typed: str, models: Sequence[LocalModel]) -> tuple[str, str]:
+def _file(source: local_models.GgufSource, typed: str, models: Sequence[LocalModel]) -> tuple[str, str]:
     """A GGUF file by its own path, or under another name than the list has it: its name, and what the person should know."""
     gguf_file.read(source.path)  # says what is wrong with one that cannot be read
     managed = (local_models.OLLAMA, local_models.LM_STUDIO)

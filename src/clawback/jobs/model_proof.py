@@ -54,7 +54,7 @@ def folder_of(home: Home, base: str, revision: str | None) -> Path | None:
     )  # what is not there yet is not fetched for this
 
 
-def prove(home: Home, base: str, model: config.Model) -> Proof | None:
+def prove(home: Home, base: str, model: config.ModelSection) -> Proof | None:
     """Try a base, unless these very files were tried before. None for ``embedded``, and where it is not on this machine.
 
     Raises ``ModelError`` for a model that does not work here, ``TrainingError`` for one that does not fit into memory.
@@ -86,7 +86,7 @@ def prove(home: Home, base: str, model: config.Model) -> Proof | None:
     return result
 
 
-def proven(home: Home, base: str, model: config.Model) -> bool | None:
+def proven(home: Home, base: str, model: config.ModelSection) -> bool | None:
     """Whether these files were tried and worked; None where there is nothing to try. Loads nothing."""
     if base == config.EMBEDDED or (folder := folder_of(home, base, model.revision)) is None:
         return None
@@ -100,7 +100,7 @@ def _read(path: Path) -> dict[str, Any]:
     return {}
 
 
-def _key(base: str, folder: Path, model: config.Model) -> str:
+def _key(base: str, folder: Path, model: config.ModelSection) -> str:
     parts = [base, str(model.dtype), str(model.load_in_4bit), str(model.load_device), *_libraries()]
     for path in sorted(path for path in folder.iterdir() if path.is_file()):
         stat = path.stat()
@@ -114,7 +114,7 @@ def _libraries() -> Iterator[str]:
             yield f"{name} {version(name)}"
 
 
-def problem(home: Home, base: str, model: config.Model) -> str:
+def problem(home: Home, base: str, model: config.ModelSection) -> str:
     """Why a base does not work here, in a sentence; "" where it does, or cannot be tried."""
     try:
         prove(home, base, model)

@@ -17,16 +17,16 @@ from typing import Any
 
 from clawback import config, feedback, store
 from clawback.errors import Busy, ClawbackError, ModelError, Stopped
-from clawback.gate import asking, obedience, prompts
+from clawback.gate import obedience, prompt_choice, prompt_gate
 from clawback.gate.fresh import question
 from clawback.gate.report import Report
-from clawback.jobs import model_proof, moving, training
+from clawback.jobs import model_proof, moving, training_job
 from clawback.jobs.moving import Move
 from clawback.jobs.worker import say, write_to_log
 from clawback.paths import Home
 from clawback.progress import Progress
 from clawback.records import Message, Version
-from clawback.release import loading, registry
+from clawback.release import version_loading, version_registry
 
 EXAMPLES = 3
 """Prompts of which both answers are shown."""
@@ -51,7 +51,7 @@ def work(home: Home) -> Move:
     move = moving.current(home)
     if move is None:
         raise Busy("No move is open.")
-    with registry.alone(home):
+    with version_registry.alone(home):
         move = moving.save(home, moving.entered(move, os.getpid()))
         try:
             if move.phase == "learn":
@@ -93,7 +93,7 @@ def learn(home: Home, move: Move) -> None:
     with store.connect(copy.database) as db:
         ended = next(iter(db.runs(limit=1, ids=False)), None)
     if ended is None or ended.status != "done":
-        training.train_once(copy, anyway=True, on_progress=tell)
+        training_job.train_once(copy, anyway=True, on_progress=tell)
 
 
 def compare(home: Home, move: Move) -> dict[str, Any]:
@@ -103,7 +103,7 @@ def compare(home: Home, move: Move) -> dict[str, Any]:
     with store.connect(copy.database) as db:
         new = moving.candidate(db)
         samples = feedback.evidence(feedback.samples(db, raters=settings.training.raters))
-        conversations, held_back = asking.prompts(db, settings.gate.held_out)
+        conversations, held_back = prompt_choice.prompts(db, settings.gate.held_out)
         run = next(iter(db.runs(limit=1)), None)
         checks = obedience.checked(db)
         judged = db.version(run.version).report if run is not None and run.version is not None else None
@@ -115,7 +115,7 @@ def compare(home: Home, move: Move) -> dict[str, Any]:
         _go_on(home, progress={"phase": "compare", "step": number, "steps": 2})
         sides.append(answers_of(owner, version, rounds, samples))
     old_answers, new_answers = sides
-    evidence, chosen = prompts.measure(samples, rounds, new_answers, old_answers, old_answers)
+    evidence, chosen = prompt_gate.measure(samples, rounds, new_answers, old_answers, old_answers)
     questions = [question(messages) for messages in rounds]
     rules = obedience.measure(checks, questions, new_answers, old_answers)
     examples = [
@@ -161,7 +161,7 @@ def _repeated(conversations: Conversations, count: int) -> list[Sequence[Message
 
 def answers_of(home: Home, version: Version, rounds: Conversations, samples: Sequence[Any]) -> list[str]:
     """One answer to each prompt, by one model in memory at a time, as long as rated answers are."""
-    policy = loading.load(home, version)
+    policy = version_loading.load(home, version)
     rated = [policy.encode(sample).response for sample in samples]
     limit = policy.room(rated) if rated else policy.max_tokens
     texts = [answer.text for [answer] in policy.generate(rounds, max_tokens=limit, seed=0)]

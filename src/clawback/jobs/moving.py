@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 from clawback import config, files, store
 from clawback.errors import Busy, ModelError, NotFound, UsageError
 from clawback.feedback import bases
-from clawback.jobs import checks, model_choice
+from clawback.jobs import model_choice, preflight
 from clawback.models import converted_before, gguf_file, local_models
 from clawback.paths import Home
 from clawback.processes import identity, is_alive
 from clawback.records import Run, Version
-from clawback.release import prompted, registry, trial
+from clawback.release import prompted, trial, version_registry
 from clawback.runs import process
 from clawback.runs.trigger import under_way
 from clawback.store import keys
@@ -141,7 +141,7 @@ def plan(home: Home, to: str) -> MovePlan:
         raise UsageError(f"{name} is the model of your settings already.")
     with store.connect(home.database) as db:
         _same_home(db, settings.model.base)
-        checks.enough_in(db, settings)
+        preflight.enough_in(db, settings)
         good, bad = db.count_ratings()
     model, here = model_choice.local_model(name), model_choice.machine()
     converted = _conversion_bytes(home, name)
@@ -268,7 +268,7 @@ def keep_new(home: Home) -> Version:
     Each step is there before the next begins, so that the same call finishes one that was killed. Raises ``UsageError``, ``Busy``.
     """
     move = _ready(home)
-    with registry.alone(home), store.connect(home.database) as db:
+    with version_registry.alone(home), store.connect(home.database) as db:
         copy = copy_of(home)
         with store.connect(copy.database) as learned:
             version = candidate(learned)
@@ -278,8 +278,8 @@ def keep_new(home: Home) -> Version:
         mark, held = _mark(move), db.get(MOVED) or {}
         if held.get("mark") != mark:
             _note_origin(db, home, move)
-        registry.set_base(db, home, move.to, settings.revision)
-        live = registry.go_live(db, home, number)
+        version_registry.set_base(db, home, move.to, settings.revision)
+        live = version_registry.go_live(db, home, number)
         remove(home)
     return live
 
@@ -318,7 +318,7 @@ def _bring(db: Store, home: Home, move: Move, version: Version, run: Run | None)
     if mark in known:
         return known[mark]
     number = db.next_version()
-    path = registry.bring(home, Path(version.path), number) if version.path else ""
+    path = version_registry.bring(home, Path(version.path), number) if version.path else ""
     live = db.live()
     report = _report(version, move, number, live.number)
     with db.together():
@@ -392,14 +392,14 @@ def keep_old(home: Home) -> str:
 
 def undo(home: Home) -> Version:
     """Back to the base and the version that answered before the last move. What was learned on the new base stays as a version."""
-    with registry.alone(home), store.connect(home.database) as db:
+    with version_registry.alone(home), store.connect(home.database) as db:
         held = db.get(MOVED)
         if not held:
             raise UsageError("No move was made in this home, so there is nothing to undo.")
         number = int(held["live"])
-        registry.check(db.version(number))
-        registry.set_base(db, home, str(held["base"]), held.get("revision"))
-        live = registry.go_live(db, home, number)
+        version_registry.check(db.version(number))
+        version_registry.set_base(db, home, str(held["base"]), held.get("revision"))
+        live = version_registry.go_live(db, home, number)
         db.set(MOVED, None)
     return live
 

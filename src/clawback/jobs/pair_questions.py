@@ -13,13 +13,13 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from clawback.feedback.aggregate import EDITED_AWAY, WEIGHTS
 from clawback.feedback.implicit import asked_again
 from clawback.feedback.opinions import centred, standing
+from clawback.feedback.turn_reward import EDITED_AWAY, WEIGHTS
 from clawback.records import GATE, PICTURE, UNLEARNED, Feedback, Turn
 
 if TYPE_CHECKING:
-    from clawback.rewards.comparison_belief import Comparable, Observation
+    from clawback.rewards.comparison_belief import Comparable, Comparison
     from clawback.store import Store
 
 MOST_PAIRS = 200
@@ -194,7 +194,7 @@ class PairQuestions:
         return best_pairs(belief, [(place[one.id], place[other.id]) for one, other in pairs], count)
 
 
-def observations(feedbacks: Feedbacks, rows: Mapping[int, int], held_out: Set[int]) -> list[Observation]:
+def observations(feedbacks: Feedbacks, rows: Mapping[int, int], held_out: Set[int]) -> list[Comparison]:
     """What was said and guessed of answers, as the belief reads it."""
     spoken_of = feedbacks.rated | {number for pair in feedbacks.compared for number in pair}
     found = [
@@ -210,14 +210,14 @@ def observations(feedbacks: Feedbacks, rows: Mapping[int, int], held_out: Set[in
     return [one for one in found if one is not None]
 
 
-def _observation(opinion: Feedback, rows: Mapping[int, int], weight: float) -> Observation | None:
-    from clawback.rewards.comparison_belief import Observation
+def _observation(opinion: Feedback, rows: Mapping[int, int], weight: float) -> Comparison | None:
+    from clawback.rewards.comparison_belief import Comparison
 
     value = EDITED_AWAY if opinion.kind == "edit" else opinion.value
     if opinion.turn_id not in rows or not value or opinion.kind not in WEIGHTS:
         return None
     if opinion.other_turn_id is None:
-        return Observation(rows[opinion.turn_id], None, value > 0, weight * abs(value))
+        return Comparison(rows[opinion.turn_id], None, value > 0, weight * abs(value))
     if opinion.other_turn_id not in rows:
         return None
-    return Observation(rows[opinion.turn_id], rows[opinion.other_turn_id], value > 0, weight)
+    return Comparison(rows[opinion.turn_id], rows[opinion.other_turn_id], value > 0, weight)

@@ -18,10 +18,10 @@ from clawback import feedback, release, store
 from clawback.environments.action_form import CURE, MOST_UNREAD
 from clawback.environments.collecting import Collector, Dealing
 from clawback.environments.core import EnvironmentSet
-from clawback.environments.evaluating import Verdict, compare, evaluate, orders
-from clawback.environments.worlds import single_task_notice
+from clawback.environments.evaluating import HeldOutVerdict, compare, evaluate, orders
+from clawback.environments.world_helpers import single_task_notice
 from clawback.errors import Busy, NotFound, Stopped, UsageError
-from clawback.jobs import checks, inputs
+from clawback.jobs import inputs, preflight
 from clawback.jobs.drawing import Wish, connected, players
 from clawback.jobs.drawing_engine import chosen
 from clawback.jobs.reply_form import ReplyPlan, plan_replies
@@ -30,7 +30,7 @@ from clawback.jobs.seams import Cluster
 from clawback.paths import Home
 from clawback.progress import OnProgress, Progress
 from clawback.records import Episode, Message, Run, Sample, Version
-from clawback.release.registry import LOCK_SECONDS
+from clawback.release.version_registry import LOCK_SECONDS
 
 if TYPE_CHECKING:
     from clawback.environments.group_judge import GroupJudge
@@ -46,12 +46,12 @@ HELD_TO = "held_to"
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class PlayResult:
     """What came of it."""
 
     run: Run
     version: Version
-    verdict: Verdict
+    verdict: HeldOutVerdict
     counts: Mapping[str, int]
     """Episodes by status."""
 
@@ -72,7 +72,7 @@ def learn(
     resume: int | None = None,
     ray: tuple[str, int] | None = None,
     on_progress: OnProgress | None = None,
-) -> Played:
+) -> PlayResult:
     """Make a version from episodes, from what is live now.
 
     Args:
@@ -129,7 +129,7 @@ class _Job(RunJob):
         worlds: EnvironmentSet | None,
         resume: int | None,
         live: bool,
-    ) -> Played:
+    ) -> PlayResult:
         release.heal(self.db, self.home)
         seed = self.settings.training.seed if seed is None else seed
         if resume is not None:
@@ -162,7 +162,7 @@ class _Job(RunJob):
         if live and verdict.accepted:
             release.promote(self.db, self.home, version.number)
         counts = self.db.count_episodes(run.id)
-        return Played(self.db.run(run.id), self.db.version(version.number), verdict, counts)
+        return PlayResult(self.db.run(run.id), self.db.version(version.number), verdict, counts)
 
     # ------------------------------------------------------------------------------------------------- begin
 
@@ -229,7 +229,7 @@ class _Job(RunJob):
             return (), ()
         said = inputs.settled(self.db, self.settings)
         samples = feedback.samples(self.db, [f.id for f in said], raters=self.settings.training.raters)
-        checks.enough(samples)
+        preflight.enough(samples)
         before = self.db.splits(s.turn_id for s in samples)
         train, held = feedback.split(samples, self.settings.gate.held_out, splits=before)
         return inputs.feedback_of(train, said), inputs.feedback_of(held, said)
@@ -348,7 +348,7 @@ class _Job(RunJob):
         kept = inputs.kept_out(self.db, run)
         return inputs.prompts(self.db, kept, run.created_at, self.settings.gate.held_out)
 
-    def by_ratings(self, run: Run, version: Version, verdict: Verdict) -> Verdict:
+    def by_ratings(self, run: Run, version: Version, verdict: HeldOutVerdict) -> HeldOutVerdict:
         """The gate's word beside that of the held-out tasks, where the run learned from ratings. The tasks decide; the gate may turn the version away."""
         if not run.train_ids:
             return verdict

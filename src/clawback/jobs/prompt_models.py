@@ -37,7 +37,7 @@ class BudgetSpent(ClawbackError):
 class Meter:
     """A backend that keeps to ``max_tokens`` and ``max_money`` over the search and the gate together, before and after a stop. Calling it asks once."""
 
-    def __init__(self, backend: LLMBackend, settings: config.Prompts) -> None:
+    def __init__(self, backend: LLMBackend, settings: config.PromptsSection) -> None:
         self.backend, self.settings = backend, settings
         self.began = backend.usage
 
@@ -67,7 +67,7 @@ class Meter:
                 )
 
 
-class Kept:
+class StoredMeter:
     """A meter whose answers are stored as they arrive: repeated in the same order, as after a stop, they are not paid for twice."""
 
     def __init__(self, path: Path, meter: Meter) -> None:
@@ -107,7 +107,7 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     return found
 
 
-def model_of(db: Store, settings: config.Prompts) -> str:
+def model_of(db: Store, settings: config.PromptsSection) -> str:
     """The model to ask: from the settings, or the one that answered last."""
     if settings.api == LOCAL:
         return LOCAL

@@ -18,12 +18,12 @@ from clawback.errors import TrainingError, UsageError
 from clawback.feedback import hold_out
 from clawback.feedback.authors import in_own_words
 from clawback.files import replace
-from clawback.gate import prompts as prompt_gate
+from clawback.gate import prompt_gate as prompt_gate
 from clawback.gate import settling
 from clawback.gate.report import Report
-from clawback.jobs import checks
+from clawback.jobs import preflight
 from clawback.jobs.inputs import feedback_of, newest
-from clawback.jobs.prompt_models import Kept, Meter, model_of
+from clawback.jobs.prompt_models import Meter, StoredMeter, model_of
 from clawback.paths import Home
 from clawback.progress import OnProgress
 from clawback.records import BETTER, Run, Sample, Turn, Version
@@ -31,8 +31,16 @@ from clawback.release import prompted, screening, text_reading
 from clawback.system_prompt import under
 
 if TYPE_CHECKING:
-    from clawback.prompts import Example, Outcome, Prompt, Proposal, Propose, Request, Result
-    from clawback.prompts.guards import Screen
+    from clawback.prompts import (
+        Example,
+        Outcome,
+        Prompt,
+        PromptSearchResult,
+        Proposal,
+        ProposalRequest,
+        Propose,
+    )
+    from clawback.prompts.prompt_guards import Screen
     from clawback.store import Store
 
 SEARCH, JOURNAL, GATE = "search.json", "journal.jsonl", "gate.jsonl"
@@ -116,7 +124,7 @@ class Search:
         ids = kept["feedback"] if kept else [f.id for f in said]
         found = feedback.samples(self.db, ids, raters=self.settings.training.raters, words=True)
         samples = [sample for sample in found if not sample.cut]
-        checks.enough(samples)
+        preflight.enough(samples)
         before = self.db.splits(s.turn_id for s in samples)
         self.train, self.held = feedback.split(samples, self.settings.gate.held_out, splits=before)
         self.ids = tuple(ids)
@@ -149,7 +157,7 @@ class Search:
 
         self._keep()
         journal = Journal(self.home.prompts / JOURNAL)
-        judging = Kept(self.home.prompts / GATE, meter)
+        judging = StoredMeter(self.home.prompts / GATE, meter)
         meter.spent_before(journal.paid + judging.usage)
         result = engine(self.engine)(
             self.start,
@@ -177,7 +185,7 @@ class Search:
             version, report, unseen, result.before, result.after, spent.calls, spent.tokens, spent.money, result.stopped, result.notes
         )  # fmt: skip
 
-    def enter(self, result: Result) -> Version:
+    def enter(self, result: PromptSearchResult) -> Version:
         """The prompt that was found, as a candidate version. Called again after a crash between this and the end, it finds the same one."""
         text, spoken = result.best.text, result.best.system
         for version in reversed(self.db.versions()):
@@ -201,7 +209,7 @@ class Search:
 
     def templates(self) -> list[str]:
         """Sentences that our own templates make of phrases which the owner quoted: known like the others."""
-        from clawback.prompts.search.templates import sentence
+        from clawback.prompts.search.remark_templates import sentence
         from clawback.rewards.remarks import SAYS, wishes
 
         owners = [text for sample in self.train for text in self._written(sample, by_owner=True)]
@@ -297,11 +305,11 @@ class Search:
     def _propose(self, meter: Meter) -> Propose:
         """By templates, or by the model."""
         from clawback.prompts.search.reflection import reflector
-        from clawback.prompts.search.templates import from_remarks
+        from clawback.prompts.search.remark_templates import from_remarks
 
         make = from_remarks if self.proposer == "templates" else reflector(meter.backend)
 
-        def propose(request: Request) -> Proposal:
+        def propose(request: ProposalRequest) -> Proposal:
             meter.check()
             return make(request)
 
@@ -309,7 +317,7 @@ class Search:
 
     def _screen(self) -> Screen:
         """What games is never tried: by the release's screen, which the gate asks again, and by the library's own."""
-        from clawback.prompts.guards import objections
+        from clawback.prompts.prompt_guards import objections
 
         quotable = screening.quotable([*self.train, *self.held])
 
@@ -320,7 +328,7 @@ class Search:
 
     # --------------------------------------------------------------------------------------------- what is kept
 
-    def _run(self, result: Result) -> Run:
+    def _run(self, result: PromptSearchResult) -> Run:
         said = newest(self.db, self.settings)
         return Run(
             base=self.live.base or model_of(self.db, self.settings.prompts),

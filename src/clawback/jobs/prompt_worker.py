@@ -1,6 +1,6 @@
 """The background process that refines a prompt, where ``[prompts] automatic`` allows it: ``python -m clawback.jobs.prompt_worker HOME``.
 
-What is due follows from the store (``prompting.phase``), so the process may die at any time and another one
+What is due follows from the store (``prompt_learning.phase``), so the process may die at any time and another one
 continues.
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from clawback import config, store
 from clawback.errors import ClawbackError
-from clawback.jobs import prompting
+from clawback.jobs import prompt_learning
 from clawback.jobs.worker import say, write_to_log
 from clawback.paths import Home
 from clawback.runs import process
@@ -41,7 +41,7 @@ def due(home: Home, settings: config.Config) -> bool:
         waits = db.waiting(prompts=True)
         if waits is not None:
             return db.count_gate_answers(waits[0]) >= waits[1]
-    return prompting.phase(home) == "refinement"
+    return prompt_learning.phase(home) == "refinement"
 
 
 def main(arguments: list[str]) -> int:
@@ -49,9 +49,9 @@ def main(arguments: list[str]) -> int:
     os.environ["CLAWBACK_HOME"] = str(home.root)
     write_to_log(home)
     try:
-        report = prompting.judge_waiting(home)
+        report = prompt_learning.judge_waiting(home)
         if report is None:
-            found = prompting.optimize(home)
+            found = prompt_learning.optimize(home)
             what = (
                 f"version {found.version.number}: {found.version.status}"
                 if found.version

@@ -39,11 +39,11 @@ def order(
         name = f"{agent}:compare:{session}:{event_id}" if event_id else ""
         return "Clawback: " + comparing.reply(home, comparing.Surface(source, session, name), words[0])
     if words[0] in command.NEWS:
-        from clawback.jobs import news
+        from clawback.jobs import news_answer
 
         source = f"{agent}:{by}" if by else agent
         name = f"{agent}:news:{session}:{event_id}" if event_id else ""
-        return "Clawback: " + news.reply(home, source, command.NEWS[words[0]], name)
+        return "Clawback: " + news_answer.reply(home, source, command.NEWS[words[0]], name)
     what = words[0]
     if what not in config.load(home.config).capture.admin:
         return f"Clawback: `{what}` is not allowed from {agent}. Run `clawback {what}` in a terminal, or list it under [capture] admin."

@@ -14,7 +14,7 @@ from clawback.release.data_card import wilson
 if TYPE_CHECKING:
     from clawback.release.trial import Trial
     from clawback.store import Store
-    from clawback.store.versions import Engagement
+    from clawback.store.version_tables import Engagement
 
 HELD_OUT = "reward_held_out"
 """Where a training of the reward model leaves what it was worth on prompts that it had not seen."""

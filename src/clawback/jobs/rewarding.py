@@ -16,24 +16,24 @@ import numpy as np
 from clawback import config, feedback, store
 from clawback.capture.importers import scored_lines
 from clawback.errors import Busy, TrainingError, UsageError
-from clawback.jobs import judging
+from clawback.jobs import judge_pass
 from clawback.jobs.report_figures import HELD_OUT
-from clawback.learning import Reader
+from clawback.learning import BaseModelReader
 from clawback.paths import Home
 from clawback.records import Turn
 from clawback.rewards import encoder as encoders
-from clawback.rewards import files, guards, measures, similarity
+from clawback.rewards import measures, overoptimization, reward_files, similarity
 from clawback.rewards.composite import UNIT, Range
 from clawback.rewards.composite import scale as scaled
 from clawback.rewards.measures import Floats, Interval
-from clawback.rewards.rated import Rated, folds, hold_out, mark, of_samples, read
+from clawback.rewards.rated import RatedAnswer, folds, hold_out, mark, of_samples, read
 from clawback.rewards.state_features import Looks
 
 if TYPE_CHECKING:
-    from clawback.rewards.encoder import Encoder, Settings
+    from clawback.rewards.encoder import Encoder, EncoderSettings
 
 OnProgress = Callable[[Mapping[str, Any]], None]
-Embed = Callable[[Sequence[Rated]], Floats]
+Embed = Callable[[Sequence[RatedAnswer]], Floats]
 AT_ONCE = 64
 LEAST_WATCHED = 4
 """Rated answers of a version under which nothing is said about it."""
@@ -82,7 +82,7 @@ class Evaluation:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RewardModelResult:
     """A model that was trained and saved, its training by member, and its hold-out (None: nothing was held out)."""
 
     name: str
@@ -94,19 +94,19 @@ class Outcome:
         return asdict(self)
 
 
-def reader(settings: Settings) -> Reader:
+def reader(settings: EncoderSettings) -> BaseModelReader:
     """What reads pairs with the causal model of these settings."""
-    return Reader(settings.base, revision=settings.revision, max_length=settings.max_length)
+    return BaseModelReader(settings.base, revision=settings.revision, max_length=settings.max_length)
 
 
-def load(home: Home) -> tuple[Encoder, files.Card]:
-    """The reward model of this home; see ``files.load``."""
-    return files.load(home.reward, reader)
+def load(home: Home) -> tuple[Encoder, reward_files.Card]:
+    """The reward model of this home; see ``reward_files.load``."""
+    return reward_files.load(home.reward, reader)
 
 
 def ratings(
     home: Home, data: Path | None = None, scale: str = "auto", *, all_of_them: bool = False
-) -> list[Rated]:
+) -> list[RatedAnswer]:
     """Scored answers of a file, or of the store; there, turns kept for the gate only with ``all_of_them``.
 
     Raises ``TrainingError`` where there are none.
@@ -132,13 +132,13 @@ def ratings(
 
 def train(
     home: Home,
-    rated: Sequence[Rated],
-    settings: Settings,
+    rated: Sequence[RatedAnswer],
+    settings: EncoderSettings,
     *,
     seed: int = 0,
     held_out: float = 0.2,
     on_progress: OnProgress | None = None,
-) -> Outcome:
+) -> RewardModelResult:
     """Train on all but a share of the prompts, save, and say what it is worth on that share.
 
     Raises ``Busy`` while another process does the same, and what ``encoder.fit`` raises.
@@ -153,7 +153,7 @@ def train(
             made = encoders.fit(
                 [rated[i] for i in learned], settings, look=look, seed=seed, on_progress=on_progress
             )
-            card = files.Card(
+            card = reward_files.Card(
                 settings=asdict(settings),
                 calibration=made.encoder.calibration,
                 trained=tuple(sorted({mark(rated[i].prompt) for i in learned})),
@@ -163,16 +163,16 @@ def train(
                 base=look.identity,
                 share=made.history[0].get("share", 0.0),
             )
-            card = files.save(home.reward, made.encoder, card)
+            card = reward_files.save(home.reward, made.encoder, card)
     except Timeout:
         raise Busy("A reward model is being trained already in another process.") from None
     evaluation = measure(made.encoder, [rated[i] for i in held]) if len(held) > 1 else None
     with store.connect(home.database) as db:  # for the report
         db.set(HELD_OUT, evaluation.to_dict() if evaluation else None)
-    return Outcome(card.name, len(learned), made.history, evaluation)
+    return RewardModelResult(card.name, len(learned), made.history, evaluation)
 
 
-def evaluate(home: Home, rated: Sequence[Rated], embed: Embed | None = None) -> Evaluation:
+def evaluate(home: Home, rated: Sequence[RatedAnswer], embed: Embed | None = None) -> Evaluation:
     """The saved model on the answers to prompts that it has not seen.
 
     ``embed`` gives vectors of answers, for the similarity baseline; it needs some answers that the model learned from.
@@ -191,7 +191,7 @@ def evaluate(home: Home, rated: Sequence[Rated], embed: Embed | None = None) -> 
 
 
 def measure(
-    model: Encoder, rated: Sequence[Rated], *, left_out: int = 0, near: Floats | None = None
+    model: Encoder, rated: Sequence[RatedAnswer], *, left_out: int = 0, near: Floats | None = None
 ) -> Evaluation:
     """What the model is worth on these, beside the length of the answers and, where given, their nearness to liked ones."""
     each = model.each([r.pair for r in rated])
@@ -202,7 +202,7 @@ def assess(
     scores: Floats,
     expected: Floats,
     spread: Floats,
-    rated: Sequence[Rated],
+    rated: Sequence[RatedAnswer],
     left_out: int,
     near: Floats | None,
 ) -> Evaluation:
@@ -229,7 +229,7 @@ def assess(
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
+class ScoredAnswer:
     """An answer's score in [0, 1]; ``expected`` (calibrated) and ``doubt`` only where an ensemble gave it."""
 
     reward: float
@@ -259,17 +259,17 @@ def score(
     *,
     judge: bool = False,
     on_progress: OnProgress | None = None,
-) -> tuple[str, list[Scored]]:
+) -> tuple[str, list[ScoredAnswer]]:
     """Who scored, and the scores, by the reward model or the judge of the settings.
 
     Raises ``JudgeError`` where the judge cannot be asked, brings nothing to read, or its budget is used up.
     """
     tell, made = on_progress or (lambda _: None), []
     if judge:
-        name, generative = judging.generative(home)
+        name, generative = judge_pass.generative(home)
         for number, pair in enumerate(pairs):
             tell({"phase": "score", "step": number, "steps": len(pairs)})
-            made += [Scored(value) for value in generative.score([pair])]
+            made += [ScoredAnswer(value) for value in generative.score([pair])]
     else:
         model, card = load(home)
         name = card.name
@@ -278,14 +278,14 @@ def score(
             each = model.each(pairs[start : start + AT_ONCE])
             means = each.mean(0)
             rows = zip(means, model.expected(means), each.std(0), strict=True)
-            made += [Scored(float(m), float(e), float(d)) for m, e, d in rows]
+            made += [ScoredAnswer(float(m), float(e), float(d)) for m, e, d in rows]
     tell({"phase": "score", "step": len(pairs), "steps": len(pairs)})
     return name, made
 
 
 def cross_validate(
-    rated: Sequence[Rated],
-    settings: Settings,
+    rated: Sequence[RatedAnswer],
+    settings: EncoderSettings,
     count: int,
     *,
     seed: int = 0,
@@ -314,7 +314,9 @@ def cross_validate(
     return assess(scores, expected, spread, rated, 0, near)
 
 
-def _once(look: Reader, rated: Sequence[Rated]) -> Callable[[Sequence[tuple[str, str]]], Looks]:
+def _once(
+    look: BaseModelReader, rated: Sequence[RatedAnswer]
+) -> Callable[[Sequence[tuple[str, str]]], Looks]:
     """The same reader, with everything read beforehand: each fold asks for the same answers again."""
     pairs = list(dict.fromkeys(r.pair for r in rated))
     read = look(pairs)
@@ -327,7 +329,7 @@ def _once(look: Reader, rated: Sequence[Rated]) -> Callable[[Sequence[tuple[str,
     return looks_of
 
 
-def _nearness(embed: Embed, learned: Sequence[Rated], judged: Sequence[Rated]) -> Floats | None:
+def _nearness(embed: Embed, learned: Sequence[RatedAnswer], judged: Sequence[RatedAnswer]) -> Floats | None:
     """Similarity to liked less to disliked answers; None where the learned ones were all rated alike, or there are none."""
     if len({r.value for r in learned}) < 2:
         return None
@@ -337,20 +339,20 @@ def _nearness(embed: Embed, learned: Sequence[Rated], judged: Sequence[Rated]) -
 def base_vectors(home: Home) -> Embed:
     """Pooled hidden states of the base model that the settings name."""
     model = config.load(home.config).model
-    look = Reader(model.base, revision=model.revision)
+    look = BaseModelReader(model.base, revision=model.revision)
     return lambda rated: look([r.pair for r in rated]).states
 
 
-def watch(model: Encoder, rated: Sequence[Rated], trained: Sequence[str]) -> guards.Gap:
+def watch(model: Encoder, rated: Sequence[RatedAnswer], trained: Sequence[str]) -> overoptimization.Gap:
     """Whether the proxy and the people have parted, version by version, on rated answers that the model did not learn from."""
     known = set(trained)
-    by_version: dict[int, list[Rated]] = {}
+    by_version: dict[int, list[RatedAnswer]] = {}
     for one in rated:
         if one.version is not None and mark(one.prompt) not in known:
             by_version.setdefault(one.version, []).append(one)
     checks = [
-        guards.check(model.expected(model.score([r.pair for r in of])), [r.value for r in of])
+        overoptimization.check(model.expected(model.score([r.pair for r in of])), [r.value for r in of])
         for _, of in sorted(by_version.items())
         if len(of) >= LEAST_WATCHED
     ]
-    return guards.gap(checks)
+    return overoptimization.gap(checks)

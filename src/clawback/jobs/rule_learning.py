@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from clawback import config, store
 from clawback.errors import Busy
-from clawback.feedback.endpoint import Budget
-from clawback.feedback.examples import examples_of, pieces_of, rated_samples
-from clawback.jobs import judging
+from clawback.feedback.endpoint import CallBudget
+from clawback.feedback.rated_examples import examples_of, pieces_of, rated_samples
+from clawback.jobs import judge_pass
 from clawback.paths import Home
-from clawback.rules import reminders
-from clawback.rules.judge import EndpointJudge, RuleJudge
-from clawback.rules.learning import LearnOutcome, learn
+from clawback.rules import rule_reminders
 from clawback.rules.proposers import EACH
+from clawback.rules.rule_judge import EndpointJudge, RuleJudge
+from clawback.rules.rule_pass import LearnOutcome, learn
 
 if TYPE_CHECKING:
     from clawback.feedback.endpoint import Ask
@@ -40,11 +40,11 @@ class LearnPlan:
 def plan(home: Home, *, code_only: bool = False) -> LearnPlan:
     """Computed without asking anybody."""
     loaded = config.load(home.config)
-    remote = loaded.judge.api != judging.LOCAL and not code_only
+    remote = loaded.judge.api != judge_pass.LOCAL and not code_only
     with store.connect(home.database) as db:
         samples = rated_samples(db, loaded.gate.held_out)
         sent = tuple(pieces_of(examples_of(db, samples, EACH))) if remote else ()
-    model = judging.name_of(loaded.judge) if remote else ""
+    model = judge_pass.name_of(loaded.judge) if remote else ""
     return LearnPlan(len(samples), model, loaded.judge.url if remote else "", sent)
 
 
@@ -78,13 +78,13 @@ def learn_once(
             how: dict[str, Any] = {}
             if by_base:
                 how = {"judge": base_judge(loaded)}
-            elif settings.api != judging.LOCAL and not code_only:
-                budget = Budget(settings.max_calls, settings.max_seconds, settings.max_tokens)
-                ask: Ask = judging.asker(home, db, settings, budget)
-                name = judging.name_of(settings)
+            elif settings.api != judge_pass.LOCAL and not code_only:
+                budget = CallBudget(settings.max_calls, settings.max_seconds, settings.max_tokens)
+                ask: Ask = judge_pass.asker(home, db, settings, budget)
+                name = judge_pass.name_of(settings)
                 how = {"judge": EndpointJudge(ask, name), "proposer": (ask, name)}
             outcome = learn(db, files=files, held_out=loaded.gate.held_out, again=again, **how)
-            reminders.write(home, db)
+            rule_reminders.write(home, db)
     except Timeout:
         raise Busy("The judge is running already in another process.") from None
     return outcome

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clawback.errors import UsageError
-from clawback.gate import prompts as prompt_gate
+from clawback.gate import prompt_gate as prompt_gate
 from clawback.prompts import sections
 from clawback.release import prompted, screening
 from clawback.rules.spoken import accepted_sentences, may_be_said

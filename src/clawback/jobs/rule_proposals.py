@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clawback.errors import UsageError
-from clawback.feedback.examples import rated_examples
+from clawback.feedback.rated_examples import rated_examples
 from clawback.records import OWNER, Rule
 from clawback.release import screening
 from clawback.rules import wording

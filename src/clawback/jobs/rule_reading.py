@@ -23,7 +23,7 @@ from clawback.learning.options import RULES
 from clawback.progress import OnProgress
 from clawback.records import OWNER, Rule
 from clawback.rules.checks import check_of
-from clawback.rules.judge import ANSWERS, EndpointJudge, Pair, RuleJudge, Verdicts
+from clawback.rules.rule_judge import ANSWERS, EndpointJudge, RuledTurn, RuleJudge, Verdicts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from clawback.learning import Recipe
     from clawback.paths import Home
     from clawback.policy import Policy
-    from clawback.rules.learning import LearnOutcome
+    from clawback.rules.rule_pass import LearnOutcome
     from clawback.store import Store
 
     Floats = NDArray[np.float64]
@@ -44,22 +44,24 @@ CACHE = "verdicts.jsonl"
 
 def learn(home: Home, settings: config.Config, db: Store, policy: Policy | None = None) -> LearnOutcome:
     """Test the rules on the ratings. ``policy``: as for ``judge_of``."""
-    from clawback.rules import learning
+    from clawback.rules import rule_pass
 
     judge = judge_of(home, settings.judge, db, policy)
-    return learning.learn(db, judge=judge, held_out=settings.gate.held_out)
+    return rule_pass.learn(db, judge=judge, held_out=settings.gate.held_out)
 
 
-def judge_of(home: Home, settings: config.Judge, db: Store, policy: Policy | None = None) -> RuleJudge | None:
+def judge_of(
+    home: Home, settings: config.JudgeSection, db: Store, policy: Policy | None = None
+) -> RuleJudge | None:
     """The judge on a server, where one is set; else the base of the ``policy``, where it has passed its exam (``clawback rules learn --base``)."""
-    from clawback.feedback.endpoint import Budget  # a run without rules asks no judge
-    from clawback.jobs import judging
+    from clawback.feedback.endpoint import CallBudget  # a run without rules asks no judge
+    from clawback.jobs import judge_pass
 
-    if settings.api == judging.LOCAL:
+    if settings.api == judge_pass.LOCAL:
         return _proven_base(db, policy) if policy is not None else None
-    budget = Budget(settings.max_calls, settings.max_seconds, settings.max_tokens)
+    budget = CallBudget(settings.max_calls, settings.max_seconds, settings.max_tokens)
     with suppress(JudgeError):  # no name, or no key: a run goes on without
-        return EndpointJudge(judging.asker(home, db, settings, budget), judging.name_of(settings))
+        return EndpointJudge(judge_pass.asker(home, db, settings, budget), judge_pass.name_of(settings))
     return None
 
 
@@ -147,13 +149,13 @@ class RunJudge:
                 verdicts[:, column] = [np.nan if value is None else value for value in values]
         unseen = [column for column, rule in enumerate(self.rules) if check_of(rule) is None]
         if unseen and self.judge is not None:
-            pairs = [Pair(*pair) for pair in zip(questions, answers, strict=True)]
+            pairs = [RuledTurn(*pair) for pair in zip(questions, answers, strict=True)]
             rows = self._judged(pairs, [self.rules[column].text for column in unseen])
             for row, values in enumerate(rows):
                 verdicts[row, unseen] = [np.nan if value is None else value for value in values]
         return verdicts
 
-    def _judged(self, pairs: Sequence[Pair], texts: Sequence[str]) -> Verdicts:
+    def _judged(self, pairs: Sequence[RuledTurn], texts: Sequence[str]) -> Verdicts:
         """The verdicts of the judge on answers, what it said before included."""
         from clawback.feedback.endpoint import NoAnswer
 
@@ -178,7 +180,7 @@ class RunJudge:
         return [self._known.get(key, nothing) for key in keys]
 
 
-def _key(pair: Pair, texts: Sequence[str]) -> str:
+def _key(pair: RuledTurn, texts: Sequence[str]) -> str:
     return hashlib.sha256(json.dumps([*pair, *texts], ensure_ascii=False).encode()).hexdigest()
 
 

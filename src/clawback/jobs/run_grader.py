@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Grader:
+class RewardModelGrader:
     """The reward model's word on imagined answers, in [-1, 1], less its doubt."""
 
     model: Encoder
@@ -36,7 +36,7 @@ class Grader:
         return low + (high - low) * np.clip(self.model.score(pairs, self.pessimism), *UNIT)
 
 
-def grader(home: Home, settings: config.Reward) -> tuple[Grader | None, str]:
+def grader(home: Home, settings: config.RewardSection) -> tuple[RewardModelGrader | None, str]:
     """The grader that a run is to use and "", or None and why not.
 
     Raises ``NotFound`` where the settings ask for a reward model and there is none, ``ModelError`` where it is damaged.
@@ -61,4 +61,4 @@ def grader(home: Home, settings: config.Reward) -> tuple[Grader | None, str]:
             "the reward model promises more than people say of its versions; the ensemble that this run fits to your ratings grades instead "
             "(train it again: clawback lab reward train)"
         )
-    return Grader(model, settings.pessimism), ""
+    return RewardModelGrader(model, settings.pessimism), ""

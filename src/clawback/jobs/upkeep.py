@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from clawback import config, store
 from clawback.errors import Busy
-from clawback.jobs import inbox
+from clawback.jobs import rating_inbox
 from clawback.paths import Home
-from clawback.release.registry import LOCK_SECONDS
-from clawback.store import copies, salvage
+from clawback.release.version_registry import LOCK_SECONDS
+from clawback.store import copies, damaged_database
 from clawback.store.salvage_rows import SalvageReport
 
 
 def upkeep(home: Home) -> None:
     """Make the day's copy of the database, and let turns fade that nobody rated, if the settings say so. Raises ``StoreError``."""
     copy_database(home)
-    inbox.fade(home)
+    rating_inbox.fade(home)
 
 
 def copy_database(home: Home) -> None:
@@ -27,12 +27,12 @@ def save_what_can_be_read(home: Home) -> SalvageReport:
     """Salvage the database. Raises ``Busy`` while a run or a server has it open."""
     from filelock import FileLock, Timeout
 
-    from clawback.capture import proof, script
+    from clawback.capture import script, server_proof
 
-    if (announced := script.announced(home)) and proof.proven(home, announced[0]):
+    if (announced := script.announced(home)) and server_proof.proven(home, announced[0]):
         raise Busy(f"The server on port {announced[0]} has the database open: stop it first, then salvage.")
     try:
         with FileLock(home.train_lock, timeout=LOCK_SECONDS):
-            return salvage.salvage(home.database)
+            return damaged_database.salvage(home.database)
     except Timeout:
         raise Busy("A run is training. Wait for it, or stop it first: `clawback runs stop`.") from None

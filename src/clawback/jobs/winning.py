@@ -13,11 +13,11 @@ from typing import Any
 
 from clawback import config, store
 from clawback.errors import JudgeError
-from clawback.feedback.endpoint import Ask, Budget, NoAnswer, Spent
+from clawback.feedback.endpoint import Ask, BudgetExceeded, CallBudget, NoAnswer
 from clawback.feedback.passes import readings
 from clawback.feedback.verdict import PREFER, fenced
-from clawback.feedback.win_rate import Judged, WinRate, win_rate
-from clawback.jobs.judging import asker, name_of
+from clawback.feedback.win_rate import PairJudgement, WinRate, win_rate
+from clawback.jobs.judge_pass import asker, name_of
 from clawback.paths import Home
 
 KEY = "win_rates"
@@ -26,11 +26,11 @@ _BOX = re.compile(r"\\boxed\s*\{\s*([12])\s*\}")
 OnProgress = Callable[[Mapping[str, Any]], None]
 
 
-def prefer(ask: Ask, prompt: str, answer: str, other: str) -> Judged:
+def prefer(ask: Ask, prompt: str, answer: str, other: str) -> PairJudgement:
     """What the judge says of two answers, each standing first once. Raises ``NoAnswer`` where it says nothing that can be read."""
     first = _first_is_better(ask, prompt, answer, other)
     second = not _first_is_better(ask, prompt, other, answer)
-    return Judged(first, second, float(len(answer.split()) - len(other.split())))
+    return PairJudgement(first, second, float(len(answer.split()) - len(other.split())))
 
 
 def judge(
@@ -45,7 +45,7 @@ def judge(
     that of ``[judge]``. Raises ``JudgeError`` where the judge cannot be asked, or said nothing at all.
     """
     settings = config.load(home.config).judge
-    budget = Budget(settings.max_calls, settings.max_seconds, settings.max_tokens)
+    budget = CallBudget(settings.max_calls, settings.max_seconds, settings.max_tokens)
     judged, failed = [], 0
     with store.connect(home.database) as db:
         ask = asker(home, db, settings, budget)
@@ -53,11 +53,11 @@ def judge(
         if on_progress:
             on_progress({"phase": "judging", "step": number, "steps": len(rows)})
         try:
-            same = Judged(True, False, 0.0)
+            same = PairJudgement(True, False, 0.0)
             judged.append(same if one == other else prefer(ask, prompt, one, other))
         except NoAnswer:
             failed += 1
-        except Spent:
+        except BudgetExceeded:
             break
     if not judged:
         raise JudgeError("The judge gave no verdict that could be read; a larger model may keep to the form.")

@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> int:
         if options.if_due and (reason := waits(home)):
             return say(f"no run was started: {reason}")
         os.nice(config.load(home.config).schedule.nice)
-        from clawback.jobs.training import train_once
+        from clawback.jobs.training_job import train_once
 
         if options.if_due and not enough_to_train(home):
             return say(judge(home) or "no run was started: none is due")
@@ -70,7 +70,7 @@ def judge(home: Home) -> str:
 
     Such answers could start no process of their own (``feedback.due.claim_start``), and after the last one nobody would look again.
     """
-    from clawback.jobs.training import judge_waiting
+    from clawback.jobs.training_job import judge_waiting
 
     summary = ""
     while (report := judge_waiting(home)) is not None:
@@ -83,7 +83,7 @@ def judge(home: Home) -> str:
 def judge_first(home: Home) -> None:
     """If a judge is configured, run a pass of it first, within its limits. A run does not fail because of it."""
     if config.load(home.config).judge.enabled:
-        from clawback.jobs.judging import judge_once
+        from clawback.jobs.judge_pass import judge_once
 
         try:
             say(f"judge: {judge_once(home).summary()}")

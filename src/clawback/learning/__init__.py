@@ -12,21 +12,21 @@ from clawback import faces
 if TYPE_CHECKING:
     from clawback.learning.authorship import is_named, is_other
     from clawback.learning.best_weights import summary
-    from clawback.learning.budget import gate_answers
+    from clawback.learning.episode_run import Form
     from clawback.learning.episode_trainer import EpisodeTrainer
-    from clawback.learning.episodes import Form
-    from clawback.learning.examples import Example, Plan
+    from clawback.learning.examples import Plan, TrainingExample
     from clawback.learning.loop import checkpoint
     from clawback.learning.loop.checkpoint import State
     from clawback.learning.loop.packing import logprob_gradients
     from clawback.learning.loop.parallel import description_of, workers_of_a_node
-    from clawback.learning.loop.trainer import Fitted, Settings
-    from clawback.learning.loop.worker import load_described
-    from clawback.learning.reading import Reader
+    from clawback.learning.loop.process_worker import load_described
+    from clawback.learning.loop.trainer import Fitted, LoopSettings
+    from clawback.learning.reading import BaseModelReader
     from clawback.learning.recipe import Recipe
     from clawback.learning.result import finished, write_adapter, write_result
     from clawback.learning.run import TrainingRun, fingerprint, ignore
-    from clawback.learning.sources.episodes import EpisodeSettings
+    from clawback.learning.run_budget import gate_answers
+    from clawback.learning.sources.episode_examples import EpisodeSettings
     from clawback.learning.training import DRAWING, conclusion, fit_elsewhere
 else:
     __all__, __getattr__ = faces.face(
@@ -34,20 +34,20 @@ else:
         {
             "authorship": "is_named is_other",
             "best_weights": "summary",
-            "budget": "budget gate_answers",
+            "run_budget": "budget gate_answers",
             "episode_trainer": "EpisodeTrainer",
-            "episodes": "Form",
-            "examples": "Example Plan",
+            "episode_run": "Form",
+            "examples": "TrainingExample Plan",
             "loop.checkpoint": "State checkpoint",
             "loop.packing": "logprob_gradients",
             "loop.parallel": "description_of workers_of_a_node",
-            "loop.trainer": "Fitted Settings",
-            "loop.worker": "load_described",
-            "reading": "Reader",
+            "loop.trainer": "Fitted LoopSettings",
+            "loop.process_worker": "load_described",
+            "reading": "BaseModelReader",
             "recipe": "Recipe",
             "result": "finished write_adapter write_result",
             "run": "TrainingRun fingerprint ignore",
-            "sources.episodes": "EpisodeSettings",
+            "sources.episode_examples": "EpisodeSettings",
             "training": "DRAWING conclusion fit_elsewhere",
             "estimate": "estimate",
             "machines": "machines",

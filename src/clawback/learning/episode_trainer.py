@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clawback.learning.best_weights import BestWeights
-from clawback.learning.episodes import HELD_KL_START, WARM_UP
+from clawback.learning.episode_run import HELD_KL_START, WARM_UP
 from clawback.learning.loop import checkpoint
 from clawback.learning.loop.checkpoint import State
 from clawback.learning.loop.torch_learner import TorchLearner
-from clawback.learning.loop.trainer import Loop, Settings
-from clawback.learning.sources.episodes import Episodes, EpisodeSettings
+from clawback.learning.loop.trainer import Loop, LoopSettings
+from clawback.learning.sources.episode_examples import Episodes, EpisodeSettings
 from clawback.learning.sources.imitation import imitate
 from clawback.records import Episode
 from clawback.rl import algorithms
@@ -36,7 +36,7 @@ class EpisodeTrainer:
         # A loop of one's own has no end that the weight of the KL could fall towards.
         endless = dataclasses.replace(settings, rounds=_ENDLESS, kl_start=1.0)
         self.source = Episodes(policy, lambda _: self.batch, endless, seed)
-        loop_settings = Settings(
+        loop_settings = LoopSettings(
             learning_rate=recipe.learning_rate,
             grad_clip=recipe.grad_clip,
             max_drift=recipe.max_drift,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Example:
+class TrainingExample:
     """One answer, with all that a loss needs to know of it. Tensors are [response tokens] float32.
 
     The one rule about devices: examples keep their tensors on the CPU, whatever device made them, and ``packing.measure`` and ``pack``
@@ -89,7 +89,7 @@ class Source(Protocol):
         """A value head, to be trained beside the adapter."""
         ...
 
-    def examples(self, step: int) -> Sequence[Example]:
+    def examples(self, step: int) -> Sequence[TrainingExample]:
         """All examples of one optimizer step, 0-based. Called in order, with the policy as it is before the step.
 
         None of them: there is no more to learn, and the run ends here.
@@ -131,7 +131,7 @@ class Plan:
     """The sentence that the answers were drawn under, where there was one: the taste in words."""
 
 
-class Ratings:
+class RatingSource:
     """Every rated answer, in shuffled rounds: each is used as often as every other, give or take one.
 
     The units of shuffling, one answer or a pair each, stay together. ``easy``: the units are in order of
@@ -143,7 +143,7 @@ class Ratings:
 
     def __init__(
         self,
-        units: Sequence[Sequence[Example]],
+        units: Sequence[Sequence[TrainingExample]],
         *,
         steps: int,
         per_step: int,
@@ -156,7 +156,7 @@ class Ratings:
         self._seed = seed
         self.steps = steps
 
-    def examples(self, step: int) -> list[Example]:
+    def examples(self, step: int) -> list[TrainingExample]:
         begun, size = max(stage for stage in self._stages if stage[0] <= step)
         count = min(self._per_step, size)
         first = (step - begun) * count

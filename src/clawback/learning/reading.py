@@ -20,7 +20,7 @@ SHALLOW = 8
 """Layers under which it is read after the last one: the embedded model is."""
 
 
-class Reader:
+class BaseModelReader:
     """Reads (prompt, response) pairs with the base model of that name, loaded when something is to be read."""
 
     def __init__(self, base: str, *, revision: str | None = None, max_length: int = 512) -> None:

@@ -130,7 +130,7 @@ class Recipe:
     """Runs on the ratings themselves begin with the easy ones: clear ratings, short answers, or both."""
 
     size: float = 1.0
-    """Of the full number of prompts, answers and rounds that ``auto`` draws: what fits the machine and the time (``learning/budget.py``)."""
+    """Of the full number of prompts, answers and rounds that ``auto`` draws: what fits the machine and the time (``learning/run_budget.py``)."""
 
     extra: Mapping[str, Any] = field(default_factory=dict)
     """What a run remembers beside, and settings of parts as they were once written: all by name alone."""

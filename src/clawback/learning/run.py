@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from clawback.policy import Policy, Sampler
     from clawback.records import Message, Sample
     from clawback.rewards.judged import Judge
-    from clawback.rewards.terms import Terms
+    from clawback.rewards.terms import RewardTerms
 
 Progress = Mapping[str, Any]
 OnProgress = Callable[[Progress], None]
@@ -45,7 +45,7 @@ class TrainingRun:
     """The moving average of ratings that the run before this one ended with."""
     grader: Grader | None = None
     """Grades fresh answers in place of the reward head."""
-    terms: Terms | None = None
+    terms: RewardTerms | None = None
     """What counts beside head or grader."""
     judge: Judge | None = None
     """Says how surely an answer keeps each rule of the recipe: features that the reader weighs by the ratings."""

@@ -20,11 +20,11 @@ from clawback.records import Message, Sample
 if TYPE_CHECKING:
     from clawback.learning.examples import Plan
     from clawback.learning.loop.learner import Learner
-    from clawback.learning.loop.parallel import Group
-    from clawback.learning.loop.trainer import Fitted, Settings
+    from clawback.learning.loop.parallel import ProcessGroup
+    from clawback.learning.loop.trainer import Fitted, LoopSettings
     from clawback.policy import Policy, Sampler
     from clawback.rewards.judged import Judge
-    from clawback.rewards.terms import Terms
+    from clawback.rewards.terms import RewardTerms
 
 PROCESSES = "processes"
 """Name in a recipe's ``extra`` of how many processes a step's gradient is made by."""
@@ -46,7 +46,7 @@ def train(
     resume: bool = True,
     baseline: float = 0.0,
     grader: Grader | None = None,
-    terms: Terms | None = None,
+    terms: RewardTerms | None = None,
     sampler: Sampler | None = None,
     captured: Sequence[Sample] = (),
     judge: Judge | None = None,
@@ -179,7 +179,7 @@ def conclusion(
 
 
 def fit_elsewhere(
-    run: TrainingRun, identity: str, learner_of: Callable[[Plan, Settings], Learner]
+    run: TrainingRun, identity: str, learner_of: Callable[[Plan, LoopSettings], Learner]
 ) -> tuple[Plan, Fitted]:
     """Plan a run on feedback and take its steps with weights that are elsewhere, with a checkpoint after each.
 
@@ -236,11 +236,11 @@ def check_full_training(recipe: Recipe) -> None:
         )
 
 
-def settings_of(plan: Plan, recipe: Recipe, seed: int, out: Path, identity: str) -> Settings:
+def settings_of(plan: Plan, recipe: Recipe, seed: int, out: Path, identity: str) -> LoopSettings:
     """What the loop needs to know of a recipe and the plan made of it."""
-    from clawback.learning.loop.trainer import Settings
+    from clawback.learning.loop.trainer import LoopSettings
 
-    return Settings(
+    return LoopSettings(
         learning_rate=plan.rate or recipe.learning_rate,
         cover=plan.cover,
         decay=plan.decay,
@@ -266,7 +266,7 @@ def shardable(recipe: Recipe) -> Recipe:
     return recipe
 
 
-def sharded(policy: Policy, recipe: Recipe, count: int) -> AbstractContextManager[Group | None]:
+def sharded(policy: Policy, recipe: Recipe, count: int) -> AbstractContextManager[ProcessGroup | None]:
     """Processes that share the base out. Raises ``UsageError`` where that cannot be."""
     from clawback.learning import machines
     from clawback.learning.loop import parallel, sharding

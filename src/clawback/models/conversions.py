@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from clawback.models.local_models import Source
+from clawback.models.local_models import GgufSource
 
 CARD = "gguf.json"
 """In a converted folder: the file it was made from."""
@@ -36,7 +36,7 @@ def _cards(models: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
                 yield path.parent, card
 
 
-def stamp(source: Source) -> dict[str, Any]:
+def stamp(source: GgufSource) -> dict[str, Any]:
     """What tells without reading it whether a file is the one that was converted, and how it is to be run."""
     stat = source.path.stat()
     return {
@@ -49,7 +49,7 @@ def stamp(source: Source) -> dict[str, Any]:
     }
 
 
-def converted_before(models: Path, source: Source) -> tuple[Path, str] | None:
+def converted_before(models: Path, source: GgufSource) -> tuple[Path, str] | None:
     """What was made of this very file: (folder, the file's identity)."""
     wanted = stamp(source)
     for folder, card in _cards(models):

@@ -29,7 +29,7 @@ from clawback.errors import MissingExtra, ModelError
 from clawback.models import gguf_file
 from clawback.models.conversions import CARD, FORMAT, converted_before, stamp
 from clawback.models.gguf_file import GgufFile
-from clawback.models.local_models import Source
+from clawback.models.local_models import GgufSource
 
 _ENDS = ("eos_token_id", "eot_token_id", "eom_token_id")
 """Tokens that end an answer, as ``tokenizer.ggml.…``: of the text, of the turn, of the message."""
@@ -37,7 +37,7 @@ _ENDS = ("eos_token_id", "eot_token_id", "eom_token_id")
 Say = Callable[[str], None]
 
 
-def converted(source: Source, say: Say | None = None) -> tuple[Path, str]:
+def converted(source: GgufSource, say: Say | None = None) -> tuple[Path, str]:
     """The folder made from a GGUF file, and the file's identity (``sha256:…``). Converts it where that was not done yet.
 
     Args:
@@ -109,7 +109,7 @@ def _check_room(header: GgufFile, models: Path) -> None:
         )
 
 
-def _convert(source: Source, header: GgufFile, folder: Path, identity: str, say: Say) -> None:
+def _convert(source: GgufSource, header: GgufFile, folder: Path, identity: str, say: Say) -> None:
     """Write the folder beside, sync it, rename it. What a killed conversion left is thrown away by the next one."""
     beside = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(beside, ignore_errors=True)
@@ -139,7 +139,7 @@ def _convert(source: Source, header: GgufFile, folder: Path, identity: str, say:
     say(f"Made {paths.tidy(folder)}.\nIt is used from now on; delete it to have it made again.")
 
 
-def _write(source: Source, header: GgufFile, folder: Path, say: Say) -> str:
+def _write(source: GgufSource, header: GgufFile, folder: Path, say: Say) -> str:
     """Configuration, tokenizer and weights, in the form of a Hugging Face folder. Returns the type of the weights."""
     import transformers
     from transformers import AutoConfig, AutoTokenizer
@@ -227,7 +227,7 @@ def _tensors_counted(count: int, say: Say) -> Iterator[None]:
         vars(reading)["tqdm"] = original
 
 
-def _settle(folder: Path, source: Source, header: GgufFile) -> None:
+def _settle(folder: Path, source: GgufSource, header: GgufFile) -> None:
     """Write ``generation_config.json``: what ends an answer, and how to sample, as file and holder say."""
     from transformers import AutoTokenizer
 

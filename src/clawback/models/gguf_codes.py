@@ -29,7 +29,7 @@ _ROWS = 1 << 20
 
 
 @dataclass(frozen=True)
-class Field:
+class CodeField:
     """Bits of a block's codes: for each weight of the block the byte, and the shift in it."""
 
     byte: Array
@@ -49,10 +49,10 @@ class Field:
 
 
 @dataclass(frozen=True)
-class Layout:
+class CodeLayout:
     """Where the codes of a block are."""
 
-    fields: tuple[Field, ...]
+    fields: tuple[CodeField, ...]
     """Low bits first."""
     signed: bool = False
     """Codes are two's complement bytes."""
@@ -79,44 +79,44 @@ class Layout:
         return changed
 
 
-def _halves(first: int, count: int = 32) -> Field:
+def _halves(first: int, count: int = 32) -> CodeField:
     """Low nibbles of ``count / 2`` bytes, then their high nibbles."""
     index = np.arange(count)
-    return Field(first + index % (count // 2), (4 * (index // (count // 2))).astype(np.uint8), 4)
+    return CodeField(first + index % (count // 2), (4 * (index // (count // 2))).astype(np.uint8), 4)
 
 
-def _bands(first: int, wide: int, bits: int) -> Field:
+def _bands(first: int, wide: int, bits: int) -> CodeField:
     """256 weights in bands of ``wide``: as many bands share a run of bytes as fields fit into a byte."""
     index, per_byte = np.arange(256), 8 // bits
     run = index // (wide * per_byte)
-    return Field(
+    return CodeField(
         first + run * wide + index % wide, (bits * (index // wide % per_byte)).astype(np.uint8), bits
     )
 
 
-def _bit_of(first: int) -> Field:
+def _bit_of(first: int) -> CodeField:
     """Bit i of 32 bits in a row."""
     index = np.arange(32)
-    return Field(first + index // 8, (index % 8).astype(np.uint8), 1)
+    return CodeField(first + index // 8, (index % 8).astype(np.uint8), 1)
 
 
 @cache
-def layouts() -> dict[Any, Layout]:
+def layouts() -> dict[Any, CodeLayout]:
     """Types whose weights are ``offset + step · code``."""
     from gguf import GGMLQuantizationType as Kind
 
-    byte = Field(2 + np.arange(32), np.zeros(32, np.uint8), 8)
+    byte = CodeField(2 + np.arange(32), np.zeros(32, np.uint8), 8)
     return {
-        Kind.Q4_0: Layout((_halves(2),)),
-        Kind.Q4_1: Layout((_halves(4),)),
-        Kind.Q5_0: Layout((_halves(6), _bit_of(2))),
-        Kind.Q5_1: Layout((_halves(8), _bit_of(4))),
-        Kind.Q8_0: Layout((byte,), signed=True),
-        Kind.Q2_K: Layout((_bands(16, 32, 2),)),
-        Kind.Q3_K: Layout((_bands(32, 32, 2), _bands(0, 32, 1))),
-        Kind.Q4_K: Layout((_bands(16, 32, 4),)),
-        Kind.Q5_K: Layout((_bands(48, 32, 4), _bands(16, 32, 1))),
-        Kind.Q6_K: Layout((_bands(0, 64, 4), _bands(128, 32, 2))),
+        Kind.Q4_0: CodeLayout((_halves(2),)),
+        Kind.Q4_1: CodeLayout((_halves(4),)),
+        Kind.Q5_0: CodeLayout((_halves(6), _bit_of(2))),
+        Kind.Q5_1: CodeLayout((_halves(8), _bit_of(4))),
+        Kind.Q8_0: CodeLayout((byte,), signed=True),
+        Kind.Q2_K: CodeLayout((_bands(16, 32, 2),)),
+        Kind.Q3_K: CodeLayout((_bands(32, 32, 2), _bands(0, 32, 1))),
+        Kind.Q4_K: CodeLayout((_bands(16, 32, 4),)),
+        Kind.Q5_K: CodeLayout((_bands(48, 32, 4), _bands(16, 32, 1))),
+        Kind.Q6_K: CodeLayout((_bands(0, 64, 4), _bands(128, 32, 2))),
     }
 
 

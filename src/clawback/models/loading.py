@@ -96,7 +96,7 @@ def _check_finite(model: nn.Module, base: str) -> None:
 
 
 @dataclass(frozen=True)
-class Found:
+class UnloadedModel:
     """A base model that has not been loaded: where it is, and what it is made of."""
 
     source: str
@@ -116,7 +116,7 @@ class Found:
         return hub_cache.snapshot(self.source, commit) if commit else Path(self.source)
 
 
-def look(base: str, revision: str | None = None) -> Found:
+def look(base: str, revision: str | None = None) -> UnloadedModel:
     """What a base model is made of, by its configuration alone: nothing but ``config.json`` is read.
 
     Raises ``ModelError`` where it cannot be found, or transformers does not know its kind.
@@ -135,7 +135,7 @@ def look(base: str, revision: str | None = None) -> Found:
         raise _unloadable(base, error) from error
     quantised = getattr(config, "quantization_config", None) is not None
     sees = type(config) in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
-    return Found(source, options, describe(model, base, found_as), quantised, sees)
+    return UnloadedModel(source, options, describe(model, base, found_as), quantised, sees)
 
 
 def load_tokenizer(base: str, revision: str | None = None) -> tuple[Any, ModelInfo]:
@@ -177,7 +177,7 @@ def _kind(config: Any) -> Any:
     return AutoModelForImageTextToText if sees_alone else AutoModelForCausalLM
 
 
-def load_base(source: Found, *, bits: Bits, device: torch.device) -> tuple[nn.Module, Any, ModelInfo]:
+def load_base(source: UnloadedModel, *, bits: Bits, device: torch.device) -> tuple[nn.Module, Any, ModelInfo]:
     """The model (frozen, in evaluation mode), its tokenizer, and what it is made of.
 
     Raises ``ModelError`` where transformers cannot load it, with the reason in one sentence.

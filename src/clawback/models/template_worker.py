@@ -29,7 +29,7 @@ _LENGTH = 8
 _ERROR_LETTERS = 2000
 
 
-class Generation(Extension):
+class GenerationTag(Extension):
     """``{% generation %} … {% endgeneration %}`` is what transformers adds to the language: a scope of its own."""
 
     tags = {"generation"}
@@ -87,7 +87,7 @@ def _tojson(value: Any, ensure_ascii: bool = False, indent: Any = None, separato
 def compiled(template: str) -> Template:
     """As transformers compiles it."""
     environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, "jinja2.ext.loopcontrols"]
+        trim_blocks=True, lstrip_blocks=True, extensions=[GenerationTag, "jinja2.ext.loopcontrols"]
     )
     environment.filters["tojson"] = _tojson
     environment.globals |= {

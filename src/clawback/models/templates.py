@@ -38,7 +38,7 @@ class EndlessTemplate(ModelError):
     """A rendering passed a limit."""
 
 
-class Worker:
+class TemplateWorker:
     """The process that renders, and the pipes to it. One request at a time."""
 
     def __init__(self) -> None:
@@ -139,7 +139,7 @@ def _answer(process: subprocess.Popen[bytes], most: int) -> tuple[bytes, str]:
     return bytes(data[:1]), data[head:].decode("utf-8", "surrogatepass")
 
 
-_worker = Worker()
+_worker = TemplateWorker()
 
 
 class Bounded:

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from clawback.config import Generation
+from clawback.config import GenerationSection
 from clawback.errors import ModelError, UsageError
 from clawback.models import (
     PROMPT_TOKENS,
@@ -66,7 +66,7 @@ class Policy:
 
     def configure(
         self,
-        generation: Generation,
+        generation: GenerationSection,
         chat_template_args: Mapping[str, Any] | None = None,
         thinking: bool = False,
         system: str = "",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from clawback.sampling import Chance, Sampled
 
 MAX_GAP = 0.3
-"""Nats a token, as for episodes (``sources/episodes.py``)."""
+"""Nats a token, as for episodes (``sources/episode_examples.py``)."""
 
 
 class Sampler(Protocol):

@@ -267,7 +267,7 @@ def sampler_speed(
     for rows, tokens in ((1, 1), *_SHARED_DRAWS):  # the first draw starts what draws
         some = [prompts[row % len(prompts)] for row in range(rows)]
         began = time.perf_counter()
-        groups = sampler(policy, some, Chance.drawn(rows, 1, tokens, policy.sampling.truncates, 0), False)
+        groups = sampler(policy, some, Chance.of_seed(rows, 1, tokens, policy.sampling.truncates, 0), False)
         seconds = max(time.perf_counter() - began, 1e-6)
         speed = max(speed, sum(len(one.ids) for group in groups for one in group) / seconds)
         if rows > 1 and seconds > _SHARED_SECONDS:

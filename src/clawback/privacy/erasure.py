@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from clawback.errors import Busy, ModelError, NotFound, UsageError
 from clawback.paths import Home
 from clawback.records import Version
-from clawback.release import registry, trial
-from clawback.release.registry import LOCK_SECONDS
+from clawback.release import trial, version_registry
+from clawback.release.version_registry import LOCK_SECONDS
 from clawback.store import copies
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ErasureRequest:
     """What is to be deleted. ``feedback``: feedback alone, without its turns."""
 
     turns: tuple[int, ...]
@@ -54,17 +54,19 @@ class Erased:
         return "\n".join(lines)
 
 
-def wanted(store: Store, *, turns: Collection[int] = (), session: str = "", person: str = "") -> Wanted:
+def wanted(
+    store: Store, *, turns: Collection[int] = (), session: str = "", person: str = ""
+) -> ErasureRequest:
     """What these name, looked up. Raises ``NotFound`` for what is not there, ``UsageError`` for nothing."""
     if sum((bool(turns), bool(session), bool(person))) != 1:
         raise UsageError(
             "Name what is to be forgotten: --turn ID (more than once), --session NAME, or --person NAME."
         )
     if turns:
-        return Wanted(tuple(sorted({store.turn(number).id for number in turns})))
+        return ErasureRequest(tuple(sorted({store.turn(number).id for number in turns})))
     if session:
-        return Wanted(tuple(store.turns_of_session(session)), kind="session")
-    found = Wanted(
+        return ErasureRequest(tuple(store.turns_of_session(session)), kind="session")
+    found = ErasureRequest(
         tuple(store.turns_of_person(person)), tuple(store.feedback_of_person(person)), person, "person"
     )
     invited = any(person == one.source for one in store.invited(removed=True))
@@ -73,7 +75,7 @@ def wanted(store: Store, *, turns: Collection[int] = (), session: str = "", pers
     return found
 
 
-def erase(store: Store, home: Home, wish: Wanted) -> Erased:
+def erase(store: Store, home: Home, wish: ErasureRequest) -> Erased:
     """Delete it all. Raises ``Busy``, and changes nothing, while a run is under way: it would learn from what is being deleted."""
     from filelock import FileLock, Timeout
 
@@ -116,11 +118,11 @@ def _learned(home: Home, prompts: list[str]) -> bool:
     """Whether the reward model of this home was trained on answers to one of these prompts."""
     if not (home.reward / "reward.json").exists():
         return False
-    from clawback.rewards import files
+    from clawback.rewards import reward_files
     from clawback.rewards.rated import mark
 
     try:
-        return bool({mark(prompt) for prompt in prompts} & set(files.read(home.reward).trained))
+        return bool({mark(prompt) for prompt in prompts} & set(reward_files.read(home.reward).trained))
     except ModelError:
         return True
 
@@ -139,11 +141,11 @@ def step_back(store: Store, home: Home) -> Version:
     live = store.live()
     if not live.stale:
         return live
-    for ancestor in registry.ancestors(store, live):
+    for ancestor in version_registry.ancestors(store, live):
         if not ancestor.stale:
             try:
-                registry.check(ancestor)
+                version_registry.check(ancestor)
             except ModelError:
                 continue
-            return registry.go_live(store, home, ancestor.number)
-    return registry.go_live(store, home, 0)
+            return version_registry.go_live(store, home, ancestor.number)
+    return version_registry.go_live(store, home, 0)

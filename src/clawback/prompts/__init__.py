@@ -41,17 +41,31 @@ if TYPE_CHECKING:
         as_backend,
     )
     from clawback.prompts.evaluation import contains, evaluator, exact_match
-    from clawback.prompts.guards import objections
     from clawback.prompts.prompt import Prompt, PromptHistory
-    from clawback.prompts.search.budget import Budget, Plan, Spent
+    from clawback.prompts.prompt_guards import objections
+    from clawback.prompts.search.budget import Budget, BudgetPlan, SearchCost
     from clawback.prompts.search.genome import PromptGenome, crossover_genomes, guided_mutation, mutate_genome
     from clawback.prompts.search.journal import Journal
-    from clawback.prompts.search.optimize import Optimizer, Result, Settings, engine, optimize
+    from clawback.prompts.search.optimize import (
+        Optimizer,
+        PromptSearchResult,
+        SearchSettings,
+        engine,
+        optimize,
+    )
     from clawback.prompts.search.planning import plan
     from clawback.prompts.search.reflection import reflector
-    from clawback.prompts.search.templates import from_remarks
-    from clawback.prompts.sections import Section
-    from clawback.prompts.types import Case, Evaluate, Example, Outcome, Proposal, Propose, Request
+    from clawback.prompts.search.remark_templates import from_remarks
+    from clawback.prompts.search_types import (
+        Case,
+        Evaluate,
+        Example,
+        Outcome,
+        Proposal,
+        ProposalRequest,
+        Propose,
+    )
+    from clawback.prompts.sections import PromptSection
 
 _WHERE = {
     **dict.fromkeys(
@@ -72,21 +86,23 @@ _WHERE = {
         ),
         "backends",
     ),
-    **dict.fromkeys(("Budget", "Plan", "Spent"), "search.budget"),
+    **dict.fromkeys(("Budget", "BudgetPlan", "SearchCost"), "search.budget"),
     **dict.fromkeys(("engine",), "search.optimize"),
     **dict.fromkeys(("contains", "evaluator", "exact_match"), "evaluation"),
     **dict.fromkeys(
         ("PromptGenome", "crossover_genomes", "guided_mutation", "mutate_genome"), "search.genome"
     ),
-    **dict.fromkeys(("objections",), "guards"),
+    **dict.fromkeys(("objections",), "prompt_guards"),
     **dict.fromkeys(("Journal",), "search.journal"),
     **dict.fromkeys(("plan",), "search.planning"),
     **dict.fromkeys(("Prompt", "PromptHistory"), "prompt"),
     **dict.fromkeys(("reflector",), "search.reflection"),
-    **dict.fromkeys(("Optimizer", "Result", "Settings", "optimize"), "search.optimize"),
-    **dict.fromkeys(("Section",), "sections"),
-    **dict.fromkeys(("from_remarks",), "search.templates"),
-    **dict.fromkeys(("Case", "Evaluate", "Example", "Outcome", "Proposal", "Propose", "Request"), "types"),
+    **dict.fromkeys(("Optimizer", "PromptSearchResult", "SearchSettings", "optimize"), "search.optimize"),
+    **dict.fromkeys(("PromptSection",), "sections"),
+    **dict.fromkeys(("from_remarks",), "search.remark_templates"),
+    **dict.fromkeys(
+        ("Case", "Evaluate", "Example", "Outcome", "Proposal", "Propose", "ProposalRequest"), "types"
+    ),
 }
 
 __all__ = [
@@ -95,6 +111,7 @@ __all__ = [
     "AnthropicBackend",
     "BackendError",
     "Budget",
+    "BudgetPlan",
     "CallableBackend",
     "CandidateResponse",
     "Case",
@@ -121,7 +138,6 @@ __all__ = [
     "OpenAIBackend",
     "Optimizer",
     "Outcome",
-    "Plan",
     "Population",
     "Price",
     "Prompt",
@@ -129,19 +145,19 @@ __all__ = [
     "PromptGenome",
     "PromptHistory",
     "PromptRefinementEnv",
+    "PromptSearchResult",
+    "PromptSection",
     "Proposal",
+    "ProposalRequest",
     "Propose",
     "RandomActor",
     "RefinementLoop",
-    "Request",
-    "Result",
     "RewardReport",
     "ScalarReward",
     "ScriptedLLM",
-    "Section",
-    "Settings",
+    "SearchCost",
+    "SearchSettings",
     "Shown",
-    "Spent",
     "ThompsonActor",
     "TrainingConfig",
     "TrainingLoop",

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from clawback.prompts.backends import BackendError, Complete, Usage, as_backend
 from clawback.prompts.prompt import Prompt
-from clawback.prompts.types import Evaluate, Example, Outcome
+from clawback.prompts.search_types import Evaluate, Example, Outcome
 
 Judge = Callable[[Example, str], "Outcome | float"]
 """What an answer is worth: a score, or an ``Outcome`` with the reason in words."""

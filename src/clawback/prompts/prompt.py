@@ -14,7 +14,7 @@ from typing import Any
 from clawback.errors import NotFound, UsageError
 from clawback.files import replace as write
 from clawback.prompts import sections as parts
-from clawback.prompts.sections import Section
+from clawback.prompts.sections import PromptSection
 from clawback.records import Message
 
 
@@ -41,10 +41,12 @@ class Prompt:
             )
 
     @classmethod
-    def of(cls, sections: Mapping[str, str] | Sequence[Section], version: int = 0, **metadata: Any) -> Prompt:
+    def of(
+        cls, sections: Mapping[str, str] | Sequence[PromptSection], version: int = 0, **metadata: Any
+    ) -> Prompt:
         """From sections: ``Prompt.of({"role": "You are …", "tone": "Brief."})``."""
         listed = (
-            [Section(name, text) for name, text in sections.items()]
+            [PromptSection(name, text) for name, text in sections.items()]
             if isinstance(sections, Mapping)
             else list(sections)
         )
@@ -53,7 +55,7 @@ class Prompt:
         return cls(parts.render(listed), version, metadata)
 
     @property
-    def sections(self) -> tuple[Section, ...]:
+    def sections(self) -> tuple[PromptSection, ...]:
         return parts.parse(self.text)
 
     @property
@@ -90,7 +92,7 @@ class Prompt:
         inherited = {name: value for name, value in self.metadata.items() if name not in ("score", "reason")}
         return Prompt(new_text, self.version + 1, {**inherited, **metadata}, self.id)
 
-    def with_sections(self, sections: Sequence[Section], **metadata: Any) -> Prompt:
+    def with_sections(self, sections: Sequence[PromptSection], **metadata: Any) -> Prompt:
         """The next version, with these sections."""
         return self.with_refinement(parts.render(sections), **metadata)
 

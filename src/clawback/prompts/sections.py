@@ -32,7 +32,7 @@ _ITEM = re.compile(r"(?:[-*•]|\d{1,3}[.)])[ \t]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class PromptSection:
     """One part of a prompt. ``locked``: stays as it is whatever a search or a model proposes."""
 
     name: str
@@ -47,16 +47,16 @@ class Section:
 
 
 @lru_cache(maxsize=1024)
-def parse(text: str) -> tuple[Section, ...]:
+def parse(text: str) -> tuple[PromptSection, ...]:
     """The sections of a text, in its order; empty ones are left out. A name that comes twice is ordinary text the second time."""
-    found: list[Section] = []
+    found: list[PromptSection] = []
     name, locked, lines = ROLE, False, list[str]()
     seen = {ROLE} if _before_heading(text) else set[str]()
 
     def close() -> None:
         body = "\n".join(lines).strip()
         if body:
-            found.append(Section(name, body, locked))
+            found.append(PromptSection(name, body, locked))
 
     for line in text.replace("\r\n", "\n").split("\n"):
         heading = _HEADING.fullmatch(line)
@@ -70,7 +70,7 @@ def parse(text: str) -> tuple[Section, ...]:
     return tuple(found)
 
 
-def render(sections: Iterable[Section]) -> str:
+def render(sections: Iterable[PromptSection]) -> str:
     """The text of sections: ``parse`` gives them back. Lines inside a section that would read as a heading are indented."""
     return "\n\n".join(
         _block(section, first=not i, marks=True) for i, section in enumerate(_filled(sections))
@@ -87,12 +87,12 @@ def spoken(text: str) -> str:
     )
 
 
-def named(sections: Sequence[Section], name: str) -> Section | None:
+def named(sections: Sequence[PromptSection], name: str) -> PromptSection | None:
     """The section of that name, or None."""
     return next((one for one in sections if one.name == name), None)
 
 
-def put(sections: Sequence[Section], new: Section) -> tuple[Section, ...]:
+def put(sections: Sequence[PromptSection], new: PromptSection) -> tuple[PromptSection, ...]:
     """With ``new`` in the place of the one of its name, or at its usual place among the others. A locked one stays as it is."""
     old = named(sections, new.name)
     if old is not None:
@@ -103,7 +103,7 @@ def put(sections: Sequence[Section], new: Section) -> tuple[Section, ...]:
     return (*sections[:at], new, *sections[at:])
 
 
-def keep_locked(old: Sequence[Section], new: Sequence[Section]) -> tuple[Section, ...]:
+def keep_locked(old: Sequence[PromptSection], new: Sequence[PromptSection]) -> tuple[PromptSection, ...]:
     """``new`` with every locked section of ``old`` as it was, at its place if it went missing; only ``old`` says what is locked."""
     locked = {one.name: one for one in old if one.locked}
     kept = tuple(locked.get(one.name, replace(one, locked=False)) for one in new)
@@ -113,14 +113,14 @@ def keep_locked(old: Sequence[Section], new: Sequence[Section]) -> tuple[Section
     return kept
 
 
-def with_rule(sections: Sequence[Section], name: str, rule: str) -> tuple[Section, ...]:
+def with_rule(sections: Sequence[PromptSection], name: str, rule: str) -> tuple[PromptSection, ...]:
     """With one more line in a section, as a list item except in the role."""
     old = named(sections, name)
     line = rule.strip() if name == ROLE else f"- {rule.strip()}"
-    return put(sections, Section(name, f"{old.text}\n{line}" if old else line))
+    return put(sections, PromptSection(name, f"{old.text}\n{line}" if old else line))
 
 
-def without_rule(sections: Sequence[Section], name: str, rule: str) -> tuple[Section, ...]:
+def without_rule(sections: Sequence[PromptSection], name: str, rule: str) -> tuple[PromptSection, ...]:
     """Without a line; a section that is empty then goes."""
     old = named(sections, name)
     if old is None or old.locked:
@@ -140,11 +140,11 @@ def _before_heading(text: str) -> bool:
     return False
 
 
-def _filled(sections: Iterable[Section]) -> list[Section]:
+def _filled(sections: Iterable[PromptSection]) -> list[PromptSection]:
     return [one for one in sections if one.text.strip()]
 
 
-def _block(section: Section, *, first: bool, marks: bool) -> str:
+def _block(section: PromptSection, *, first: bool, marks: bool) -> str:
     text = "\n".join(
         f" {line}" if _HEADING.fullmatch(line) else line for line in section.text.strip().split("\n")
     )

@@ -82,7 +82,7 @@ class Sample:
         return self.ending in ("", "done")
 
     @property
-    def said(self) -> float:
+    def feedback_value(self) -> float:
         """What feedback alone makes of it, in [-1, 1]."""
         return next((2 * term.value - 1 for term in self.terms if term.name == "feedback"), self.reward)
 

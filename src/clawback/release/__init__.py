@@ -4,8 +4,8 @@ from importlib import import_module
 from typing import Any
 
 from clawback.release import best_of, prompted, trial
-from clawback.release.loading import load
-from clawback.release.registry import (
+from clawback.release.version_loading import load
+from clawback.release.version_registry import (
     check,
     clear_strays,
     heal,
@@ -33,7 +33,7 @@ __all__ = [
     "trial",
 ]
 
-_MOVED = {"Report": "clawback.gate.report", "gate": "clawback.gate.adapters"}
+_MOVED = {"Report": "clawback.gate.report", "gate": "clawback.gate.adapter_gate"}
 """Names that other programs know from here, and where they are now."""
 
 

@@ -21,8 +21,8 @@ from clawback.files import sha256
 from clawback.models import TrainResult, gguf_file, identity, local_models
 from clawback.paths import Home
 from clawback.records import Run, Version
-from clawback.release import registry
-from clawback.release.registry import ADOPTED, FOREIGN
+from clawback.release import version_registry
+from clawback.release.version_registry import ADOPTED, FOREIGN
 
 if TYPE_CHECKING:
     from clawback.policy import Policy
@@ -116,7 +116,7 @@ def _enter(store: Store, home: Home, policy: Policy, origin: Origin) -> Version:
             "base": origin.base,
             "sha256": origin.sha256,
         }
-        return registry.propose(store, home, run, result, {FOREIGN: adapter})
+        return version_registry.propose(store, home, run, result, {FOREIGN: adapter})
 
 
 def origin_of(folder: Path) -> Origin:

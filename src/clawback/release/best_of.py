@@ -44,7 +44,7 @@ def begin(store: Store, settings: Config, count: int, now: float) -> BestOfTrial
         raise UsageError(
             "A version is on trial, and both would be judged by the same ratings. `clawback versions trial --stop` ends that trial."
         )
-    if why := Reading(settings).unread(store):
+    if why := AnswerReading(settings).unread(store):
         raise UsageError(f"There is nothing to choose answers by yet: {why}. Rate some more (`clawback good`, `clawback bad`).")  # fmt: skip
     entry = BestOfTrial(count, store.live().number, now)
     store.set(KEY, asdict(entry))
@@ -71,17 +71,17 @@ def model_name(version: int, count: int) -> str:
 
 def check_distance(settings: Config, count: int) -> None:
     """Raises ``UsageError`` where the best of so many moves further from the version than the gate allows a version to move from the base."""
-    from clawback.rewards import guards
+    from clawback.rewards import overoptimization
 
     budget = settings.gate.max_kl
-    if guards.best_of_kl(count) > budget:
+    if overoptimization.best_of_kl(count) > budget:
         raise UsageError(
-            f"The best of {count} is {guards.best_of_kl(count):.1f} nats from what the version says, and [gate] max_kl allows {budget:g}: "
-            f"take --best-of {guards.best_of_within(budget)} at most."
+            f"The best of {count} is {overoptimization.best_of_kl(count):.1f} nats from what the version says, and [gate] max_kl allows {budget:g}: "
+            f"take --best-of {overoptimization.best_of_within(budget)} at most."
         )
 
 
-class Reading:
+class AnswerReading:
     """What the ratings say of answers, fitted again as they grow."""
 
     def __init__(self, settings: Config) -> None:

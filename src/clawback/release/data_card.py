@@ -167,7 +167,7 @@ _SCRIPTS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Opinion:
+class StandingRating:
     """One rating that stands."""
 
     turn_id: int
@@ -193,7 +193,7 @@ class OpinionGroup:
     leans: bool
 
 
-def opinions(store: Store, feedback_ids: Collection[int] | None = None) -> list[Opinion]:
+def opinions(store: Store, feedback_ids: Collection[int] | None = None) -> list[StandingRating]:
     """The newest rating of each person and turn, oldest first; of this feedback alone where named."""
     from clawback.feedback.opinions import ratings
 
@@ -205,7 +205,7 @@ def opinions(store: Store, feedback_ids: Collection[int] | None = None) -> list[
         words = len(turn.response.split())
         tongue = language(f"{turn.prompt} {turn.response}")
         made.append(
-            Opinion(
+            StandingRating(
                 turn.id,
                 given.value,
                 given.author,
@@ -237,7 +237,7 @@ def language(text: str) -> str:
     return best if hits[best] >= max(1, len(words) // 20) else "other"
 
 
-def length(opinion: Opinion) -> str:
+def length(opinion: StandingRating) -> str:
     """In words, by steps."""
     for limit, name in ((30, "up to 30 words"), (100, "31 to 100"), (300, "101 to 300")):
         if opinion.words <= limit:
@@ -267,7 +267,7 @@ def topic(prompt: str, response: str) -> str:
     return best if hits[best] else "other"
 
 
-BY: dict[str, Callable[[Opinion], str]] = {
+BY: dict[str, Callable[[StandingRating], str]] = {
     "rater": lambda o: o.rater,
     "topic": lambda o: o.topic,
     "language": lambda o: o.language,
@@ -276,7 +276,7 @@ BY: dict[str, Callable[[Opinion], str]] = {
 }
 
 
-def groups(opinions: Sequence[Opinion], key: Callable[[Opinion], str]) -> list[OpinionGroup]:
+def groups(opinions: Sequence[StandingRating], key: Callable[[StandingRating], str]) -> list[OpinionGroup]:
     """The parts, largest first."""
     names = Counter(key(one) for one in opinions)
     good = Counter(key(one) for one in opinions if one.value > 0)
@@ -355,6 +355,6 @@ def _cell(text: str) -> str:
     return " ".join(text.replace("|", "/").replace("`", "'").split())[:80]
 
 
-def leaning(opinions: Sequence[Opinion]) -> Iterable[tuple[str, OpinionGroup]]:
+def leaning(opinions: Sequence[StandingRating]) -> Iterable[tuple[str, OpinionGroup]]:
     """(which kind, group) of all that lean."""
     return [(title, g) for title, key in BY.items() for g in groups(opinions, key) if g.leans]

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from clawback import installed
 from clawback.errors import MissingExtra, ModelError
-from clawback.models import Found, adapter, delta, gguf_codes, gguf_file, identity, look, module_of
+from clawback.models import UnloadedModel, adapter, delta, gguf_codes, gguf_file, identity, look, module_of
 from clawback.models.gguf_file import GgufFile
 from clawback.release import gguf_writer
 
@@ -60,7 +60,7 @@ def merge(file: Path, base: str, revision: str | None, folder: Path, out: Path) 
     return gguf_writer.write(header, changes, out)
 
 
-def _skeleton(source: Found) -> nn.Module:
+def _skeleton(source: UnloadedModel) -> nn.Module:
     """The model without values: names and shapes."""
     from transformers import AutoConfig, AutoModelForCausalLM
 

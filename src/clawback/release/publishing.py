@@ -11,9 +11,8 @@ from clawback import config, store
 from clawback.errors import ClawbackError, UsageError
 from clawback.paths import Home
 from clawback.records import Version
-from clawback.release import following, registry
+from clawback.release import following, version_registry
 from clawback.release.following import Standing
-from clawback.release.loading import load
 from clawback.release.publishers import (
     ADAPTERS_ALONE,
     NotLoaded,
@@ -23,6 +22,7 @@ from clawback.release.publishers import (
     make,
     probe,
 )
+from clawback.release.version_loading import load
 
 if TYPE_CHECKING:
     from clawback.store import Store
@@ -47,8 +47,11 @@ def target_of(settings: config.PublishTarget) -> Target:
 
 def check(version: Version, where: str) -> None:
     """Raises ``UsageError`` for a version that cannot be handed to this publisher."""
-    registry.passed(version)
-    if registry.weights_of(Path(version.path)).name == registry.DELTA and where in ADAPTERS_ALONE:
+    version_registry.passed(version)
+    if (
+        version_registry.weights_of(Path(version.path)).name == version_registry.DELTA
+        and where in ADAPTERS_ALONE
+    ):
         raise UsageError(
             f"Version {version.number} changes all weights, so there is no adapter to hand over. "
             "`clawback versions publish merged --output FOLDER` writes a whole model, `publish gguf` one in a GGUF file."

@@ -57,7 +57,7 @@ class TextReward:
 
     @property
     def trusted(self) -> bool:
-        return self.ensemble.trust.trusted or self.ensemble.heard > 0
+        return self.ensemble.trust.trusted or self.ensemble.recognised_remarks > 0
 
     @property
     def why(self) -> str:
@@ -67,7 +67,7 @@ class TextReward:
         """(question, answer) → in [0, 1]; ½ is what is usual."""
         import numpy as np
 
-        from clawback.rewards import guards
+        from clawback.rewards import overoptimization
         from clawback.rewards.reward_ensemble import RULES
 
         if not pairs:
@@ -75,7 +75,7 @@ class TextReward:
         raw = self.ensemble.reward(answers(self.vocabulary, pairs), RULES, 0.0)
         scores = 0.5 + 0.5 * np.tanh((raw - self.usual) / (2 * self.scale))
         return [
-            0.0 if not text.strip() or guards.repeats(text) else float(s)
+            0.0 if not text.strip() or overoptimization.repeats(text) else float(s)
             for (_, text), s in zip(pairs, scores, strict=True)
         ]
 

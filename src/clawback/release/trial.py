@@ -29,7 +29,7 @@ from clawback import feedback
 from clawback.errors import ModelError, UsageError
 from clawback.paths import Home
 from clawback.records import Version
-from clawback.release import registry
+from clawback.release import version_registry
 
 if TYPE_CHECKING:
     from clawback.store import Store
@@ -77,9 +77,9 @@ def begin(store: Store, candidate: int, share: float, alpha: float, now: float) 
         raise UsageError(f"Version {candidate} is live already.")
     undecided = version.status == "candidate" and (version.report or {}).get("again_at")
     if not undecided:
-        registry.passed(version)
-    registry.seen(store, version)
-    registry.check(version)
+        version_registry.passed(version)
+    version_registry.seen(store, version)
+    version_registry.check(version)
     trial = Trial(version.number, live.number, share, alpha, now)
     store.set(KEY, asdict(trial))
     return trial
@@ -104,7 +104,9 @@ def side(trial: Trial, session: str) -> int:
     return trial.candidate if int.from_bytes(word) / 2**64 < trial.share else trial.live
 
 
-def version_for(store: Store, session: str, check: Callable[[Version], None] = registry.check) -> Version:
+def version_for(
+    store: Store, session: str, check: Callable[[Version], None] = version_registry.check
+) -> Version:
     """Who answers a session: by the trial, where one is on; a candidate that ``check`` finds damaged never does."""
     trial = running(store)
     if trial and side(trial, session) == trial.candidate:
@@ -195,7 +197,7 @@ def _decided(store: Store, home: Home, trial: Trial, score: Score) -> Version:
         why = f"better in real use: {score.candidate_sessions} sessions of its own, {score.live_sessions} of the live version's (odds {score.better:.0f} to 1)"
         reasons = [why, *report.get("reasons", ())]
         store.set_report(trial.candidate, {**report, "accepted": True, "again_at": 0, "reasons": reasons})
-    return registry.promote(store, home, trial.candidate)
+    return version_registry.promote(store, home, trial.candidate)
 
 
 def settle(store: Store, home: Home, now: float) -> tuple[Score, Version] | None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from clawback.rewards.reward_head import Head, Trust, fit
+    from clawback.rewards.reward_head import RewardHead, Trust, fit
 
-__all__ = ["Head", "Trust", "fit"]
+__all__ = ["RewardHead", "Trust", "fit"]
 
 
 def __getattr__(name: str) -> object:

@@ -37,7 +37,7 @@ LEFT_OUT = ("prompt", "product")
 
 
 @dataclass(frozen=True, slots=True)
-class Observation:
+class Comparison:
     """``first`` is better than ``second`` (both are places of answers; None: than the mean answer) where ``better``, else worse."""
 
     first: int
@@ -67,7 +67,7 @@ class Comparable:
         if len(self.kernels) > 1:
             self.kernels.append(np.mean(self.kernels, axis=0))
 
-    def belief(self, observations: Sequence[Observation]) -> Belief | None:
+    def belief(self, observations: Sequence[Comparison]) -> Belief | None:
         """What is believed of all answers; None where nothing tells them apart."""
         if not self.kernels:
             return None

@@ -19,7 +19,7 @@ import numpy as np
 
 from clawback.config import EMBEDDED
 from clawback.errors import TrainingError, UsageError
-from clawback.rewards import guards
+from clawback.rewards import overoptimization
 from clawback.rewards.measures import Floats, Isotonic, isotonic, mse, shares, spearman
 from clawback.rewards.members import (
     CrossMember,
@@ -31,7 +31,7 @@ from clawback.rewards.members import (
     cross,
     stacking,
 )
-from clawback.rewards.rated import Rated, Rows, hold_out
+from clawback.rewards.rated import RatedAnswer, Rows, hold_out
 from clawback.rewards.state_features import Look, Pair
 
 OnProgress = Callable[[Mapping[str, Any]], None]
@@ -42,7 +42,7 @@ LEAST = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class EncoderSettings:
     """How a reward model is trained. 0 stands for what suits the kind of encoder."""
 
     encoder: str = EMBEDDED
@@ -85,7 +85,7 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class EncoderSchedule:
     """How a kind of network is trained where the settings say nothing."""
 
     rate: float
@@ -94,8 +94,8 @@ class Pace:
     """Texts of like length together: less padding."""
 
 
-HEAD = Pace(5e-4, 60, by_length=False)
-FINE_TUNED = Pace(2e-5, 8, by_length=True)
+HEAD = EncoderSchedule(5e-4, 60, by_length=False)
+FINE_TUNED = EncoderSchedule(2e-5, 8, by_length=True)
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class Encoder:
 
     def score(self, pairs: Sequence[Pair], pessimism: float = 0.0) -> Floats:
         """``[n]``: the members' mean, less ``pessimism`` standard deviations between them. Its order is what counts."""
-        return guards.pessimistic(self.each(pairs), pessimism)
+        return overoptimization.pessimistic(self.each(pairs), pessimism)
 
     def expected(self, scores: Floats) -> Floats:
         """Scores → the ratings in [0, 1] that answers with such a score got."""
@@ -132,8 +132,8 @@ class Trained:
 
 
 def fit(
-    rated: Sequence[Rated],
-    settings: Settings,
+    rated: Sequence[RatedAnswer],
+    settings: EncoderSettings,
     *,
     look: Look,
     seed: int = 0,
@@ -194,7 +194,7 @@ def fit(
     return Trained(Encoder(tuple(members), calibration, look), tuple(history))
 
 
-def _values(rated: Sequence[Rated]) -> Floats:
+def _values(rated: Sequence[RatedAnswer]) -> Floats:
     """``[n]`` what was said of the answers. Raises ``TrainingError`` where that is too little, or all the same."""
     values = np.array([r.value for r in rated])
     if len({r.prompt for r in rated}) < LEAST:
@@ -206,7 +206,7 @@ def _values(rated: Sequence[Rated]) -> Floats:
     return values
 
 
-def _new(settings: Settings, seed: int) -> CrossMember:
+def _new(settings: EncoderSettings, seed: int) -> CrossMember:
     """An encoder before its training; what is random in it follows from the seed."""
     import torch
 
@@ -238,11 +238,13 @@ class _Best:
 class _Course:
     """The training of one member, on the same prompts for each part of it."""
 
-    def __init__(self, targets: Floats, learned: Rows, apart: Rows, settings: Settings, seed: int) -> None:
+    def __init__(
+        self, targets: Floats, learned: Rows, apart: Rows, settings: EncoderSettings, seed: int
+    ) -> None:
         self.targets, self.settings, self.seed = targets, settings, seed
         self.learned, self.apart = learned, apart
 
-    def run(self, member: Trainable, rows: Sequence[Any], tell: OnProgress, pace: Pace) -> _Best:
+    def run(self, member: Trainable, rows: Sequence[Any], tell: OnProgress, pace: EncoderSchedule) -> _Best:
         """Train it in place; it ends as it was after its best epoch."""
         import torch
 

@@ -250,7 +250,7 @@ class Spectra:
         )  # fmt: skip
 
 
-class EvidenceOverTime:
+class KernelEvidenceOverTime:
     """Log Bayes factors against noise of parts of ratings that are in the order in which they were given; by each kernel alone and all together.
 
     Those of ``Spectra.evidence``, by one Cholesky factor for each λ in place of eigenvectors: with ``A = C K C + λ I``, the factor of ``[[A, y], [yᵀ, c]]``

@@ -18,7 +18,7 @@ Rows = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Rated:
+class RatedAnswer:
     """One answer and what was said of it. ``value`` is in [0, 1]; ``version`` is that of the policy that answered, if known."""
 
     prompt: str
@@ -31,7 +31,7 @@ class Rated:
         return self.prompt, self.response
 
 
-def read(path: Path, how: str = "auto") -> list[Rated]:
+def read(path: Path, how: str = "auto") -> list[RatedAnswer]:
     """Every line of a JSONL file in the import format that has a rating or a score.
 
     ``how`` says what a score means: ``1-10``, ``0-1``, or ``auto``. Raises ``NotFound`` without a file,
@@ -44,14 +44,14 @@ def read(path: Path, how: str = "auto") -> list[Rated]:
         if reward is None:
             raise UsageError(f"Line {number} of {path}: neither `rating` nor `score` is there.")
         prompt = Turn("", messages, response).prompt
-        found.append(Rated(prompt, response, scale(reward, SIGNED, UNIT)))
+        found.append(RatedAnswer(prompt, response, scale(reward, SIGNED, UNIT)))
     return found
 
 
-def of_samples(samples: Iterable[Sample], versions: dict[int, int | None] | None = None) -> list[Rated]:
+def of_samples(samples: Iterable[Sample], versions: dict[int, int | None] | None = None) -> list[RatedAnswer]:
     """Rated turns. ``versions``: turn → the version that answered."""
     return [
-        Rated(
+        RatedAnswer(
             Turn("", s.messages, s.response).prompt,
             s.response,
             scale(s.reward, SIGNED, UNIT),

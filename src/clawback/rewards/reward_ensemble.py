@@ -66,7 +66,7 @@ class Contrast:
 
 @dataclass(frozen=True, slots=True)
 class RewardEnsemble:
-    """Both kinds of models, and the views that they use. ``heard``: how many remarks were understood and matter
+    """Both kinds of models, and the views that they use. ``recognised_remarks``: how many remarks were understood and matter
     here; ``rules_bayes``: log Bayes factor of the rules against noise, after the remarks; ``trust``: whether
     the ratings generalise.
     """
@@ -74,7 +74,7 @@ class RewardEnsemble:
     views: Views
     kernels: KernelEnsemble
     conjunctions: RulePosterior
-    heard: int
+    recognised_remarks: int
     rules_bayes: float
     trust: Trust
     outdated: int = 0
@@ -126,7 +126,7 @@ class RewardEnsemble:
         if not 0.0 < prior < 1.0:
             return prior
         odds = np.log(prior / (1 - prior)) + self.rules_bayes - self.kernels.log_bayes
-        odds += np.log(SAID_IN_WORDS) if self.heard else 0.0
+        odds += np.log(SAID_IN_WORDS) if self.recognised_remarks else 0.0
         return float(1 / (1 + np.exp(-np.clip(odds, -30.0, 30.0))))
 
 
@@ -225,8 +225,10 @@ class EvidenceOverTime:
 
     def __init__(self, views: Views, space: Space, rated: Viewed, rewards: Floats, ridge: float) -> None:
         self.rewards = rewards
-        self.kernels = kernel_ensemble.EvidenceOverTime(views.kernels, rated.views, rewards, ridge, LIKELIER)
-        self.rules = rule_evidence.EvidenceOverTime(space, rated.signs, rewards)
+        self.kernels = kernel_ensemble.KernelEvidenceOverTime(
+            views.kernels, rated.views, rewards, ridge, LIKELIER
+        )
+        self.rules = rule_evidence.RuleEvidenceOverTime(space, rated.signs, rewards)
         self.seen: dict[tuple[int, int], float] = {}
 
     def of_part(self, start: int, end: int) -> float:

@@ -55,7 +55,7 @@ class Trust:
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class RewardHead:
     """A fitted head. ``basis [k, d]`` and ``shrink [k]`` hold the posterior covariance in the directions seen."""
 
     centre: Floats  # [d] mean of each feature
@@ -105,7 +105,7 @@ def fit(
     ridge: float | None = RIDGE,
     spread: ArrayLike | None = None,
     seed: int = 0,
-) -> Head:
+) -> RewardHead:
     """Fit ``features [n, d]`` to ``ratings [n]`` in [-1, 1].
 
     ``ridge=None`` finds λ (and the noise) by maximising the evidence. ``spread`` is what each feature is divided by, where
@@ -137,7 +137,7 @@ def fit(
     shrink = s**2 / (s**2 + ridge)
     hat = (u * shrink) @ u.T + 1.0 / len(y)  # [n, n]
     left_out = _leave_one_out(hat, y)
-    return Head(
+    return RewardHead(
         centre=centre,
         spread=scale,
         weights=basis.T @ (s / (s**2 + ridge) * along),

@@ -34,10 +34,10 @@ def evidence(space: Space, signs: ArrayLike, ratings: ArrayLike, remarks: Floats
     values = np.asarray(ratings, dtype=np.float64)
     if not len(space.literals):
         return 0.0
-    return EvidenceOverTime(space, signs, values, remarks).of_part(0, len(values))
+    return RuleEvidenceOverTime(space, signs, values, remarks).of_part(0, len(values))
 
 
-class EvidenceOverTime:
+class RuleEvidenceOverTime:
     """The same of parts of the ratings, which are in the order in which they were given."""
 
     def __init__(

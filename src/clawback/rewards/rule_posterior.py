@@ -15,7 +15,7 @@ hypotheses: one that names a sign of h which the answer lacks has probability 1 
 then 2 Σ_h P(h | …) h(x) − 1: all of it sums over a table of at most some ten thousand rows, nothing is fitted.
 
 A judge's verdict on a proposed attribute is a literal like others, of rules with a likelihood of their own (``rewards.rating_likelihood``). Where there are
-further signs than style and tokens (``Layout``), three more kinds of rule are hypotheses: a statistic between two of its cuts, that *not*
+further signs than style and tokens (``SignLayout``), three more kinds of rule are hypotheses: a statistic between two of its cuts, that *not*
 both of two style signs hold (so: one thing *or* another), and that a style sign holds exactly where one of the question does (a list where
 steps are asked for). Each kind has prior odds of its own, so that the many rare rules do not crowd out the few common ones.
 
@@ -65,14 +65,14 @@ _ALL, _NOT_ALL, _DIFFER = range(3)
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class SignLayout:
     """What the columns of a table of signs are."""
 
     kinds: Ints  # [m]
     cut_of: Ints  # [m] which number a column is a cut of; -1: none
 
     @classmethod
-    def manners_first(cls, manners: int, count: int) -> Layout:
+    def manners_first(cls, manners: int, count: int) -> SignLayout:
         """Style features, then tokens."""
         kinds = np.where(np.arange(count) < manners, MANNER, TOKEN_SIGN)
         return cls(kinds, np.full(count, -1, dtype=np.int64))
@@ -89,14 +89,14 @@ class Space:
     judged: Bools  # [h] whether a literal of it is somebody's verdict
 
     @classmethod
-    def of(cls, signs: ArrayLike, layout: int | Layout) -> Space:
+    def of(cls, signs: ArrayLike, layout: int | SignLayout) -> Space:
         """From the signs ``[S, m]`` of answers of the base. ``layout``: what they are; a number says that the first so many are style features and
         the others tokens."""
         seen = np.asarray(signs, dtype=bool)
         if not len(seen):
             seen = np.zeros((1, seen.shape[1]), dtype=bool)  # of no answers nothing varies, as of one
         if isinstance(layout, int):
-            layout = Layout.manners_first(layout, seen.shape[1])
+            layout = SignLayout.manners_first(layout, seen.shape[1])
         share = seen.mean(axis=0)
         varying = (share > VARIES) & (share < 1 - VARIES)
         tokens = np.flatnonzero(varying & (layout.kinds == TOKEN_SIGN))

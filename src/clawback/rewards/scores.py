@@ -26,7 +26,7 @@ Floats = NDArray[np.float64]
 def reader_values(samples: Sequence[Sample]) -> Floats:
     """``[n]`` what was said of the samples, in [-1, 1], with scores by rank. What is no rating by itself (edits, comparisons, means of several
     people, credit from a later turn) stays as it is."""
-    values = np.array([one.said for one in samples], dtype=np.float64)
+    values = np.array([one.feedback_value for one in samples], dtype=np.float64)
     strongest: dict[int, float] = {}
     for sample in samples:
         for part in sample.parts:

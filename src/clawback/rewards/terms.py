@@ -25,7 +25,7 @@ from clawback.rewards.verifiers import Verifier
 
 
 @dataclass(frozen=True)
-class Terms:
+class RewardTerms:
     """λ of all parts, the verifiers, and between which lengths the part ``tokens`` falls from 1 to 0."""
 
     weights: Weights
@@ -97,7 +97,7 @@ class Terms:
         return rewards
 
 
-def read(settings: Mapping[str, Any]) -> Terms | None:
+def read(settings: Mapping[str, Any]) -> RewardTerms | None:
     """``weights``, ``verifiers`` and ``tokens`` of the table ``[reward]``; None where neither of the first two is given.
 
     Weights that are not named are 0, and with none named they are ``composite.Weights()``. Raises ``UsageError`` for a verifier that nobody
@@ -107,8 +107,8 @@ def read(settings: Mapping[str, Any]) -> Terms | None:
     if not given and not asked:
         return None
     weights = Weights(**dict.fromkeys(asdict(Weights()), 0.0) | dict(given)) if given else Weights()
-    target, limit = settings.get("tokens") or (Terms.target, Terms.limit)
-    return Terms(weights, tuple(_verifier(dict(one)) for one in asked), target, limit)
+    target, limit = settings.get("tokens") or (RewardTerms.target, RewardTerms.limit)
+    return RewardTerms(weights, tuple(_verifier(dict(one)) for one in asked), target, limit)
 
 
 def _verifier(settings: dict[str, Any]) -> Verifier:

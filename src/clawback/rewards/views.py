@@ -42,7 +42,7 @@ from clawback.rewards.rule_posterior import (
     MANNER,
     STATISTIC_SIGN,
     TOKEN_SIGN,
-    Layout,
+    SignLayout,
 )
 from clawback.rewards.text_statistics import NAMES as STATISTICS
 from clawback.rewards.text_statistics import text_statistics
@@ -218,7 +218,7 @@ class Views:
         return [first + int(i) for i in np.flatnonzero(self.cut_of == (*STATISTICS, *GRAMMAR).index(name))]
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> SignLayout:
         """What the columns of ``signs`` are."""
         manners, tokens = self.features.manners, len(self.features.tokens)
         kinds = [MANNER] * manners + [TOKEN_SIGN] * tokens + [STATISTIC_SIGN] * len(self.cuts)
@@ -226,7 +226,7 @@ class Views:
         kinds += [JUDGED_SIGN] * len(self.usual)
         own = np.full(len(kinds), -1, dtype=np.int64)
         own[manners + tokens : manners + tokens + len(self.cuts)] = self.cut_of
-        return Layout(np.array(kinds, dtype=np.int64), own)
+        return SignLayout(np.array(kinds, dtype=np.int64), own)
 
     def _raw(self, answers: Answers) -> dict[str, Floats]:
         ids, tokens = answers.ids, self.features.tokens

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clawback.feedback.endpoint import NoAnswer
 from clawback.rules.checks import compiled
-from clawback.rules.judge import ANSWERS, RULES, Pair, RuleJudge
+from clawback.rules.rule_judge import ANSWERS, RULES, RuledTurn, RuleJudge
 
 if TYPE_CHECKING:
     from clawback.store import Store
@@ -116,7 +116,7 @@ class ExamItem(NamedTuple):
 
     kind: str
     rule: str
-    pair: Pair
+    pair: RuledTurn
     truth: bool
 
 
@@ -169,7 +169,7 @@ def passes(right: int, questions: int) -> bool:
     return questions >= ASKED and right >= least_right(questions)
 
 
-def exam_items(answers: Sequence[Pair], seed: int = 0) -> list[ExamItem]:
+def exam_items(answers: Sequence[RuledTurn], seed: int = 0) -> list[ExamItem]:
     """The questions, on recorded answers. Too few of a kind where these answers do not allow more."""
     random_ = random.Random(seed)
     pool = [
@@ -179,7 +179,7 @@ def exam_items(answers: Sequence[Pair], seed: int = 0) -> list[ExamItem]:
     return [*_form_items(pool), *_content_items(pool, random_)]
 
 
-def _form_items(pool: Sequence[Pair]) -> list[ExamItem]:
+def _form_items(pool: Sequence[RuledTurn]) -> list[ExamItem]:
     """Truth by code: as many of each rule as there are on the rarer side, dealt in turn."""
     sides: dict[bool, list[list[ExamItem]]] = {True: [], False: []}
     for rule, check in FORM:
@@ -196,7 +196,7 @@ def _form_items(pool: Sequence[Pair]) -> list[ExamItem]:
     return [*_dealt(sides[True], ASKED // 2), *_dealt(sides[False], ASKED // 2)]
 
 
-def _content_items(pool: Sequence[Pair], random_: random.Random) -> list[ExamItem]:
+def _content_items(pool: Sequence[RuledTurn], random_: random.Random) -> list[ExamItem]:
     """Truth by construction: half of the answers without a sign get a sentence, half stay."""
     keeping, breaking = [], []
     for construction in CONTENT:
@@ -220,11 +220,11 @@ def _content_items(pool: Sequence[Pair], random_: random.Random) -> list[ExamIte
     return [*_dealt(keeping, ASKED // 2), *_dealt(breaking, ASKED // 2)]
 
 
-def _with(pair: Pair, sentence: str, random_: random.Random) -> Pair:
+def _with(pair: RuledTurn, sentence: str, random_: random.Random) -> RuledTurn:
     """The answer with a sentence before it, after it, or after its first paragraph."""
     parts = pair.answer.strip().split("\n\n")
     position = random_.choice((0, 1, len(parts)))
-    return Pair(pair.question, "\n\n".join([*parts[:position], sentence, *parts[position:]]))
+    return RuledTurn(pair.question, "\n\n".join([*parts[:position], sentence, *parts[position:]]))
 
 
 def _dealt(piles: Sequence[Sequence[ExamItem]], most: int) -> list[ExamItem]:
@@ -234,7 +234,7 @@ def _dealt(piles: Sequence[Sequence[ExamItem]], most: int) -> list[ExamItem]:
 
 
 def examine(
-    judge: RuleJudge, answers: Sequence[Pair], *, seed: int = 0, now: Callable[[], float] = time.time
+    judge: RuleJudge, answers: Sequence[RuledTurn], *, seed: int = 0, now: Callable[[], float] = time.time
 ) -> ExamResult:
     """Hold the exam. Raises what the judge raises, but for calls without a verdict, which are not right."""
     items = exam_items(answers, seed)
@@ -270,7 +270,7 @@ def _verdicts(judge: RuleJudge, items: Sequence[ExamItem]) -> Iterator[tuple[Exa
 def exam_of(
     store: Store,
     judge: RuleJudge,
-    answers: Callable[[], Sequence[Pair]],
+    answers: Callable[[], Sequence[RuledTurn]],
     *,
     again: bool = False,
     now: Callable[[], float] = time.time,

@@ -9,10 +9,10 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from clawback.capture import hook
-from clawback.capture.events import Answer, Prompt
+from clawback.capture.events import AnswerEvent, PromptEvent
 
 if TYPE_CHECKING:
-    from clawback.capture.adapter import Agent
+    from clawback.capture.agent_integration import AgentIntegration
     from clawback.capture.events import Event
     from clawback.paths import Home
     from clawback.store import Store
@@ -28,14 +28,16 @@ def main() -> None:
     hook.main(respond)
 
 
-def respond(here: Home, agent: Agent, event: Event) -> dict[str, Any] | None:
+def respond(here: Home, agent: AgentIntegration, event: Event) -> dict[str, Any] | None:
     """What a hook adds to an event that has been stored; None for nothing."""
-    if not isinstance(event, Prompt | Answer) or not os.path.exists(here.root / FILE):  # noqa: PTH110
+    if not isinstance(event, PromptEvent | AnswerEvent) or not os.path.exists(here.root / FILE):  # noqa: PTH110
         return None
-    return _before_answer(here, agent) if isinstance(event, Prompt) else _after_answer(here, agent, event)
+    return (
+        _before_answer(here, agent) if isinstance(event, PromptEvent) else _after_answer(here, agent, event)
+    )
 
 
-def _before_answer(here: Home, agent: Agent) -> dict[str, Any] | None:
+def _before_answer(here: Home, agent: AgentIntegration) -> dict[str, Any] | None:
     """The rules that are at risk, for the model to read with the prompt."""
     import json
 
@@ -48,14 +50,14 @@ def _before_answer(here: Home, agent: Agent) -> dict[str, Any] | None:
     return output
 
 
-def _after_answer(here: Home, agent: Agent, event: Answer) -> dict[str, Any] | None:
+def _after_answer(here: Home, agent: AgentIntegration, event: AnswerEvent) -> dict[str, Any] | None:
     """Check what came; where the person wants it, one breach that code sees goes back to the model, once a prompt."""
     from clawback.capture import ingest
-    from clawback.rules import receipts, reminders
+    from clawback.rules import receipts, rule_reminders
 
     with ingest.connect(here) as store:
         receipts.update(store, most=CHECKED)
-        reminders.write(here, store)
+        rule_reminders.write(here, store)
         send_back = getattr(agent, "send_back", None)
         if send_back is None or not _setting(here, "send_back", default=False):
             return None
@@ -64,11 +66,11 @@ def _after_answer(here: Home, agent: Agent, event: Answer) -> dict[str, Any] | N
         return output
 
 
-def _sentence(here: Home, store: Store, agent: str, event: Answer) -> str:  # noqa: ARG001
+def _sentence(here: Home, store: Store, agent: str, event: AnswerEvent) -> str:  # noqa: ARG001
     """The sentence that goes back; "" for none. An answer that came after one, has no name, is not complete or has work under way stands."""
     from clawback.capture.stored_text import of_prompt, sent_back
     from clawback.records import CUT
-    from clawback.rules import reminders
+    from clawback.rules import rule_reminders
 
     if event.went_on or event.working or not event.prompt_id:
         return ""
@@ -77,10 +79,10 @@ def _sentence(here: Home, store: Store, agent: str, event: Answer) -> str:  # no
     if number is None or store.obeyed(key) is not None:
         return ""
     turn = store.turn(number)
-    rules = reminders.broken(store, turn)
+    rules = rule_reminders.broken(store, turn)
     if not rules or turn.calls or turn.ending in CUT:
         return ""
-    sentence = reminders.SEND_BACK.format(rule=" ".join(rules[0].text.split()))
+    sentence = rule_reminders.SEND_BACK.format(rule=" ".join(rules[0].text.split()))
     store.put_obeyed(key, sentence)
     return sentence
 

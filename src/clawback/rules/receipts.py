@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from clawback.records import Rule, Turn
 from clawback.rules.checks import check_of
-from clawback.store.rules import Checked
+from clawback.store.rule_tables import Checked
 
 if TYPE_CHECKING:
     from clawback.records import Sample
     from clawback.store import Store
-    from clawback.store.rules import Answer, Obedience, Verdict
+    from clawback.store.rule_tables import ObedienceCount, RuleVerdict, TurnText
 
 Check = Callable[[str, str], float | None]
 
@@ -32,14 +32,14 @@ _PIECES = re.compile(r"[^\n.!?]+[.!?]*[\"')\]*_`]*|\n")
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class KeptShare:
     """Of ``checked`` answers ``kept`` keep the rule."""
 
     kept: int = 0
     checked: int = 0
 
-    def __add__(self, other: Share) -> Share:
-        return Share(self.kept + other.kept, self.checked + other.checked)
+    def __add__(self, other: KeptShare) -> KeptShare:
+        return KeptShare(self.kept + other.kept, self.checked + other.checked)
 
     def text(self) -> str:
         """``83 % (10 of 12)``; "–" where nothing was checked."""
@@ -51,7 +51,7 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class Ratings:
+class RuleRatings:
     """The rated turns that speak for a rule (liked answers that keep it, disliked ones that break it) and against it."""
 
     liked_kept: tuple[int, ...] = ()
@@ -77,11 +77,11 @@ class Receipt:
     """How one rule was kept."""
 
     rule: Rule
-    overall: Share
-    last_week: Share
+    overall: KeptShare
+    last_week: KeptShare
     """Of the newest week in which anything was checked for any rule."""
-    models: Mapping[str, Share]
-    weeks: Mapping[str, Share]
+    models: Mapping[str, KeptShare]
+    weeks: Mapping[str, KeptShare]
     """By the date of each week's Monday, oldest first."""
     judged: bool
     """Whether a judge checks it, because code cannot."""
@@ -156,7 +156,7 @@ def _recheck(db: Store, checks: Mapping[int, Check]) -> int:
 def _store(
     db: Store,
     checks: Mapping[int, Check],
-    due: Sequence[tuple[Answer, int]],
+    due: Sequence[tuple[TurnText, int]],
     ranges: Mapping[int, tuple[int, int]] | None = None,
 ) -> None:
     """Check, and store the results with how far the checks have come."""
@@ -181,33 +181,33 @@ def receipts(db: Store, rules: Sequence[Rule] | None = None) -> list[Receipt]:
     rules = [rule for rule in db.rules() if rule.status != "withdrawn"] if rules is None else rules
     counts = db.obedience(rules[0].id if len(rules) == 1 else None)
     newest = max((one.week for one in counts), default="")
-    by_rule: dict[int, list[Obedience]] = {}
+    by_rule: dict[int, list[ObedienceCount]] = {}
     for one in counts:
         by_rule.setdefault(one.rule_id, []).append(one)
     return [_receipt(rule, by_rule.get(rule.id, []), newest) for rule in rules]
 
 
-def _receipt(rule: Rule, counts: Sequence[Obedience], newest: str) -> Receipt:
-    models: dict[str, Share] = {}
-    weeks: dict[str, Share] = {}
+def _receipt(rule: Rule, counts: Sequence[ObedienceCount], newest: str) -> Receipt:
+    models: dict[str, KeptShare] = {}
+    weeks: dict[str, KeptShare] = {}
     for one in counts:
-        share = Share(one.kept, one.checked)
-        models[one.model] = models.get(one.model, Share()) + share
-        weeks[one.week] = weeks.get(one.week, Share()) + share
-    overall = sum(weeks.values(), Share())
+        share = KeptShare(one.kept, one.checked)
+        models[one.model] = models.get(one.model, KeptShare()) + share
+        weeks[one.week] = weeks.get(one.week, KeptShare()) + share
+    overall = sum(weeks.values(), KeptShare())
     busiest = dict(sorted(models.items(), key=lambda item: -item[1].checked))
-    return Receipt(rule, overall, weeks.get(newest, Share()), busiest, weeks, not rule.check)
+    return Receipt(rule, overall, weeks.get(newest, KeptShare()), busiest, weeks, not rule.check)
 
 
-def table(db: Store, rule: Rule) -> dict[str, dict[str, Share]]:
+def table(db: Store, rule: Rule) -> dict[str, dict[str, KeptShare]]:
     """Model → week → how often the rule was kept."""
-    shares: dict[str, dict[str, Share]] = {}
+    shares: dict[str, dict[str, KeptShare]] = {}
     for one in db.obedience(rule.id):
-        shares.setdefault(one.model, {})[one.week] = Share(one.kept, one.checked)
+        shares.setdefault(one.model, {})[one.week] = KeptShare(one.kept, one.checked)
     return shares
 
 
-def ratings(db: Store, rule: Rule, samples: Sequence[Sample]) -> Ratings:
+def ratings(db: Store, rule: Rule, samples: Sequence[Sample]) -> RuleRatings:
     """Which of the rated answers keep and break a rule. ``samples``: of ``feedback.samples``.
 
     The correction of an answer is a liked answer of the same turn.
@@ -217,7 +217,7 @@ def ratings(db: Store, rule: Rule, samples: Sequence[Sample]) -> Ratings:
     for turn, reward, kept in verdicts:
         groups.setdefault((reward > 0, kept >= 0.5), []).append(turn)
     order = ((True, True), (True, False), (False, True), (False, False))
-    return Ratings(*(tuple(groups.get(key, ())) for key in order))
+    return RuleRatings(*(tuple(groups.get(key, ())) for key in order))
 
 
 def _rated_by_code(rule: Rule, samples: Sequence[Sample]) -> list[tuple[int, float, float]]:
@@ -249,7 +249,7 @@ def breaches(db: Store, rule: Rule, limit: int = BREACHES, end_id: int | None = 
     return [_breach(one, answers.get(one.turn_id), check) for one in verdicts]
 
 
-def _breach(verdict: Verdict, answer: Answer | None, check: Check | None) -> Breach:
+def _breach(verdict: RuleVerdict, answer: TurnText | None, check: Check | None) -> Breach:
     place, line = locate(check, answer.question, answer.response) if check and answer else ("", 0)
     return Breach(verdict.turn_id, verdict.created_at, verdict.agent, verdict.model, place, line)
 

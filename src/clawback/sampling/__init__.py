@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING
 from clawback import faces
 
 if TYPE_CHECKING:
-    from clawback.sampling.decoder import Cache
-    from clawback.sampling.decoder_choice import drawing_dtype, fits, lean
-    from clawback.sampling.generate import (
+    from clawback.sampling.batched_sampler import (
         Chance,
         Sampled,
         answer,
@@ -23,7 +21,9 @@ if TYPE_CHECKING:
         stop_ids,
         until_speaker,
     )
-    from clawback.sampling.request import ChatModel, Request
+    from clawback.sampling.decoder import Cache
+    from clawback.sampling.decoder_choice import drawing_dtype, fits, lean
+    from clawback.sampling.request import ChatModel, SamplingRequest
     from clawback.sampling.rows import READ_TOKENS, Lean, Rows
     from clawback.sampling.scheduler import Scheduler
     from clawback.sampling.ways import most_rows, rows_of
@@ -33,8 +33,8 @@ else:
         {
             "decoder": "Cache",
             "decoder_choice": "drawing_dtype fits lean",
-            "generate": "Chance Sampled answer completion draw_answers evaluating sample stop_ids until_speaker",
-            "request": "ChatModel Request",
+            "batched_sampler": "Chance Sampled answer completion draw_answers evaluating sample stop_ids until_speaker",
+            "request": "ChatModel SamplingRequest",
             "rows": "Lean READ_TOKENS Rows",
             "scheduler": "Scheduler",
             "ways": "most_rows rows_of",

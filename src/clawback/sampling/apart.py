@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from clawback.sampling.reading import Reading
+from clawback.sampling.cached_rows import Reading
 
 if TYPE_CHECKING:
     from clawback.models import Pixels
-    from clawback.sampling.request import Request
+    from clawback.sampling.request import SamplingRequest
     from clawback.sampling.rows import Rows
 
 MOST_SEEING = 16
@@ -54,7 +54,7 @@ class Apart:
     def open(self) -> bool:
         return self.blind is None or self.blind.open or all(self.rows)
 
-    def read(self, requests: Sequence[Request]) -> Tensor:
+    def read(self, requests: Sequence[SamplingRequest]) -> Tensor:
         batches: dict[Any, list[int]] = {}
         for i, request in enumerate(requests):
             blind = self.blind is not None and request.pixels is None
@@ -74,7 +74,7 @@ class Apart:
         return torch.stack(logits)
 
     def _readings(
-        self, requests: Sequence[Request], places: Sequence[int]
+        self, requests: Sequence[SamplingRequest], places: Sequence[int]
     ) -> Iterator[tuple[Sequence[int], Reading, Tensor]]:
         """Of requests of one shape: (which of them, their reading, what follows each)."""
         most = MOST_SEEING if requests[places[0]].pixels else len(places)
@@ -126,7 +126,7 @@ class Apart:
         self.rows = []
 
 
-def _shape(request: Request) -> tuple[Any, ...]:
+def _shape(request: SamplingRequest) -> tuple[Any, ...]:
     """What requests must have in common to be rows of one batch."""
     inputs = request.pixels.inputs if request.pixels else {}
     return (len(request.prompt), *sorted((name, tuple(value.shape)) for name, value in inputs.items()))

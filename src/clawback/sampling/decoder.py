@@ -22,9 +22,9 @@ from torch.nn import functional
 
 from clawback.models import onednn
 from clawback.sampling.products import (
-    Block,
+    DecoderBlock,
     Linear,
-    Packed,
+    PackedWeight,
     Product,
     Several,
     adapted,
@@ -126,16 +126,16 @@ class Decoder:
     def device(self) -> torch.device:
         return self.embedding.device
 
-    def _packed(self, weight: Tensor, bias: Tensor | None) -> Linear | Packed:
+    def _packed(self, weight: Tensor, bias: Tensor | None) -> Linear | PackedWeight:
         if self.ordered_for:
             weight = weight.contiguous()
             ordered = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), self.ordered_for)
-            return Linear(weight, bias, Packed(ordered, bias))
+            return Linear(weight, bias, PackedWeight(ordered, bias))
         if not self.packed_for:
             return Linear(weight, bias)
-        return Packed(torch.ops.mkldnn._reorder_linear_weight(weight, self.packed_for), bias)
+        return PackedWeight(torch.ops.mkldnn._reorder_linear_weight(weight, self.packed_for), bias)
 
-    def _block(self, layer: Any, joined: bool) -> Block:
+    def _block(self, layer: Any, joined: bool) -> DecoderBlock:
         a, m = layer.self_attn, layer.mlp
 
         def plain(module: Any) -> Linear:
@@ -153,7 +153,7 @@ class Decoder:
                 return Several(parts)
             return self._packed(torch.cat([p.weight for p in parts]), torch.cat(biases) if biases else None)
 
-        return Block(
+        return DecoderBlock(
             input_norm=norm(layer.input_layernorm),
             qkv=joint(a.q_proj, a.k_proj, a.v_proj),
             q_norm=norm(a.q_norm) if hasattr(a, "q_norm") else None,
@@ -176,7 +176,7 @@ class Decoder:
         """cos and sin [… or broadcast, 1, size] of positions, for all layers."""
         return self.cos[position][..., None, :], self.sin[position][..., None, :]
 
-    def normed(self, block: Block, qkv: Tensor) -> Tensor:
+    def normed(self, block: DecoderBlock, qkv: Tensor) -> Tensor:
         """Queries, keys and values […, (heads + 2 · kv heads) · size], the first two with their norms, where a model has them."""
         if block.q_norm is None or block.k_norm is None:
             return qkv
@@ -184,7 +184,7 @@ class Decoder:
         q, k, v = heads.split([self.heads, self.kv_heads, self.kv_heads], -2)
         return torch.cat([block.q_norm(q).to(v.dtype), block.k_norm(k).to(v.dtype), v], -2).flatten(-2)
 
-    def attend(self, block: Block, h: Tensor, turns: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    def attend(self, block: DecoderBlock, h: Tensor, turns: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         """[…, H] → queries […, heads, size], and keys and values […, 2, kv heads, size], turned to their positions."""
         qkv = self.normed(block, block.qkv(block.input_norm(h).to(self.dtype)))
         qkv = qkv.unflatten(-1, (-1, self.size))
@@ -198,7 +198,7 @@ class Decoder:
         turned.copy_(across)
         return qkv[..., : self.heads, :], qkv[..., self.heads :, :].unflatten(-2, (2, self.kv_heads))
 
-    def rest(self, block: Block, h: Tensor, mixed: Tensor) -> Tensor:
+    def rest(self, block: DecoderBlock, h: Tensor, mixed: Tensor) -> Tensor:
         """What comes after attention, ``mixed`` […, heads · size]; the residual stream, changed in place."""
         h += block.out(mixed)
         gate, up = block.gate_up(block.after(h).to(self.dtype)).chunk(2, -1)

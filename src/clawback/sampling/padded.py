@@ -16,7 +16,7 @@ from transformers.cache_utils import DynamicLayer
 from clawback.models.traits import forward
 
 if TYPE_CHECKING:
-    from clawback.sampling.request import Request
+    from clawback.sampling.request import SamplingRequest
 
 
 _Layer: Any = DynamicLayer
@@ -37,7 +37,7 @@ class Padded:
     def open(self) -> bool:
         return self.roomy
 
-    def read(self, requests: Sequence[Request]) -> Tensor:
+    def read(self, requests: Sequence[SamplingRequest]) -> Tensor:
         return self.read_prompts([request.prompt for request in requests])
 
     def read_prompts(self, prompts: Sequence[Sequence[int]]) -> Tensor:

@@ -16,7 +16,7 @@ from clawback.models import delta, product
 class Linear:
     weight: Tensor
     bias: Tensor | None
-    ordered: Packed | None = None
+    ordered: PackedWeight | None = None
     """The same once more, for several rows."""
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -29,7 +29,7 @@ class Linear:
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
+class PackedWeight:
     """A weight in the order in which oneDNN's products want it: without that it is put in order for every product anew."""
 
     weight: Tensor
@@ -63,11 +63,11 @@ class Norm:
         return (x * scale).mul_(self.weight)
 
 
-Product = Linear | Packed | Several
+Product = Linear | PackedWeight | Several
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class DecoderBlock:
     input_norm: Norm
     qkv: Product
     q_norm: Norm | None

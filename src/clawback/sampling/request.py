@@ -21,7 +21,7 @@ PLAIN = Sampling()
 
 
 class Constraint(Protocol):
-    """What an answer keeps to (``serve/grammar.py``)."""
+    """What an answer keeps to (``serve/schema_grammar.py``)."""
 
     def allowed(self, logits: Tensor) -> Tensor:
         """``logits [vocabulary]`` with minus infinity where a token would lead nowhere."""
@@ -59,7 +59,7 @@ def chances(seed: int, truncates: bool) -> Iterator[tuple[float, float]]:
 
 
 @dataclass(eq=False, slots=True)
-class Request:
+class SamplingRequest:
     """A prompt, and the answer to it as it grows. The callbacks are called by whoever draws, and must not block."""
 
     prompt: Sequence[int]

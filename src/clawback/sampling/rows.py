@@ -19,7 +19,7 @@ from clawback.sampling.prefix_cache import LEAST, PrefixCache, fill
 from clawback.sampling.prefix_tree import common, read
 
 if TYPE_CHECKING:
-    from clawback.sampling.request import Request
+    from clawback.sampling.request import SamplingRequest
 
 MOST_ROWS = 128
 """Rows computed at once, where their cache fits into the memory."""
@@ -37,7 +37,7 @@ class Rows(Protocol):
         """Whether more rows may join while others are under way."""
         ...
 
-    def read(self, requests: Sequence[Request]) -> Tensor:
+    def read(self, requests: Sequence[SamplingRequest]) -> Tensor:
         """New rows for their prompts: the logits ``[requests, vocabulary]`` of what follows each."""
         ...
 
@@ -73,7 +73,7 @@ class Lean:
         """Tokens of each row that the cache has."""
         self.conversations: list[Any] = []
 
-    def read(self, requests: Sequence[Request]) -> Tensor:
+    def read(self, requests: Sequence[SamplingRequest]) -> Tensor:
         first, prompts = len(self.ids), [list(request.prompt) for request in requests]
         if self.cache is None:
             self.cache = Cache(self.decoder, _even(len(prompts)), max(map(len, prompts)) + 4 * _COLUMNS)
@@ -89,9 +89,9 @@ class Lean:
         self.conversations += [request.conversation for request in requests]
         return torch.cat(logits)
 
-    def batches(self, requests: Sequence[Request]) -> Iterator[list[Request]]:
+    def batches(self, requests: Sequence[SamplingRequest]) -> Iterator[list[SamplingRequest]]:
         """In order, as many together as have ``READ_TOKENS`` that are not common to two neighbours."""
-        some: list[Request] = []
+        some: list[SamplingRequest] = []
         fresh = 0
         for request in requests:
             fresh += len(request.prompt) - (common(some[-1].prompt, request.prompt) if some else 0)
@@ -101,7 +101,7 @@ class Lean:
             some.append(request)
         yield some
 
-    def read_batch(self, cache: Cache, requests: Sequence[Request]) -> Tensor:
+    def read_batch(self, cache: Cache, requests: Sequence[SamplingRequest]) -> Tensor:
         """New rows behind those that there are."""
         first = len(self.ids)
         starts = [self._begin(cache, first + i, request) for i, request in enumerate(requests)]
@@ -112,7 +112,7 @@ class Lean:
             request.cached = len(request.prompt) - count
         return logits
 
-    def _begin(self, cache: Cache, row: int, request: Request) -> int:
+    def _begin(self, cache: Cache, row: int, request: SamplingRequest) -> int:
         """Give a row what is known of its prompt, all but its last token at most: how many tokens that are."""
         if self.memory is None:
             return 0

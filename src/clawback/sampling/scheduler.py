@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from clawback.sampling.choose import draw
-from clawback.sampling.request import Request
+from clawback.sampling.request import SamplingRequest
 from clawback.sampling.rows import MOST_ROWS, Rows
 
 _TOGETHER = 8
@@ -46,14 +46,14 @@ class Scheduler:
     ) -> None:
         """``stop``: tokens that end an answer; ``most``: rows at once."""
         self.rows, self.stop, self.most = rows, frozenset(stop), most
-        self.running: list[Request] = []
+        self.running: list[SamplingRequest] = []
 
     @property
     def room(self) -> int:
         """How many requests can join now."""
         return self.most - len(self.running) if self.rows.open or not self.running else 0
 
-    def run(self, groups: Sequence[Sequence[Request]]) -> None:
+    def run(self, groups: Sequence[Sequence[SamplingRequest]]) -> None:
         """Answer all requests. Those of a group, at most as many as there are rows, join together."""
         waiting = deque(groups)
         try:
@@ -64,17 +64,17 @@ class Scheduler:
             self.drop()
             raise
 
-    def _admit(self, waiting: deque[Sequence[Request]]) -> None:
+    def _admit(self, waiting: deque[Sequence[SamplingRequest]]) -> None:
         """Those who wait join once there is room for a few of them together."""
         room = self.room
         if not waiting or (self.running and room < max(len(waiting[0]), self.most // _TOGETHER)):
             return
-        joining: list[Request] = []
+        joining: list[SamplingRequest] = []
         while waiting and len(joining) + len(waiting[0]) <= room:
             joining += waiting.popleft()
         self.join(joining)
 
-    def join(self, requests: Sequence[Request]) -> None:
+    def join(self, requests: Sequence[SamplingRequest]) -> None:
         """Read their prompts, and draw the first token of each."""
         logits = self.rows.read(requests)
         first = len(self.running)
@@ -86,7 +86,7 @@ class Scheduler:
         if self.running:
             self._advance(self.rows.step([request.ids[-1] for request in self.running]), 0)
 
-    def drop(self) -> list[Request]:
+    def drop(self) -> list[SamplingRequest]:
         """Let go of all rows, whatever state they are in: the requests that were under way."""
         dropped, self.running = self.running, []
         self.rows.drop()
@@ -106,7 +106,7 @@ class Scheduler:
             for request, end in ended:
                 request.finish(end)
 
-    def _end(self, request: Request) -> str:
+    def _end(self, request: SamplingRequest) -> str:
         """Why it ends with its last token; "" where it goes on."""
         if request.cancelled:
             return "cancelled"
@@ -119,7 +119,7 @@ class Scheduler:
         return "length" if len(request.ids) >= request.max_tokens else ""
 
 
-def _choose(logits: Tensor, requests: Sequence[Request]) -> tuple[list[int], list[float]]:
+def _choose(logits: Tensor, requests: Sequence[SamplingRequest]) -> tuple[list[int], list[float]]:
     """A token and its log-prob for each request, of ``logits [requests, vocabulary]``."""
     chance = torch.tensor([next(request.chance) for request in requests], device=logits.device)  # [rows, 2]
     tokens = torch.empty(len(requests), dtype=torch.long, device=logits.device)
@@ -145,7 +145,7 @@ def _choose(logits: Tensor, requests: Sequence[Request]) -> tuple[list[int], lis
     return chosen, values
 
 
-def _among_choices(logits: Tensor, requests: Sequence[Request]) -> Tensor:
+def _among_choices(logits: Tensor, requests: Sequence[SamplingRequest]) -> Tensor:
     """``logits [requests, vocabulary]``, minus infinity for what leads to none of the answers that a request may have."""
     if all(request.choices is None for request in requests):
         return logits
@@ -157,7 +157,7 @@ def _among_choices(logits: Tensor, requests: Sequence[Request]) -> Tensor:
     )
 
 
-def _allowed(logits: Tensor, requests: Sequence[Request]) -> Tensor:
+def _allowed(logits: Tensor, requests: Sequence[SamplingRequest]) -> Tensor:
     """``logits [requests, vocabulary]``, less the tokens that requests with a constraint may not have."""
     if all(request.constraint is None for request in requests):
         return logits

@@ -22,9 +22,9 @@ from torch import Tensor
 from clawback.devices import total_bytes
 from clawback.models.traits import agree, attends_only, causal_of, check_causal, full_logits, probe_ids, takes
 from clawback.sampling.apart import Apart, Way
+from clawback.sampling.cached_rows import Reading, cache_bytes
 from clawback.sampling.decoder_choice import drawing_dtype
 from clawback.sampling.padded import Padded
-from clawback.sampling.reading import Reading, cache_bytes
 from clawback.sampling.rows import MOST_ROWS, Lean, Rows
 
 CACHE_SHARE = 1 / 8

@@ -25,7 +25,7 @@ _FULL = 0.75
 
 
 @dataclass(frozen=True)
-class Block:
+class BranchBlock:
     """Sequences of like length side by side, padded. Positions are those of the branches' row."""
 
     count: int
@@ -54,7 +54,7 @@ class Branches:
     """Tokens of that sequence."""
     alike: int
     """First tokens of it that all branches begin with."""
-    blocks: tuple[Block, ...]
+    blocks: tuple[BranchBlock, ...]
 
 
 @lru_cache(maxsize=64)
@@ -81,7 +81,7 @@ def _plan(start: int, lengths: Sequence[int], shared: Sequence[int]) -> Branches
         rows.append([*rows[-1][:common], *range(used, used + length - common)])
         used += length - common
     order = sorted(range(1, len(rows)), key=lambda i: (lengths[i], lengths[i] - shared[i], i))
-    blocks: list[Block] = []
+    blocks: list[BranchBlock] = []
     while order:
         own, new = lengths[order[-1]] - alike, lengths[order[-1]] - shared[order[-1]]
         some = [
@@ -94,7 +94,7 @@ def _plan(start: int, lengths: Sequence[int], shared: Sequence[int]) -> Branches
     return Branches(start, start + used, lengths[0], alike, tuple(blocks))
 
 
-def _block(rows: Sequence[Sequence[int]], shared: Sequence[int], alike: int) -> Block:
+def _block(rows: Sequence[Sequence[int]], shared: Sequence[int], alike: int) -> BranchBlock:
     news = [row[common:] for row, common in zip(rows, shared, strict=True)]
     owns = [row[alike:] for row in rows]
     new, own = max(map(len, news)), max(map(len, owns))
@@ -104,7 +104,7 @@ def _block(rows: Sequence[Sequence[int]], shared: Sequence[int], alike: int) -> 
     ]
     hidden = torch.arange(alike, alike + own)[None, None] > torch.tensor(stands)[..., None]
     future = torch.zeros(hidden.shape).masked_fill_(hidden, -torch.inf)[:, None]
-    return Block(len(rows), *_padded(news, new), *_padded(owns, own), future)
+    return BranchBlock(len(rows), *_padded(news, new), *_padded(owns, own), future)
 
 
 def _padded(rows: Sequence[Sequence[int]], width: int) -> tuple[Tensor, Tensor, Tensor]:

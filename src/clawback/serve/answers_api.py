@@ -21,11 +21,11 @@ from clawback.records import Version
 from clawback.redact import redact
 from clawback.release.best_of import BestOfTrial
 from clawback.serve import ollama_api, tool_choice, wire
-from clawback.serve.chat import Talk
 from clawback.serve.dialects import BY_PATH, OLLAMA, Asked, Dialect, ollama, shapes
-from clawback.serve.local import BASE, Answer, asks_about_a_picture
+from clawback.serve.local import BASE, PartialAnswer, asks_about_a_picture
+from clawback.serve.local_responses import Talk
 from clawback.serve.prompting import PROMPT_HEADER
-from clawback.serve.recorder import Exchange
+from clawback.serve.recorder import ProxyExchange
 from clawback.serve.server import Server
 
 log = logging.getLogger("clawback.serve")
@@ -195,7 +195,7 @@ class AnswersAPI:
 
         async def record() -> None:
             number = await self.server.recorder.record(
-                Exchange(
+                ProxyExchange(
                     dialect,
                     body,
                     headers,
@@ -219,7 +219,7 @@ class AnswersAPI:
             self.server.spend(answer.drawn_tokens or len(answer.ids))
 
 
-def _marks(version: Version, answer: Answer) -> list[tuple[bytes, bytes]]:
+def _marks(version: Version, answer: PartialAnswer) -> list[tuple[bytes, bytes]]:
     """Headers that say who answered."""
     number = str(version.number).encode()
     marks = [(b"x-clawback-version", number)]

@@ -13,17 +13,17 @@ from clawback import __version__, feedback, jobs, release, store
 from clawback.errors import Busy, UsageError
 from clawback.feedback.due import count_towards_run, needed_for_run, no_gain
 from clawback.feedback.news import news
-from clawback.jobs import inbox as waiting
+from clawback.jobs import rating_inbox as waiting
 from clawback.records import Message, Version
-from clawback.serve import episodes_api, feedback_api, schema, shapes
-from clawback.serve.bodies import Kept, Pair, Wanted
+from clawback.serve import episodes_api, feedback_api, openapi_schema, shapes
+from clawback.serve.bodies import NewsBody, PairBody, RollbackBody
 from clawback.serve.dialects import Asked
 from clawback.serve.endpoints import answered, decoded, endpoint, writing
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from clawback.serve.local import Answer
+    from clawback.serve.local import PartialAnswer
     from clawback.serve.server import Server
 
 MOST_ROWS = 200
@@ -64,8 +64,8 @@ def routes(server: Server) -> list[Any]:
         route("/learning", learning),
         route("/health", health),
         Route("/versions/{id:int}/promote", writing(server, None, promote), methods=["POST"]),
-        Route("/news", writing(server, Kept, decide_news), methods=["POST"]),
-        Route("/rollback", writing(server, Wanted, rollback), methods=["POST"]),
+        Route("/news", writing(server, NewsBody, decide_news), methods=["POST"]),
+        Route("/rollback", writing(server, RollbackBody, rollback), methods=["POST"]),
         Route("/train", writing(server, None, train), methods=["POST"]),
         Route("/pairs", _Pairs(server), methods=["POST"]),
     ]
@@ -97,7 +97,7 @@ def status(server: Server, request: Request) -> Any:  # noqa: ARG001
 
 def description(server: Server, request: Request) -> Any:  # noqa: ARG001
     mount = next(route for route in request.app.routes if getattr(route, "path", "") == "/api")
-    return schema.openapi(mount.routes)
+    return openapi_schema.openapi(mount.routes)
 
 
 def turns(server: Server, request: Request) -> Any:
@@ -263,14 +263,14 @@ def promote(server: Server, request: Request, body: None) -> Any:  # noqa: ARG00
         return shapes.version(release.promote(db, server.home, request.path_params["id"]))
 
 
-def decide_news(server: Server, request: Request, body: Kept) -> Any:  # noqa: ARG001
-    from clawback.jobs.news import decide
+def decide_news(server: Server, request: Request, body: NewsBody) -> Any:  # noqa: ARG001
+    from clawback.jobs.news_answer import decide
 
     with store.connect(server.home.database) as db:
         return {"text": decide(db, server.home, body.keep)}
 
 
-def rollback(server: Server, request: Request, body: Wanted) -> Any:  # noqa: ARG001
+def rollback(server: Server, request: Request, body: RollbackBody) -> Any:  # noqa: ARG001
     with store.connect(server.home.database) as db:
         return shapes.version(release.rollback(db, server.home, body.version))
 
@@ -303,7 +303,7 @@ def resume(server: Server, request: Request, body: None) -> Any:  # noqa: ARG001
 class _Pairs:
     """``POST /api/pairs``: what two versions answer to the prompt of a turn. An ASGI app, for it awaits the model."""
 
-    body_shape = Pair
+    body_shape = PairBody
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -318,7 +318,7 @@ class _Pairs:
         server = self.server
         if server.forward:
             raise UsageError("An upstream answers here, so versions cannot be compared side by side.")
-        wanted = decoded(await request.body(), Pair)
+        wanted = decoded(await request.body(), PairBody)
         found = server.db.turn(wanted.turn)
         numbers = wanted.versions[:2] or (0, server.db.live().number)
         answers = []
@@ -338,7 +338,9 @@ class _Pairs:
         return {"turn": found.id, "prompt": found.prompt, "answers": made}
 
 
-async def _answer_of(server: Server, messages: tuple[Message, ...], version: Version, seed: int) -> Answer:
+async def _answer_of(
+    server: Server, messages: tuple[Message, ...], version: Version, seed: int
+) -> PartialAnswer:
     pieces = server.local.answer(Asked(messages, seed=seed), version)
     answer, _ = await anext(pieces)
     async for _ in pieces:

@@ -25,7 +25,7 @@ from clawback.serve.dialects import OLLAMA
 from clawback.serve.server import Server
 
 
-def make(home: Home, settings: config.Serve | None = None) -> Any:
+def make(home: Home, settings: config.ServeSection | None = None) -> Any:
     """The whole app, guarded. ``settings`` in place of the file's."""
     return around(Server(home, settings))
 

@@ -25,7 +25,7 @@ import torch
 from clawback.errors import ModelError
 from clawback.models import adapter as adapters
 from clawback.models import delta
-from clawback.sampling import Request, Rows, Scheduler, lean, rows_of
+from clawback.sampling import Rows, SamplingRequest, Scheduler, lean, rows_of
 
 if TYPE_CHECKING:
     from clawback.sampling import ChatModel
@@ -62,8 +62,8 @@ class Batcher:
 
     def __init__(self, policy: ChatModel, stop: Sequence[int], shelf: AdapterShelf | None = None) -> None:
         self.policy, self.stop, self.shelf = policy, frozenset(stop), shelf
-        self.incoming: queue.SimpleQueue[Request | Callable[[], None] | None] = queue.SimpleQueue()
-        self.waiting: list[Request] = []
+        self.incoming: queue.SimpleQueue[SamplingRequest | Callable[[], None] | None] = queue.SimpleQueue()
+        self.waiting: list[SamplingRequest] = []
         self.lanes: dict[str, Scheduler] = {}
         self.clock = 0
         self.used: dict[str, int] = {}
@@ -75,7 +75,7 @@ class Batcher:
     def start(self) -> None:
         self.thread.start()
 
-    def submit(self, request: Request) -> None:
+    def submit(self, request: SamplingRequest) -> None:
         self.incoming.put(request)
 
     def run(self, work: Callable[[], None]) -> None:
@@ -107,13 +107,13 @@ class Batcher:
                 return True
             if item is None:
                 return False
-            if isinstance(item, Request):
+            if isinstance(item, SamplingRequest):
                 self.waiting.append(item)
                 busy = True
             else:
                 item()
 
-    def _guarded(self, requests: Sequence[Request], action: Callable[[], None]) -> None:
+    def _guarded(self, requests: Sequence[SamplingRequest], action: Callable[[], None]) -> None:
         """Whatever goes wrong ends these requests with a reason, and no others."""
         concerned = list(requests)
         try:
@@ -131,8 +131,8 @@ class Batcher:
 
     def _admit(self) -> None:
         """Read the prompts that wait and have room, lane by lane."""
-        groups: dict[str, list[Request]] = {}
-        left: list[Request] = []
+        groups: dict[str, list[SamplingRequest]] = {}
+        left: list[SamplingRequest] = []
         blocked = False
         for request in self.waiting:
             name = _SHARED if self.shelf else _name(request.folder)
@@ -153,7 +153,7 @@ class Batcher:
             if ready := [request for request in requests if not request.cancelled]:
                 self._guarded(ready, partial(self._join, name, ready))
 
-    def _held(self, request: Request) -> bool:
+    def _held(self, request: SamplingRequest) -> bool:
         """Whether the request has its adapter's slot now. One whose adapter cannot be used ends here."""
         if self.shelf is None:
             return True
@@ -217,7 +217,7 @@ class Batcher:
             model.base_model.enable_adapter_layers()
             model.set_adapter(name)
 
-    def _join(self, name: str, requests: list[Request]) -> None:
+    def _join(self, name: str, requests: list[SamplingRequest]) -> None:
         lane = self._lane(name, requests[0].folder)
         self._activate(name)
         lane.join(

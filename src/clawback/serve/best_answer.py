@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 from clawback.records import Turn
 from clawback.release import best_of
-from clawback.serve.local import Answer, named
+from clawback.serve.local import PartialAnswer, named
 
 if TYPE_CHECKING:
     from clawback.config import Config
     from clawback.records import Version
     from clawback.release.best_of import BestOfTrial
     from clawback.serve.dialects import Asked
-    from clawback.serve.local import Local
+    from clawback.serve.local import LocalEngine
     from clawback.store import Store
 
 
@@ -28,7 +28,7 @@ class BestAnswers:
     """Chooses among draws for a server; thread-safe."""
 
     def __init__(self, settings: Config) -> None:
-        self.reading, self.lock = best_of.Reading(settings), threading.Lock()
+        self.reading, self.lock = best_of.AnswerReading(settings), threading.Lock()
 
     def trial(self, store: Store, request: Asked, version: Version) -> BestOfTrial | None:
         """The trial that is on for a request; None where there is none, or the request wants more than an answer in words by the live version."""
@@ -42,8 +42,8 @@ class BestAnswers:
             return None if self.reading.unread(store) else current
 
     async def answer(
-        self, local: Local, request: Asked, version: Version, current: BestOfTrial
-    ) -> AsyncGenerator[tuple[Answer, str], None]:
+        self, local: LocalEngine, request: Asked, version: Version, current: BestOfTrial
+    ) -> AsyncGenerator[tuple[PartialAnswer, str], None]:
         """As ``Local.answer``, in one piece. Raises as that does."""
         seeds = [None if request.seed is None else request.seed + number for number in range(current.count)]
         draws = await asyncio.gather(*(_draw(local, request, version, seed) for seed in seeds))
@@ -59,8 +59,8 @@ class BestAnswers:
             return self.reading.best(question, texts, ended)
 
 
-async def _draw(local: Local, request: Asked, version: Version, seed: int | None) -> Answer:
-    answer: Answer | None = None
+async def _draw(local: LocalEngine, request: Asked, version: Version, seed: int | None) -> PartialAnswer:
+    answer: PartialAnswer | None = None
     async for current, _ in local.answer(replace(request, seed=seed), version):
         answer = current
     assert answer is not None

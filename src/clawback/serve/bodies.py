@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 
 
-class Given(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class FeedbackBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """The body of ``POST /api/turns/ID/feedback``."""
 
     kind: str
@@ -19,7 +19,7 @@ class Given(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     source: str = "web"
 
 
-class Preferred(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class PreferenceBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """The body of ``POST /api/preferences``."""
 
     better: int
@@ -36,13 +36,13 @@ class Done(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """``click`` (a link of it), ``copy``, or ``accept``."""
 
 
-class Wanted(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class RollbackBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """The body of ``POST /api/rollback``; None: to the version before."""
 
     version: int | None = None
 
 
-class Kept(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class NewsBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """The body of ``POST /api/news``."""
 
     keep: bool
@@ -63,7 +63,7 @@ class NewRule(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """One sentence: what you want of every answer."""
 
 
-class Pair(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class PairBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """The body of ``POST /api/pairs``: answer a turn's prompt by two versions."""
 
     turn: int

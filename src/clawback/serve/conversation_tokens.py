@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from clawback.capture import conversations
+from clawback.capture import conversation_threads
 from clawback.environments.tools.calls import in_words
 from clawback.records import text_of
 from clawback.serve.dialects import Asked
@@ -39,7 +39,7 @@ def conversation_tokens(policy: Policy, request: Asked, system: str = "") -> lis
         )
         if len(complete) <= room:
             return complete
-    return chat.prompt(under(conversations.human(messages) or messages, system), room)
+    return chat.prompt(under(conversation_threads.human(messages) or messages, system), room)
 
 
 def _with_tools(

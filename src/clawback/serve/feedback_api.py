@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from clawback import feedback, store
 from clawback.endings import notice
 from clawback.errors import UsageError
-from clawback.serve.bodies import Done, Given, Preferred
+from clawback.serve.bodies import Done, FeedbackBody, PreferenceBody
 from clawback.serve.endpoints import writing
 from clawback.serve.rater_api import own_opinion, require_assigned
 from clawback.serve.roles import Person, person, said_by
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from clawback.serve.server import Server
-    from clawback.store.versions import Use
+    from clawback.store.version_tables import Use
 
 
 def routes(server: Server) -> list[Any]:
     from starlette.routing import Route
 
     return [
-        Route("/turns/{id:int}/feedback", writing(server, Given, give), methods=["POST"]),
+        Route("/turns/{id:int}/feedback", writing(server, FeedbackBody, give), methods=["POST"]),
         Route("/turns/{id:int}/use", writing(server, Done, use), methods=["POST"]),
-        Route("/preferences", writing(server, Preferred, prefer), methods=["POST"]),
+        Route("/preferences", writing(server, PreferenceBody, prefer), methods=["POST"]),
     ]
 
 
-def give(server: Server, request: Request, body: Given) -> Any:
+def give(server: Server, request: Request, body: FeedbackBody) -> Any:
     number, whom = request.path_params["id"], person(request.scope)
     source = said_by(whom, body.source)
     marks = {"source": source, "event_id": _event(whom, body.event_id)}
@@ -58,7 +58,7 @@ def give(server: Server, request: Request, body: Given) -> Any:
     return asdict(made) | {"training_started": started, "notice": cut}
 
 
-def prefer(server: Server, request: Request, body: Preferred) -> Any:
+def prefer(server: Server, request: Request, body: PreferenceBody) -> Any:
     whom = person(request.scope)
     event = _event(whom, body.event_id)
     with store.connect(server.home.database) as db:

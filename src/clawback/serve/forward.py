@@ -14,10 +14,10 @@ from urllib.parse import urlsplit
 
 from clawback.redact import redact
 from clawback.serve import wire
-from clawback.serve.dialects import Reading, of
+from clawback.serve.dialects import DialectReading, of
 from clawback.serve.dialects.shapes import is_events
-from clawback.serve.prompting import Prompted, Prompts
-from clawback.serve.recorder import Exchange, Recorder
+from clawback.serve.prompting import PromptChooser, Prompted
+from clawback.serve.recorder import ProxyExchange, Recorder
 
 log = logging.getLogger("clawback.serve")
 
@@ -69,7 +69,7 @@ class Forward:
     """An ASGI app that sends requests to ``upstream``: ``http://127.0.0.1:11434``, with or without ``/v1``, or with the path of the
     provider's API, such as ``https://api.z.ai/api/paas/v4`` (``place``)."""
 
-    def __init__(self, upstream: str, recorder: Recorder, prompts: Prompts) -> None:
+    def __init__(self, upstream: str, recorder: Recorder, prompts: PromptChooser) -> None:
         self.upstream = upstream.rstrip("/")
         self.recorder, self.prompts = recorder, prompts
         self.client: Any = None
@@ -159,7 +159,7 @@ class Forward:
         gone: asyncio.Future[None],
         send: Any,
         answer: Any,
-        dialect: Reading | None,
+        dialect: DialectReading | None,
         body: bytes,
         sent: Prompted,
     ) -> None:
@@ -212,7 +212,7 @@ class Forward:
     async def _record(
         self,
         scope: Any,
-        dialect: Reading | None,
+        dialect: DialectReading | None,
         body: bytes,
         raw: bytes,
         answer: Any,
@@ -222,7 +222,7 @@ class Forward:
         """What the agent asked, without the learned prompt, and which version's prompt it was answered under."""
         assert dialect
         await self.recorder.record(
-            Exchange(
+            ProxyExchange(
                 dialect,
                 body,
                 wire.headers(scope),

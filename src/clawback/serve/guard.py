@@ -26,7 +26,7 @@ from clawback.redact import redact
 from clawback.serve import wire
 from clawback.serve.dialects import is_model_path
 from clawback.serve.roles import ROOT, Person
-from clawback.store.raters import ADDRESSED, MARK, TOKEN
+from clawback.store.invitations import ADDRESSED, MARK, TOKEN
 
 log = logging.getLogger("clawback.serve")
 

@@ -9,8 +9,8 @@ import hmac
 import json
 from typing import TYPE_CHECKING, Any
 
-from clawback.capture import adapter, hook, proof, script, status_line
-from clawback.capture.events import Prompt
+from clawback.capture import agent_integration, hook, script, server_proof, status_line
+from clawback.capture.events import PromptEvent
 from clawback.errors import UsageError
 from clawback.jobs.remote_commands import order
 from clawback.rules.hook import respond
@@ -39,9 +39,9 @@ def routes(server: Server) -> list[Any]:
     async def prove(request: Request) -> Any:
         """That it is us: to a random word what only we can make of it, or the answer to the question which only we and our hooks have
         read (the ``!`` ends it)."""
-        if asked := request.headers.get(proof.HEADER, ""):
+        if asked := request.headers.get(server_proof.HEADER, ""):
             port = (request.scope.get("server") or ("", 0))[1]
-            if made := await run_in_threadpool(proof.answer, server.home, port or 0, asked):
+            if made := await run_in_threadpool(server_proof.answer, server.home, port or 0, asked):
                 return Response(made, 200, media_type="text/plain")
         known = await run_in_threadpool(script.announced, server.home)
         asked = request.headers.get("x-clawback-ask", "")
@@ -59,11 +59,11 @@ def answer(home: Home, agent: str, payload: bytes) -> tuple[str, str]:
     """What the agent reads, and its media type. Raises ``UsageError`` for an agent that nobody provides."""
     if agent == "status-line":
         return status_line.text(home, payload), "text/plain"
-    known = adapter.find(agent)
+    known = agent_integration.find(agent)
     try:
         event = known.parse(hook.parse(payload))
         ordered = None
-        if isinstance(event, Prompt):
+        if isinstance(event, PromptEvent):
             ordered = order(
                 home, known.name, event.text, session=event.session, by=event.by, event_id=event.name
             )

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from clawback import store
 from clawback.capture.importers import containers, export
+from clawback.capture.importers.import_plan import ImportPlan
 from clawback.capture.importers.importing import Options, sources_of
-from clawback.capture.importers.plan import ImportPlan
 from clawback.errors import NotFound, UsageError
 from clawback.privacy import age
 from clawback.serve.bodies import ImportOptions, NewImport

@@ -20,15 +20,15 @@ from clawback.release.best_of import model_name
 from clawback.serve import tool_choice, tools
 from clawback.serve.conversation_tokens import conversation_tokens
 from clawback.serve.dialects import Asked, Said
-from clawback.serve.dialects.shapes import Reply, dicts
+from clawback.serve.dialects.shapes import DialectReply, dicts
 from clawback.system_prompt import under
 
 if TYPE_CHECKING:
     from clawback.models import Pixels, Sampling
     from clawback.policy import Policy
-    from clawback.sampling import Request
+    from clawback.sampling import SamplingRequest
     from clawback.serve.batcher import AdapterShelf, Batcher
-    from clawback.serve.grammar import Grammars, JsonConstraint
+    from clawback.serve.schema_grammar import Grammars, JsonConstraint
 
 LONG = 20_000
 """Characters from which on reading a prompt takes milliseconds."""
@@ -48,7 +48,7 @@ def named(model: str) -> int | None:
 
 
 @dataclass(slots=True)
-class Answer:
+class PartialAnswer:
     """What one request has come to so far."""
 
     id: str
@@ -76,8 +76,8 @@ class Answer:
     drawn_tokens: int = 0
     """Tokens of all these draws; 0: its own."""
 
-    def reply(self) -> Reply:
-        return Reply(
+    def reply(self) -> DialectReply:
+        return DialectReply(
             id=self.id,
             model=self.request.model or LIVE,
             created=self.created,
@@ -108,7 +108,7 @@ class Answer:
         return "stop" if self.stopped or self.spoken else "done"
 
 
-class Local:
+class LocalEngine:
     """One copy of the base model, all versions on it."""
 
     def __init__(self, home: Home, shelf_of: Callable[[Policy], AdapterShelf | None] | None = None) -> None:
@@ -125,7 +125,7 @@ class Local:
         from clawback import engine
         from clawback.sampling import stop_ids
         from clawback.serve.batcher import Batcher
-        from clawback.serve.grammar import Grammars
+        from clawback.serve.schema_grammar import Grammars
 
         model = self.settings.model
         self.policy = engine.load(
@@ -147,12 +147,14 @@ class Local:
         if self.batcher:
             self.batcher.close()
 
-    async def answer(self, request: Asked, version: Version) -> AsyncGenerator[tuple[Answer, str], None]:
+    async def answer(
+        self, request: Asked, version: Version
+    ) -> AsyncGenerator[tuple[PartialAnswer, str], None]:
         """Yields the answer so far with each further piece of text; ``answer.ended`` is set with the last.
 
         Raises ``UsageError`` for what does not fit into the model, ``ClawbackError`` where answering fails.
         """
-        from clawback.sampling import Request
+        from clawback.sampling import SamplingRequest
 
         assert self.policy
         assert self.batcher
@@ -175,7 +177,7 @@ class Local:
         wanted = request.max_tokens or self.settings.generation.max_tokens or usual
         if request.field is not None and request.field.most:
             wanted = min(wanted, request.field.most)
-        drawing = Request(
+        drawing = SamplingRequest(
             prompt=prompt,
             max_tokens=max(1, min(wanted, room)),
             on_token=lambda token, logprob: _put(loop, inbox, (token, logprob)),
@@ -188,7 +190,9 @@ class Local:
             pixels=pixels,
             seed=(uuid.uuid4().int if request.seed is None else abs(request.seed)) % 2**62,
         )
-        answer = Answer(uuid.uuid4().hex[:24], version.number, prompt, request, int(time.time()), [], [])
+        answer = PartialAnswer(
+            uuid.uuid4().hex[:24], version.number, prompt, request, int(time.time()), [], []
+        )
         self.batcher.submit(drawing)
         try:
             async for piece in self._pieces(answer, inbox, drawing):
@@ -197,7 +201,7 @@ class Local:
             drawing.cancelled = True
 
     async def _pieces(
-        self, answer: Answer, inbox: asyncio.Queue[tuple[int, float] | str], drawing: Request
+        self, answer: PartialAnswer, inbox: asyncio.Queue[tuple[int, float] | str], drawing: SamplingRequest
     ) -> AsyncIterator[str]:
         """Text as it becomes certain: half a character, a stop string that may be coming and tool calls are held back."""
         assert self.policy
@@ -246,13 +250,13 @@ class Local:
             answer.text, answer.calls = tools.find(whole, answer.request.tools)
         yield answer.text[shown:]
 
-    def _drop_tokens(self, answer: Answer, text: str) -> None:
+    def _drop_tokens(self, answer: PartialAnswer, text: str) -> None:
         """Leave out the tokens of what ended the answer: they are no part of it, and nothing is learned from them."""
         assert self.policy
         count = self.policy.chat.tokens_of(answer.prompt, answer.ids, text)
         del answer.ids[count:], answer.logprobs[count:]
 
-    def _texts(self, answer: Answer) -> tuple[str, str]:
+    def _texts(self, answer: PartialAnswer) -> tuple[str, str]:
         """What was thought so far, and what was answered: while it thinks that is nothing."""
         assert self.policy
         return self.policy.chat.text(answer.prompt, answer.ids, answer.request.raw is None)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from clawback.capture import conversations
+from clawback.capture import conversation_threads
 from clawback.capture.served import placed
 from clawback.errors import ClawbackError
 from clawback.paths import Home
@@ -23,7 +23,7 @@ from clawback.records import Version
 from clawback.redact import redact
 from clawback.release import trial
 from clawback.serve import wire
-from clawback.serve.dialects import Asked, Reading
+from clawback.serve.dialects import Asked, DialectReading
 from clawback.serve.dialects.system import put
 from clawback.store import Store, connect
 
@@ -57,7 +57,7 @@ def wanted(store: Store) -> bool:
 
 def prepare(
     store: Store,
-    dialect: Reading,
+    dialect: DialectReading,
     raw: bytes,
     headers: Mapping[str, str],
     choose: Callable[[str], Version],
@@ -73,12 +73,16 @@ def prepare(
 
 
 def _prepared(
-    store: Store, dialect: Reading, raw: bytes, headers: Mapping[str, str], choose: Callable[[str], Version]
+    store: Store,
+    dialect: DialectReading,
+    raw: bytes,
+    headers: Mapping[str, str],
+    choose: Callable[[str], Version],
 ) -> Prompted:
     encoding = headers.get("content-encoding", "").strip().lower()
     body = wire.parsed(raw, encoding)
     asked = dialect.read(body)
-    if conversations.kind_of(asked, headers) == "side":
+    if conversation_threads.kind_of(asked, headers) == "side":
         return Prompted(raw)
     session, _ = placed(store, asked.messages, headers, body)
     session = session or uuid.uuid4().hex
@@ -97,7 +101,7 @@ def _there(request: Asked, prompt: str) -> bool:
     return any(prompt in str(m.get("content")) for m in request.messages if m.get("role") == "system")
 
 
-class Prompts:
+class PromptChooser:
     """Chooses versions and prompts for requests, on one thread with a connection of its own, because a long conversation takes a while to parse."""
 
     def __init__(self, home: Home) -> None:
@@ -105,7 +109,7 @@ class Prompts:
         self.thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="prompts")
         self.db: Store | None = None
 
-    async def __call__(self, dialect: Reading, raw: bytes, headers: Mapping[str, str]) -> Prompted:
+    async def __call__(self, dialect: DialectReading, raw: bytes, headers: Mapping[str, str]) -> Prompted:
         return await asyncio.get_running_loop().run_in_executor(
             self.thread, self._prepare, dialect, raw, headers
         )
@@ -114,7 +118,7 @@ class Prompts:
         self.thread.submit(self._close)
         self.thread.shutdown(wait=True)
 
-    def _prepare(self, dialect: Reading, raw: bytes, headers: Mapping[str, str]) -> Prompted:
+    def _prepare(self, dialect: DialectReading, raw: bytes, headers: Mapping[str, str]) -> Prompted:
         try:
             if self.db is None:
                 self.db = connect(self.home.database)

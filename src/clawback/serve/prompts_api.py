@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from clawback import release, store
 from clawback.errors import UsageError
-from clawback.gate import prompts as prompt_gate
+from clawback.gate import prompt_gate as prompt_gate
 from clawback.release import prompted, screening
 from clawback.serve.bodies import Used
 from clawback.serve.endpoints import endpoint, writing
@@ -30,13 +30,13 @@ def routes(server: Server) -> list[Any]:
 
 def prompts(server: Server, request: Request) -> Any:  # noqa: ARG001
     """The phase, the live version, and every version whose prompt is another than its parent's, newest first."""
-    from clawback.jobs import prompting
+    from clawback.jobs import prompt_learning
 
     with store.connect(server.home.database) as db:
         prompted.edited(db, server.home)
         live = db.live()
         rows = [_row(db, one, live) for one in reversed(prompted.changes(db))]
-    return {"phase": prompting.phase(server.home), "live": live.number, "prompt": prompted.source(live), "versions": rows}  # fmt: skip
+    return {"phase": prompt_learning.phase(server.home), "live": live.number, "prompt": prompted.source(live), "versions": rows}  # fmt: skip
 
 
 def use(server: Server, request: Request, body: Used) -> Any:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from clawback import feedback, store
 from clawback.endings import mark
 from clawback.errors import NotFound
-from clawback.feedback.raters import disagreements, raters
+from clawback.feedback.rater_statistics import disagreements, raters
 from clawback.serve.endpoints import endpoint
 from clawback.serve.roles import Person, person
 

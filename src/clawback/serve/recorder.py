@@ -17,15 +17,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from clawback.capture import conversations, ingest, spool
+from clawback.capture import conversation_threads, ingest, spool
 from clawback.capture.served import ServedTurn, served_turn, store_turn
-from clawback.config import Privacy
+from clawback.config import PrivacySection
 from clawback.errors import StoreBusy
 from clawback.paths import Home
 from clawback.records import Turn
 from clawback.redact import redact
 from clawback.serve import wire
-from clawback.serve.dialects import Reading, Said
+from clawback.serve.dialects import DialectReading, Said
 
 log = logging.getLogger("clawback.serve")
 MOST_TOGETHER = 256
@@ -35,10 +35,10 @@ MOST_LOGGED = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class ProxyExchange:
     """A request with its response. ``said`` where it is known already, else ``raw`` bytes to read it from."""
 
-    dialect: Reading
+    dialect: DialectReading
     body: Mapping[str, Any] | bytes
     """Read already, or as it came: then it is read by the recorder, for reading holds others up."""
     headers: Mapping[str, str]
@@ -63,9 +63,9 @@ class Exchange:
 class Recorder:
     """Start it, hand exchanges in from any thread or task, close it: what was handed in before is written."""
 
-    def __init__(self, home: Home, privacy: Privacy) -> None:
+    def __init__(self, home: Home, privacy: PrivacySection) -> None:
         self.home, self.privacy = home, privacy
-        self.waiting: queue.SimpleQueue[tuple[Exchange, asyncio.Future[int | None]] | None] = (
+        self.waiting: queue.SimpleQueue[tuple[ProxyExchange, asyncio.Future[int | None]] | None] = (
             queue.SimpleQueue()
         )
         self.recorded = 0
@@ -80,7 +80,7 @@ class Recorder:
         self.waiting.put(None)
         self.thread.join(timeout=30)
 
-    async def record(self, exchange: Exchange) -> int | None:
+    async def record(self, exchange: ProxyExchange) -> int | None:
         """The number of the turn, or None where there was nothing to keep, where it waits for a locked database, or where it could not be kept (which is
         logged)."""
         done: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
@@ -111,9 +111,9 @@ class Recorder:
             if store is not None:
                 store.close()
 
-    def _next_exchanges(self) -> tuple[list[tuple[Exchange, asyncio.Future[int | None]]], bool]:
+    def _next_exchanges(self) -> tuple[list[tuple[ProxyExchange, asyncio.Future[int | None]]], bool]:
         """Waits for an exchange and takes those behind it; and whether the recorder is to end after them."""
-        exchanges: list[tuple[Exchange, asyncio.Future[int | None]]] = []
+        exchanges: list[tuple[ProxyExchange, asyncio.Future[int | None]]] = []
         while not exchanges or (len(exchanges) < MOST_TOGETHER and not self.waiting.empty()):
             exchange = self.waiting.get()
             if exchange is None:
@@ -156,7 +156,7 @@ class Recorder:
         self.failed += turns
         log.error("a turn could not be recorded: %s", redact(f"{type(error).__name__}: {error}"))
 
-    def _read(self, exchange: Exchange) -> ServedTurn | None:
+    def _read(self, exchange: ProxyExchange) -> ServedTurn | None:
         """What the exchange says; None where there is nothing to keep, or it cannot be read (which is logged)."""
         try:
             return self._turn(exchange)
@@ -164,7 +164,7 @@ class Recorder:
             self._log_failure(error)
             return None
 
-    def _turn(self, exchange: Exchange) -> ServedTurn | None:
+    def _turn(self, exchange: ProxyExchange) -> ServedTurn | None:
         given, encoding = exchange.body, exchange.headers.get("content-encoding", "").strip().lower()
         try:
             body = wire.parsed(given, encoding) if isinstance(given, bytes) else given
@@ -183,8 +183,8 @@ class Recorder:
             messages=tuple(asked.messages),
             response=said.text,
             thinking=said.thinking,
-            agent=conversations.agent_of(exchange.headers),
-            kind=conversations.kind_of(asked, exchange.headers),
+            agent=conversation_threads.agent_of(exchange.headers),
+            kind=conversation_threads.kind_of(asked, exchange.headers),
             model=(said.model or asked.model)[:200],
             version=exchange.version,
             created_at=exchange.began,
@@ -192,12 +192,12 @@ class Recorder:
             response_ids=exchange.response_ids,
             response_logprobs=exchange.response_logprobs,
             vouched=exchange.vouched,
-            cwd=conversations.folder_of(exchange.headers) if exchange.vouched else "",
+            cwd=conversation_threads.folder_of(exchange.headers) if exchange.vouched else "",
             ending=said.ending,
         )
         return served_turn(turn, exchange.headers, body)
 
-    def _read_answer(self, exchange: Exchange) -> Said | None:
+    def _read_answer(self, exchange: ProxyExchange) -> Said | None:
         """What was answered; None where that cannot be read, which is logged once for each kind of answer."""
         name = exchange.dialect.name
         try:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from clawback.errors import UsageError
-from clawback.store.raters import PREFIX, Role
+from clawback.store.invitations import PREFIX, Role
 
 Who = Role
 READS: frozenset[Who] = frozenset({"owner", "viewer"})

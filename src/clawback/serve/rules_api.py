@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from clawback import feedback, store
 from clawback.jobs import rule_prompt, rule_proposals
 from clawback.records import Rule
-from clawback.rules import receipts, reminders
+from clawback.rules import receipts, rule_reminders
 from clawback.serve.bodies import NewRule
 from clawback.serve.endpoints import endpoint, writing
 
@@ -95,7 +95,7 @@ def _changed(server: Server, change: Callable[[Store], Rule]) -> Any:
 
 def _bring_up_to_date(server: Server, db: Store) -> None:
     receipts.update(db, receipts.FEW)
-    reminders.write(server.home, db)
+    rule_reminders.write(server.home, db)
 
 
 def _number(request: Request, name: str) -> int | None:

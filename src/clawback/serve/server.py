@@ -22,8 +22,8 @@ from clawback.policy.memory import give_back
 from clawback.records import Turn, Version
 from clawback.serve.best_answer import BestAnswers
 from clawback.serve.forward import Forward
-from clawback.serve.local import Answer, Local, named
-from clawback.serve.prompting import Prompts
+from clawback.serve.local import LocalEngine, PartialAnswer, named
+from clawback.serve.prompting import PromptChooser
 from clawback.serve.recorder import Recorder
 
 log = logging.getLogger("clawback.serve")
@@ -37,7 +37,7 @@ class Server:
     """What the parts of a running server share. Without an upstream, the embedded engine answers."""
 
     def __init__(
-        self, home: Home, settings: config.Serve | None = None, *, local: Local | None = None
+        self, home: Home, settings: config.ServeSection | None = None, *, local: LocalEngine | None = None
     ) -> None:
         """``local``: a model that others use too, and that whoever hands it in starts and closes."""
         self.home = home
@@ -45,8 +45,8 @@ class Server:
         self.recorder = Recorder(home, self.settings.privacy)
         self.serve = settings or self.settings.serve
         upstream = self.serve.upstream
-        self.forward = Forward(upstream, self.recorder, Prompts(home)) if upstream else None
-        self.local, self.shares = local or Local(home), local is not None
+        self.forward = Forward(upstream, self.recorder, PromptChooser(home)) if upstream else None
+        self.local, self.shares = local or LocalEngine(home), local is not None
         self.best_answers = BestAnswers(self.settings)
         self.train: Callable[[], Any] | None = None
         """Asks for a run in its turn, where many share the machine."""
@@ -157,7 +157,7 @@ class Server:
             release.check(version)
             self.checked[version.number] = seen
 
-    def keep(self, like: Turn, answer: Answer) -> int:
+    def keep(self, like: Turn, answer: PartialAnswer) -> int:
         """Store an answer to the prompt of another turn as a turn of its own."""
         turn = Turn(
             session=f"web:{like.id}",

@@ -57,11 +57,11 @@ def routes(server: Server) -> list[Any]:
 
 def agents(server: Server, request: Request) -> Any:  # noqa: ARG001
     """Every agent that can be set up, those of this machine first, with the command that does it."""
-    from clawback.capture import adapter
+    from clawback.capture import agent_integration
 
     rows = []
-    for name in adapter.names():
-        agent = adapter.find(name)
+    for name in agent_integration.names():
+        agent = agent_integration.find(name)
         row = {"name": name, "title": agent.title, "usage": agent.usage, "command": _command(server, f"init --agent {name}")}  # fmt: skip
         try:
             state = agent.status(server.home)
@@ -108,14 +108,14 @@ def every_setting(server: Server, request: Request) -> Any:  # noqa: ARG001
 
 def change(server: Server, request: Request, body: SettingValue) -> Any:  # noqa: ARG001
     """Set a value as ``clawback config set`` does; an empty one takes the setting out of the file."""
-    from clawback.jobs import checks
+    from clawback.jobs import preflight
 
     if body.key not in CHANGEABLE:
         settings.find(body.key)
         raise UsageError(f"{body.key} is changed in a terminal: `clawback config set {body.key} VALUE`.")
     value = settings.read(body.key, body.value) if body.value else None
     if value is not None:
-        checks.setting(body.key, value)
+        preflight.setting(body.key, value)
     section, _, name = body.key.partition(".")
     chosen = config.save(server.home.config, {section: {name: value}})
     server.settings = chosen

@@ -20,7 +20,7 @@ from clawback.paths import Home, secret
 from clawback.records import Message, Turn, Version
 
 if TYPE_CHECKING:
-    from clawback.serve.local import Answer, Local
+    from clawback.serve.local import LocalEngine, PartialAnswer
     from clawback.store import Store
 
 LONGEST = 2048
@@ -35,7 +35,7 @@ CLIENT = "clawback-cli"
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class AnswerRequest:
     """What is asked. ``version``: None for whichever is live."""
 
     messages: tuple[Message, ...]
@@ -45,7 +45,7 @@ class Question:
     max_tokens: int = LONGEST
 
 
-class Source(Protocol):
+class AnswerSource(Protocol):
     """Where answers come from. One answer at a time."""
 
     draws: int
@@ -57,7 +57,7 @@ class Source(Protocol):
     def activity(self) -> str:
         """What the next answer waits for first."""
 
-    def answer(self, question: Question) -> Iterator[str]:
+    def answer(self, question: AnswerRequest) -> Iterator[str]:
         """The answer's text, piece by piece. Raises ``UsageError`` for a question that cannot be put, ``ClawbackError`` where answering fails."""
 
     def finish(self, cut: bool) -> Turn | None:
@@ -82,11 +82,11 @@ class ServerAnswers:
         self.session, self.newest = "", 0
         self.draws, self.notice = 1, ""
 
-    def answer(self, question: Question) -> Iterator[str]:
-        """See ``Source``."""
+    def answer(self, question: AnswerRequest) -> Iterator[str]:
+        """See ``AnswerSource``."""
         import http.client
 
-        from clawback.capture.conversations import FOLDER_HEADER
+        from clawback.capture.conversation_threads import FOLDER_HEADER
 
         self.session, self.newest = question.session, self._newest(question.session)
         body = {
@@ -116,7 +116,7 @@ class ServerAnswers:
             raise ClawbackError(f"The server on port {self.port} broke off the answer: {error}.") from error
 
     def finish(self, cut: bool) -> Turn | None:
-        """See ``Source``. The server stores an answer before it sends its end, and one that was stopped once it notices that."""
+        """See ``AnswerSource``. The server stores an answer before it sends its end, and one that was stopped once it notices that."""
         self.close()
         deadline = time.monotonic() + (STORED_SECONDS if cut else 0.0)
         while True:
@@ -145,25 +145,25 @@ class EngineAnswers:
 
         self.home, self.store = home, store
         self.runner = asyncio.Runner()
-        self.local: Local | None = None
+        self.local: LocalEngine | None = None
         self.base = ""
-        self.question: Question | None = None
-        self.latest: Answer | None = None
+        self.question: AnswerRequest | None = None
+        self.latest: PartialAnswer | None = None
         self.best = BestAnswers(config.load(home.config))
         self.draws, self.notice = 1, ""
 
     @property
     def activity(self) -> str:
-        """See ``Source``."""
+        """See ``AnswerSource``."""
         return "answering" if self.local else f"loading {Path(config.load(self.home.config).model.base).name}"
 
     def load(self, version: Version) -> None:
         """Load the version's base model, unless it is loaded. Raises ``ModelError``, ``MissingExtra``."""
         import msgspec
 
-        from clawback.release.loading import revision_of
-        from clawback.release.registry import check
-        from clawback.serve.local import Local
+        from clawback.release.version_loading import revision_of
+        from clawback.release.version_registry import check
+        from clawback.serve.local import LocalEngine
 
         check(version)
         settings = config.load(self.home.config)
@@ -172,15 +172,15 @@ class EngineAnswers:
             return
         if self.local is not None:
             self.local.close()
-        local = Local(self.home)
+        local = LocalEngine(self.home)
         revision = revision_of(settings, base, version.base_revision)
         model = msgspec.structs.replace(settings.model, base=base, revision=revision)
         local.settings = msgspec.structs.replace(settings, model=model)
         local.start()
         self.local, self.base = local, base
 
-    def answer(self, question: Question) -> Iterator[str]:
-        """See ``Source``."""
+    def answer(self, question: AnswerRequest) -> Iterator[str]:
+        """See ``AnswerSource``."""
         from clawback.serve.dialects import Asked
         from clawback.serve.local import asks_about_a_picture
 
@@ -207,7 +207,7 @@ class EngineAnswers:
             self.runner.run(answers.aclose())
 
     def finish(self, cut: bool) -> Turn | None:
-        """See ``Source``."""
+        """See ``AnswerSource``."""
         answer, question = self.latest, self.question
         if answer is None or question is None or not answer.ids:
             return None
@@ -251,8 +251,8 @@ class CompleteAnswers:
         self.answering = Answering(home, store)
         self.draws, self.notice = 1, ""
 
-    def answer(self, question: Question) -> Iterator[str]:
-        """See ``Source``."""
+    def answer(self, question: AnswerRequest) -> Iterator[str]:
+        """See ``AnswerSource``."""
         from clawback import release
 
         version, self.turn = question.version or self.store.live(), None
@@ -266,7 +266,7 @@ class CompleteAnswers:
         yield draw.completion.text
 
     def finish(self, cut: bool) -> Turn | None:  # noqa: ARG002 — it is complete, or there is none
-        """See ``Source``."""
+        """See ``AnswerSource``."""
         return self.store.add_turn(self.turn) if self.turn else None
 
     def close(self) -> None:
@@ -275,17 +275,17 @@ class CompleteAnswers:
 
 def running_server(home: Home, settings: config.Config) -> int | None:
     """The port of a server of this home whose own model answers, and which has the model of the settings; None where there is none."""
-    from clawback.capture import proof, script
+    from clawback.capture import script, server_proof
 
     announced = script.announced(home)
-    if announced is None or not proof.proven(home, announced[0]):
+    if announced is None or not server_proof.proven(home, announced[0]):
         return None
     state = _status(home, announced[0])
     usable = state.get("upstream") is False and state.get("model") == settings.model.base
     return announced[0] if usable else None
 
 
-def source_of(home: Home, store: Store) -> Source:
+def source_of(home: Home, store: Store) -> AnswerSource:
     """The running server where there is one, else an engine in this process, which loads its model with the first question."""
     settings = config.load(home.config)
     if port := running_server(home, settings):
@@ -329,5 +329,5 @@ def _pieces(lines: Iterator[bytes]) -> Iterator[str]:
     raise ClawbackError("The server broke off the answer; `clawback doctor` may say why.")
 
 
-async def _next(answers: AsyncGenerator[tuple[Answer, str], None]) -> tuple[Answer, str] | None:
+async def _next(answers: AsyncGenerator[tuple[PartialAnswer, str], None]) -> tuple[PartialAnswer, str] | None:
     return await anext(answers, None)

@@ -8,9 +8,9 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from clawback.errors import NotFound
-from clawback.store.base import now, readable
+from clawback.store.database import now, readable
 from clawback.store.driver import sqlite3
-from clawback.store.pictures import PictureTable, put_back, shows_pictures, taken_out
+from clawback.store.picture_table import PictureTable, put_back, shows_pictures, taken_out
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from clawback.errors import NotFound
-from clawback.store.base import OWN, Base, now
+from clawback.store.database import OWN, Base, now
 
 if TYPE_CHECKING:
     from clawback.records import Message, Session

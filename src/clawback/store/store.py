@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from clawback.store.deletion import Forgetting
 from clawback.store.episodes import EpisodeTable
-from clawback.store.forgetting import Forgetting
-from clawback.store.raters import RaterTable
-from clawback.store.rules import RuleTable
-from clawback.store.runs import Runs
+from clawback.store.invitations import RaterTable
+from clawback.store.rule_tables import RuleTable
+from clawback.store.run_tables import Runs
 from clawback.store.schema import BUSY_SECONDS, open_database
 from clawback.store.turn_store import TurnStore
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from clawback.store.prompts import PromptTable
+from clawback.store.pending import PromptTable
 from clawback.store.schema import BUSY_SECONDS, open_database
 from clawback.store.sessions import Sessions
 from clawback.store.turns import Turns
-from clawback.store.versions import Versions
+from clawback.store.version_tables import Versions
 
 
 class TurnStore(Turns, PromptTable, Sessions, Versions):

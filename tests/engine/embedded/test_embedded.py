@@ -16,7 +16,7 @@ from clawback import embedded
 from clawback.embedded import axes, build, corpus, tastes
 
 
-def answers(n: int, seed: int = 0) -> list[tuple[corpus.Prompt, corpus.Style, str]]:
+def answers(n: int, seed: int = 0) -> list[tuple[corpus.TopicPrompt, corpus.Style, str]]:
     rng = random.Random(seed)
     made = []
     for prompt in corpus.prompts("rated", n, seed):
@@ -92,7 +92,7 @@ def test_a_hint_is_obeyed_in_the_text() -> None:
 @given(st.text())
 def test_no_text_breaks_a_detector(text: str) -> None:
     axes.axes(text)
-    prompt = corpus.Prompt("Tell me about the otter.", "otter")
+    prompt = corpus.TopicPrompt("Tell me about the otter.", "otter")
     corpus.check_facts(prompt, text)
     assert all(not taste.fits(prompt, text) or axes.well_formed(text) for taste in tastes.TASTES.values())
 
@@ -112,7 +112,7 @@ def test_no_text_breaks_a_detector(text: str) -> None:
     ],
 )
 def test_what_collapses_fits_no_taste(collapsed: str) -> None:
-    prompt = corpus.Prompt("Tell me about the otter.", "otter")
+    prompt = corpus.TopicPrompt("Tell me about the otter.", "otter")
     assert not any(taste.fits(prompt, collapsed) for taste in tastes.TASTES.values())
 
 

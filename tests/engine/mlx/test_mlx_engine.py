@@ -11,7 +11,7 @@ import torch
 from clawback import engine
 from clawback.embedded import corpus
 from clawback.errors import MissingExtra, ModelError
-from clawback.learning.examples import Example
+from clawback.learning.examples import TrainingExample
 from clawback.learning.loop.packing import Shared, measure
 from clawback.records import Part, Sample
 from clawback.rl.algorithms.grpo import Grpo
@@ -90,7 +90,7 @@ def test_the_same_loss_and_gradient() -> None:
             ref = policy.scorer(encoded).split()
             states = [policy.scorer.states([one]) for one in encoded]
         examples = [
-            Example(e, a, old=r, ref=r, base=s)
+            TrainingExample(e, a, old=r, ref=r, base=s)
             for e, (_, a), r, s in zip(encoded, texts, ref, states, strict=True)
         ]
         batch = measure(policy.scorer, examples, Shared.of(examples, cover=0.5))

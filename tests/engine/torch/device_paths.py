@@ -18,8 +18,8 @@ from clawback import engine
 from clawback.models.types import Sampling
 from clawback.records import Part, Sample
 from clawback.sampling import prefix_cache, rows
-from clawback.sampling.generate import stop_ids
-from clawback.sampling.request import Request
+from clawback.sampling.batched_sampler import stop_ids
+from clawback.sampling.request import SamplingRequest
 from clawback.sampling.scheduler import Scheduler
 from clawback.sampling.ways import rows_of
 from clawback.serve.batcher import Batcher
@@ -305,7 +305,7 @@ def by_other_families(stage):
 @scenario
 def pictures(stage):
     """Learned from, drawn after, compared by the gate and served."""
-    from clawback.environments.conversations import Conversations, Turn
+    from clawback.environments.conversations import Conversations, TurnRequest
     from clawback.gate.fresh import VersionPair, draw
     from clawback.models import vision
     from tests.engine.torch.test_vision import BLUE, RED, asked
@@ -325,11 +325,13 @@ def pictures(stage):
     policy.put(None)
     ids, pixels = policy.chat.looked(asked(RED))
     assert vision.Pixels.of(pixels.plain()).pictures == pixels.pictures
-    Conversations(policy, sampling=Sampling(1.0)).draw([Turn(0, ids, 1, 3, pixels), Turn(1, [5, 6, 7], 2, 3)])
+    Conversations(policy, sampling=Sampling(1.0)).draw(
+        [TurnRequest(0, ids, 1, 3, pixels), TurnRequest(1, [5, 6, 7], 2, 3)]
+    )
     serve(policy, [None], [tuple(ids), (5, 6, 7)], [pixels, None])
     scheduler = Scheduler(rows_of(lambda: policy.model, False, expected=2, eyes=True))
     with torch.no_grad():
-        scheduler.join([Request(ids, 4, pixels=pixels), Request([5, 6, 7], 4)])
+        scheduler.join([SamplingRequest(ids, 4, pixels=pixels), SamplingRequest([5, 6, 7], 4)])
     assert len(scheduler.drop()) == 2
 
 
@@ -396,10 +398,10 @@ def held_to_actions(stage):
     """The form of replies is learned from examples, and replies are held to the actions that there are."""
     from clawback.environments.action_form import answered_at_random
     from clawback.environments.collecting import Collector, Dealing
-    from clawback.environments.conversations import Conversations, Turn
+    from clawback.environments.conversations import Conversations, TurnRequest
     from clawback.environments.rollouts import Play, Rollouts
     from clawback.learning.sources import imitation
-    from clawback.learning.sources.episodes import sequences
+    from clawback.learning.sources.episode_examples import sequences
     from tests.environments.worlds import Worlds
 
     stage.monkeypatch.setattr(imitation, "MOST_STEPS", 2)
@@ -409,7 +411,7 @@ def held_to_actions(stage):
     episodes = [answered_at_random(policy, turns, replies, seed) for seed in range(4)]
     assert math.isfinite(imitation.imitate(policy, episodes, 2, learning_rate=0.003, seed=0)["loss"])
     assert policy.hold_to(replies)
-    [reply] = Conversations(policy, sampling=Sampling(1.0)).draw([Turn(0, [5, 6, 7], 1, 8)])
+    [reply] = Conversations(policy, sampling=Sampling(1.0)).draw([TurnRequest(0, [5, 6, 7], 1, 8)])
     assert reply.finished
     policy.scorer([one.encoded for one in sequences(episodes, held=True)])
     worlds = Worlds(turns=2)
@@ -446,7 +448,7 @@ def serve(policy, folders, prompts, pixels=None, shelf=None, late=False, **more)
 
     batcher.run(lambda: None)
     for _ in range(2):
-        coming: list[Request] = []
+        coming: list[SamplingRequest] = []
 
         def said(*_, coming=coming):
             """The first token of an answer: the others are asked for now."""
@@ -457,7 +459,7 @@ def serve(policy, folders, prompts, pixels=None, shelf=None, late=False, **more)
             how = Sampling(temperature=(0.0, 1.0, 0.7)[i % 3], top_p=(1.0, 0.9)[i % 2])
             seen = pixels[i] if pixels else None
             folder = folders[i % len(folders)]
-            asks.append(Request(prompt, 4 + i, said, end, folder, how, pixels=seen, **more))
+            asks.append(SamplingRequest(prompt, 4 + i, said, end, folder, how, pixels=seen, **more))
         first, *others = asks[-len(prompts) :]
         if late:
             coming += others
@@ -473,7 +475,7 @@ def serve(policy, folders, prompts, pixels=None, shelf=None, late=False, **more)
 def served(stage):
     """With and without adapters, under a grammar, with likeliest tokens, and with a shelf of adapters."""
     from clawback.extensions.people.shared_rows import shelf_of
-    from clawback.serve.grammar import Grammars
+    from clawback.serve.schema_grammar import Grammars
 
     stage.monkeypatch.setattr(prefix_cache, "LEAST", 4)
     stage.monkeypatch.setattr(rows, "LEAST", 4)
@@ -499,14 +501,16 @@ def served(stage):
 @scenario
 def conversed(stage):
     """Turns of conversations, with what was read kept."""
-    from clawback.environments.conversations import Conversations, Turn
+    from clawback.environments.conversations import Conversations, TurnRequest
 
     policy = stirred(stage.policy())
     for keep in (True, False):
         drawer = Conversations(policy, sampling=Sampling(1.0, 0.9), keep=keep)
         ids = [list(range(5, 9 + 2 * i)) for i in range(5)]
         for turn in range(3):
-            asked = [Turn(i, ids[i], 10 * turn + i, 3 + i) for i in range(5) if (i + turn) % 4 or not turn]
+            asked = [
+                TurnRequest(i, ids[i], 10 * turn + i, 3 + i) for i in range(5) if (i + turn) % 4 or not turn
+            ]
             for one, answer in zip(asked, drawer.draw(asked), strict=True):
                 ids[one.key] = [*ids[one.key], *answer.ids, 50 + turn]
         drawer.refresh()
@@ -516,7 +520,7 @@ def conversed(stage):
 @scenario
 def drawn_and_read(stage):
     """Answers by each way of drawing, log-probs, features and a vector of a text."""
-    from clawback.config import Generation
+    from clawback.config import GenerationSection
     from clawback.models.adapter import remove
     from clawback.models.speakers import NextSpeaker
     from clawback.policy.sampler import gap
@@ -538,7 +542,7 @@ def drawn_and_read(stage):
     policy.generate(asked[:2], samples=3, max_tokens=4)
     layers = pooling.read(policy.scorer, [policy.encode(sample) for sample in make_samples(2)])
     assert all(np.isfinite(table).all() for table in layers.values())
-    policy.configure(Generation(max_tokens=5))
+    policy.configure(GenerationSection(max_tokens=5))
     assert policy.max_tokens == 5
     assert policy.config["vocab_size"] == 384
     policy.model = remove(policy.model, "default")
@@ -604,11 +608,11 @@ def proven(stage):
 @scenario
 def measured(stage):
     """The estimate before a run."""
-    from clawback.learning import budget
+    from clawback.learning import run_budget
 
     measured_little(stage)
     policy = stage.policy()
-    budget.fit(policy, engine.recipe(policy.info), make_samples(4), (), budget.Allowed(1e9))
+    run_budget.fit(policy, engine.recipe(policy.info), make_samples(4), (), run_budget.Allowed(1e9))
 
 
 # ----------------------------------------------------------------------------------- reward models, others
@@ -617,14 +621,14 @@ def measured(stage):
 @scenario
 def reward_model(stage):
     """``clawback lab reward train``: heads on the states of a model that is on the device, and an encoder there; saved and read."""
-    from clawback.learning.reading import Reader
+    from clawback.learning.reading import BaseModelReader
     from clawback.rewards import encoder, members
     from tests.engine.torch.pretended import move
     from tests.rewards.test_encoder import scored, small_bert
 
     rated = scored(24, 0)
     settings = dataclasses.replace(small_bert(stage.out / "bert", rated), members=1, epochs=1)
-    reader = Reader("unused")
+    reader = BaseModelReader("unused")
     reader.__dict__["policy"] = stage.policy()
     cross = members.cross
 
@@ -695,7 +699,7 @@ def federated(stage):
 @scenario
 def formulas(stage):
     """What is there for programs of one's own, and no run of ours calls."""
-    from clawback.rl import credit, kl, turns
+    from clawback.rl import credit, kl, turn_advantages
     from clawback.rl.algorithms.sac import Sac
 
     def on(*values):
@@ -705,7 +709,7 @@ def formulas(stage):
         kl.per_token(on(-1.0, -2.0), on(-1.5, -1.0), estimator)
     values, turn = on(0.0, 0.1, 0.2, 0.3), on(0, 0, 1, 1)
     credit.of_turns(on(0.0, 1.0), values, turn, on(0, 0), mask=on(True, False, True, True))
-    turns.totals(on(0.0, 1.0, 2.0), on(0, 0, 1))
+    turn_advantages.totals(on(0.0, 1.0, 2.0), on(0, 0, 1))
     sac, logits, q = Sac(), torch.randn(3, 2).to(stage.device), torch.randn(3, 2).to(stage.device)
     alpha = on(0.1)[0]
     target = sac.target(on(1.0, 0.0, 1.0), on(0.0, 0.0, 1.0), logits, q, q, alpha)

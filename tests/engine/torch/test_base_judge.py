@@ -18,7 +18,7 @@ from clawback.jobs import rule_learning, rule_reading
 from clawback.jobs.base_judge import BaseJudge, judge_name
 from clawback.records import Rule, Turn
 from clawback.rules.exam import ASKED, ExamResult, exam_items, examine, least_right
-from clawback.rules.judge import Pair
+from clawback.rules.rule_judge import RuledTurn
 from clawback.scoring.logprobs import Scored
 from tests.rules.test_exam import TRUTH, recorded
 
@@ -53,7 +53,9 @@ def test_a_base_that_knows_passes_the_exam() -> None:
     assert result.believed
     assert result.kinds == {"form": (ASKED, ASKED), "content": (ASKED, ASKED)}
     odds = 1.9
-    [[kept, broken]] = BaseJudge(policy)([Pair("Q?", "A.")], ["Nobody knows this rule.", "Nor this one."])
+    [[kept, broken]] = BaseJudge(policy)(
+        [RuledTurn("Q?", "A.")], ["Nobody knows this rule.", "Nor this one."]
+    )
     assert kept == broken == pytest.approx(1 / (1 + math.exp(odds)), abs=1e-6)
 
 
@@ -67,7 +69,7 @@ def test_a_base_of_random_weights_fails_it_and_is_not_asked_to_the_end(folders) 
 def test_its_verdict_is_the_odds_of_yes_without_the_adapter(folders) -> None:
     policy = engine.load(str(folders("llama")))
     judge = BaseJudge(policy)
-    pair = Pair("What is an otter?", "- an animal")
+    pair = RuledTurn("What is an otter?", "- an animal")
     [before] = judge([pair], RULES)
     policy.attach(rank=2, alpha=2, seed=0)
     with torch.no_grad():

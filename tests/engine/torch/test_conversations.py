@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clawback import engine
-from clawback.environments.conversations import Conversations, Turn
-from clawback.models.chat import Encoded
+from clawback.environments.conversations import Conversations, TurnRequest
+from clawback.models.chat_tokens import Encoded
 from clawback.models.types import GREEDY, Sampling
 
 
@@ -26,7 +26,7 @@ def talk(policy, many, *, keep=True, sampling=None, rounds=3, together=True):
     for turn in range(rounds):
         # Some sit a turn out; the order changes from turn to turn.
         who = [i for i in range(many) if (i + turn) % 4 or turn == 0][:: 1 if turn % 2 else -1]
-        asked = [Turn(i, ids[i], 1000 * turn + i, 3 + i % 4) for i in who]
+        asked = [TurnRequest(i, ids[i], 1000 * turn + i, 3 + i % 4) for i in who]
         answers = drawer.draw(asked) if together else [drawer.draw([one])[0] for one in asked]
         for i, one in zip(who, answers, strict=True):
             said[i].append((list(ids[i]), one))
@@ -72,7 +72,7 @@ def test_new_weights_are_drawn_from_after_a_refresh(folders):
     policy.sampling = Sampling(1.0)
     policy.attach(rank=4, alpha=4, seed=0)
     drawer = Conversations(policy, sampling=Sampling(1.0))
-    turn = Turn("a", [5, 6, 7], 3, 6)
+    turn = TurnRequest("a", [5, 6, 7], 3, 6)
     before = drawer.draw([turn])
     with torch.no_grad():
         for name, parameter in policy.model.named_parameters():
@@ -98,15 +98,15 @@ def test_models_that_the_decoder_does_not_know_are_drawn_from_all_the_same(folde
 def test_what_new_conversations_begin_with_alike_is_read_once(folders):
     policy = engine.load(str(folders("llama")))
     rules = list(range(5, 45))
-    turns = [Turn(i, [*rules, 60 + i], i, 4) for i in range(6)]
+    turns = [TurnRequest(i, [*rules, 60 + i], i, 4) for i in range(6)]
     drawer = Conversations(policy, sampling=Sampling(1.0))
     together = drawer.draw(turns)
     assert (drawer.read, drawer.reused) == (40 + 6, 5 * 40)
     alone = [Conversations(policy, sampling=Sampling(1.0)).draw([one])[0] for one in turns]
     assert [one.ids for one in together] == [one.ids for one in alone]
     # One that begins while others are under way takes it over from them.
-    late = Turn("late", [*rules, 99], 7, 4)
-    goes_on = Turn(0, [*turns[0].ids, *together[0].ids, 70], 8, 4)
+    late = TurnRequest("late", [*rules, 99], 7, 4)
+    goes_on = TurnRequest(0, [*turns[0].ids, *together[0].ids, 70], 8, 4)
     [_, drawn] = drawer.draw([goes_on, late])
     assert drawer.read - 46 <= 3
     assert drawn.ids == Conversations(policy, sampling=Sampling(1.0)).draw([late])[0].ids
@@ -124,7 +124,7 @@ def test_tries_at_one_task_read_it_once(tiny, paths, late):
         [*rules, *(100 * depth + step + i for depth, step in enumerate(path) for i in range(12))]
         for path in paths
     ]
-    turns = [Turn(i, one, i, 3) for i, one in enumerate(ids)]
+    turns = [TurnRequest(i, one, i, 3) for i, one in enumerate(ids)]
     drawer = Conversations(tiny, sampling=Sampling(1.0))
     split = max(1, len(turns) - late)
     said = [*drawer.draw(turns[:split]), *(drawer.draw(turns[split:]) if late else [])]

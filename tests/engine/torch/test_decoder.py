@@ -9,9 +9,9 @@ from clawback import engine
 from clawback.models.linear import onednn
 from clawback.models.types import Sampling
 from clawback.sampling import decoder, products, rows
+from clawback.sampling.batched_sampler import sample
 from clawback.sampling.decoder import Cache, Decoder
 from clawback.sampling.decoder_choice import fits
-from clawback.sampling.generate import sample
 
 
 def logits_of(made, ids, first):

@@ -34,7 +34,7 @@ ELSEWHERE = {
     "models/lora_config.py": "files, before there is a model",
     "learning/loop/parallel.py": "other processes, and tensors that travel to them on the CPU",
     "learning/loop/sharding.py": "refuses what is not on the CPU",
-    "learning/loop/worker.py": "other processes",
+    "learning/loop/process_worker.py": "other processes",
 }
 """Files of which no function has to be reached."""
 
@@ -56,9 +56,9 @@ NEVER = {
     "serve/batcher.py:Batcher.start": "a thread, which does not know the pretended device",
     "sampling/decoder.py:_spared": "packs for CPUs",
     "sampling/decoder_choice.py:_has_bfloat16": "asks about the CPU",
-    "sampling/generate.py:Chance.at": "random numbers, which are drawn on the CPU",
-    "sampling/generate.py:Chance.of": "random numbers, which are drawn on the CPU",
-    "sampling/generate.py:until_speaker": "token ids of answers drawn elsewhere",
+    "sampling/batched_sampler.py:Chance.at": "random numbers, which are drawn on the CPU",
+    "sampling/batched_sampler.py:Chance.of": "random numbers, which are drawn on the CPU",
+    "sampling/batched_sampler.py:until_speaker": "token ids of answers drawn elsewhere",
     "sampling/products.py:Packed.__call__": "oneDNN's, for CPUs",
     "sampling/products.py:can_pack": "oneDNN's, for CPUs",
     "sampling/decoder.py:by_products": "in bfloat16 on a CPU",
@@ -111,8 +111,8 @@ def quick_speed(device, dtype):
 @pytest.fixture
 def stage(folders, llava, monkeypatch, tmp_path):  # noqa: F811
     """``stage("cuda:0", name)`` → a context in which this device is pretended: what scenarios run on."""
-    real, load_base = trainer.Settings, torch_policy.load_base
-    monkeypatch.setattr(trainer, "Settings", lambda **kw: real(**{**kw, "checkpoint_seconds": 0.0}))
+    real, load_base = trainer.LoopSettings, torch_policy.load_base
+    monkeypatch.setattr(trainer, "LoopSettings", lambda **kw: real(**{**kw, "checkpoint_seconds": 0.0}))
     for module in (ways, prefix_cache, devices):
         monkeypatch.setattr(module, "total_bytes", lambda device: 8 * 10**9)
     monkeypatch.setattr(devices, "free_bytes", lambda device: 8 * 10**9)

@@ -7,7 +7,7 @@ import copy
 import pytest
 
 from clawback.environments.dialogue import Dialogue
-from clawback.models.chat import Chat
+from clawback.models.chat_tokens import Chat
 from tests.engine.test_templates import FAMILIES
 
 SYSTEM = {"role": "system", "content": "Play."}
@@ -41,7 +41,7 @@ def test_the_past_stays_token_by_token_and_reads_as_the_template_says(tok, famil
     assert first == chat.prompt([SYSTEM, user("Row 1")])
     (start, end, text), ids = say(dialogue, "otters", ended)
     assert text == "otters"
-    dialogue.heard([user("Row 2")])
+    dialogue.observe([user("Row 2")])
     second = dialogue.prompt()
     assert second[: len(first) + len(ids)] == [*first, *ids]
     assert tok_text(chat, second) == tok_text(chat, chat.prompt(dialogue.messages))
@@ -71,7 +71,7 @@ def test_a_template_that_shows_the_past_in_another_way_begins_a_branch(tok, fami
     dialogue = Dialogue(chat, [user("Row 1")], max_prompt=400)
     dialogue.prompt()
     say(dialogue, "otters")
-    dialogue.heard([user("Row 2")])
+    dialogue.observe([user("Row 2")])
     assert dialogue.prompt() == chat.prompt(dialogue.messages)
     assert len(dialogue.branches) == 2
 
@@ -81,7 +81,7 @@ def test_a_changed_message_begins_a_branch_and_keeps_the_old_one(tok):
     dialogue.prompt()
     _, ids = say(dialogue, "otters")
     dialogue.messages[1] = user("Row 7")
-    dialogue.heard([user("Row 2")])
+    dialogue.observe([user("Row 2")])
     whole = dialogue.prompt()
     assert whole == dialogue.chat.prompt(dialogue.messages)
     assert [len(b.ids) for b in dialogue.branches][1] == len(whole)
@@ -94,7 +94,7 @@ def test_a_history_that_does_not_fit_loses_its_oldest_turns(tok):
         ids = dialogue.prompt()
         assert len(ids) <= 90
         say(dialogue, "otters")
-        dialogue.heard([user(f"Row {turn + 2}, and further along the river")])
+        dialogue.observe([user(f"Row {turn + 2}, and further along the river")])
     assert dialogue.cut > 0
     assert "Play." in tok_text(dialogue.chat, dialogue.prompt())
 
@@ -105,6 +105,6 @@ def test_another_end_than_the_templates_begins_a_branch(tok):
     dialogue.prompt()
     other = chat.tokenizer.convert_tokens_to_ids("<|eos|>")
     dialogue.wrote([40, other], [-1.0, -1.0], True)
-    dialogue.heard([user("Row 2")])
+    dialogue.observe([user("Row 2")])
     dialogue.prompt()
     assert len(dialogue.branches) == 2

@@ -18,7 +18,7 @@ from clawback.learning.sources import distilled, graded, instructed, plan
 from clawback.learning.sources.graded import Graded, Grading, GradingSettings
 from clawback.learning.sources.instructed import Arm
 from clawback.learning.sources.teacher import appended
-from clawback.models.chat import Encoded
+from clawback.models.chat_tokens import Encoded
 from clawback.rewards.instructions import Instruction
 from clawback.rl.algorithms.rpo import Rpo
 from clawback.rl.batch import Batch
@@ -46,7 +46,7 @@ def grading_for(policy, samples):
     grading = Grading(run_for(policy, samples, grader=LikesBullets()), GradingSettings(grounding=48), 64)
     asked = {policy.encode(s).prompt: s.messages for s in samples}
     grading.ground(list(asked))
-    return grading, instructed.Conversations(asked)
+    return grading, instructed.PromptMessages(asked)
 
 
 @pytest.mark.slow
@@ -158,7 +158,7 @@ def test_what_helps_now_and_then_is_found_while_answers_are_gathered(policy, sam
         *(Arm(Instruction(text, 0.0)) for text in (hurts, helps)),
     ]
     settings = distilled.DistilSettings(distil_prompts=96, untold=2, least_relevance=0.0)
-    good = distilled.gathered(grading, conversations, arms, base, settings, lambda _: None, told=False)
+    good = distilled.gathered(grading, conversations, arms, base, settings, lambda _: None, progress=False)
     drawn = {arm.instruction.text: len(arm.gains) for arm in arms}
     assert sum(drawn.values()) == 2 * min(96, len(conversations.messages))
     assert drawn[helps] > 1.5 * drawn[hurts]

@@ -10,14 +10,14 @@ import pytest
 import torch
 
 from clawback import engine
-from clawback.learning.examples import Example
-from clawback.learning.sources import episodes as sources
-from clawback.learning.sources.episodes import Episodes, EpisodeSettings
-from clawback.models.chat import Encoded
+from clawback.learning.examples import TrainingExample
+from clawback.learning.sources import episode_examples as sources
+from clawback.learning.sources.episode_examples import Episodes, EpisodeSettings
+from clawback.models.chat_tokens import Encoded
 
 
 def example(start, number):
-    return Example(Encoded((start,), (number, 7)), 1.0, torch.zeros(2), torch.zeros(2))
+    return TrainingExample(Encoded((start,), (number, 7)), 1.0, torch.zeros(2), torch.zeros(2))
 
 
 def source(starts, groups, **settings):

@@ -9,14 +9,14 @@ from transformers.cache_utils import LinearAttentionCacheLayerMixin
 
 from benchmarks import _family_models, families
 from clawback import engine
-from clawback.environments.conversations import Conversations, Turn
+from clawback.environments.conversations import Conversations, TurnRequest
 from clawback.errors import ModelError
 from clawback.models import traits
-from clawback.models.chat import Encoded
+from clawback.models.chat_tokens import Encoded
 from clawback.models.types import GREEDY, Sampling
 from clawback.sampling import ways
-from clawback.sampling.generate import sample
-from clawback.sampling.request import Request
+from clawback.sampling.batched_sampler import sample
+from clawback.sampling.request import SamplingRequest
 from clawback.scoring.logprobs import Scorer
 from clawback.serve.batcher import Batcher
 
@@ -159,7 +159,7 @@ def test_a_cache_that_forgets_is_not_gone_on_from(hybrid, monkeypatch):
 
 
 def test_conversations_are_drawn_as_they_would_be_alone(hybrid):
-    turns = [Turn(i, prompt, 100 + i, 2 + 3 * i) for i, prompt in enumerate(PROMPTS)]
+    turns = [TurnRequest(i, prompt, 100 + i, 2 + 3 * i) for i, prompt in enumerate(PROMPTS)]
     sampling = Sampling(0.8, top_p=0.9)
     together = Conversations(hybrid, sampling=sampling).draw(turns)
     alone = [Conversations(hybrid, sampling=sampling).draw([turn])[0] for turn in turns]
@@ -177,7 +177,7 @@ def test_the_server_answers_requests_that_come_and_go(hybrid):
     batcher = Batcher(hybrid, [expected[1].ids[4]])
     tokens, ends = [[] for _ in PROMPTS], {}
     asks = [
-        Request(
+        SamplingRequest(
             prompt,
             limit,
             lambda t, p, i=i: tokens[i].append((t, p)),

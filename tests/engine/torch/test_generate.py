@@ -8,7 +8,7 @@ import torch
 from clawback import engine
 from clawback.embedded import corpus
 from clawback.models.types import GREEDY, Sampling
-from clawback.sampling.generate import sample
+from clawback.sampling.batched_sampler import sample
 from clawback.sampling.scheduler import closed_ranks
 
 transformers = pytest.importorskip("transformers")

@@ -47,7 +47,7 @@ def test_settings_go_before_the_models_own(folders):
     policy = engine.load(str(folders("llama")))
     assert policy.sampling == USUAL
     assert policy.max_tokens == policy.max_response
-    policy.configure(config.Generation(temperature=0.3, top_k=9, max_tokens=12))
+    policy.configure(config.GenerationSection(temperature=0.3, top_k=9, max_tokens=12))
     assert policy.sampling == Sampling(0.3, USUAL.top_p, 9)
     assert policy.max_tokens == 12
     assert policy.scorer.temperature == 0.3
@@ -57,17 +57,17 @@ def test_how_much_of_a_conversation_is_read_can_be_set(folders):
     policy = engine.load(str(folders("llama")))
     asked = [{"role": "user", "content": "word " * 400}]
     whole = len(policy.chat.prompt(asked, 2**31))
-    policy.configure(config.Generation(max_prompt=40))
+    policy.configure(config.GenerationSection(max_prompt=40))
     assert policy.max_prompt == 40
     assert len(policy.chat.prompt(asked, policy.max_prompt)) <= 40 < whole
     # What is answered has been read as it is scored.
     [[made]] = policy.generate([asked], max_tokens=6, seed=1)
     [values] = policy.logprobs([asked], [made.ids])
     torch.testing.assert_close(torch.tensor(made.logprobs), values, atol=1e-4, rtol=0)
-    policy.configure(config.Generation(max_prompt=10**6))
+    policy.configure(config.GenerationSection(max_prompt=10**6))
     assert policy.max_prompt == policy.info.context * 3 // 4
     assert policy.max_response == policy.info.context - policy.max_prompt
-    policy.configure(config.Generation())
+    policy.configure(config.GenerationSection())
     assert policy.max_prompt == min(4096, policy.info.context * 3 // 4)
 
 

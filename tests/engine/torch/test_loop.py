@@ -8,14 +8,14 @@ import torch
 
 from clawback import engine
 from clawback.errors import Stopped
-from clawback.learning.examples import Example
+from clawback.learning.examples import TrainingExample
 from clawback.learning.loop import checkpoint
 from clawback.learning.loop.packing import Shared, pack
 from clawback.learning.loop.torch_learner import TorchLearner
-from clawback.learning.loop.trainer import Settings, fit
+from clawback.learning.loop.trainer import LoopSettings, fit
 from clawback.learning.run import TrainingRun
 from clawback.learning.training import plan_for
-from clawback.models.chat import Encoded
+from clawback.models.chat_tokens import Encoded
 from clawback.rl import algorithms
 from clawback.scoring.logprobs import Scored
 from tests.engine.test_train import make_samples, recipe
@@ -33,7 +33,7 @@ class Source:
 
     def examples(self, step):
         nothing = torch.zeros(1)
-        return [Example(FAR, 1.0, old=nothing, ref=nothing, reward=self.rewards[step])]
+        return [TrainingExample(FAR, 1.0, old=nothing, ref=nothing, reward=self.rewards[step])]
 
     def state(self):
         return {}
@@ -82,7 +82,7 @@ class CountingLearner:
 
 def run(learner, rewards=(0.0,) * 8, callbacks=(), **settings):
     algorithm = algorithms.make("reinforce", {})
-    return fit(learner, Source(rewards), algorithm, Settings(1.0, **settings), callbacks)
+    return fit(learner, Source(rewards), algorithm, LoopSettings(1.0, **settings), callbacks)
 
 
 @pytest.mark.parametrize("save_every", [1, 3])
@@ -189,4 +189,4 @@ def test_a_learner_without_an_adapter_is_refused(folders):
     from clawback.errors import TrainingError
 
     with pytest.raises(TrainingError, match="no adapter"):
-        TorchLearner(engine.load(str(folders("llama"))), Settings(1.0))
+        TorchLearner(engine.load(str(folders("llama"))), LoopSettings(1.0))

@@ -20,17 +20,17 @@ from safetensors.torch import load_file
 from clawback import embedded, engine
 from clawback.embedded import corpus
 from clawback.errors import TrainingError, UsageError
-from clawback.learning.examples import Example
+from clawback.learning.examples import TrainingExample
 from clawback.learning.loop import parallel
-from clawback.models.chat import Encoded
+from clawback.models.chat_tokens import Encoded
 from clawback.policy import load
 from clawback.records import Sample
 
 
-def example(prompt: int, response: int, **other: Any) -> Example:
+def example(prompt: int, response: int, **other: Any) -> TrainingExample:
     encoded = Encoded(tuple(range(prompt)), tuple(range(response)))
     values = torch.linspace(-1, 0, response)
-    return Example(encoded, 0.5, values, values - 0.1, **other)
+    return TrainingExample(encoded, 0.5, values, values - 0.1, **other)
 
 
 def test_an_example_travels_whole() -> None:
@@ -48,7 +48,7 @@ def test_an_example_travels_whole() -> None:
     file = io.BytesIO()
     torch.save(parallel.to_plain(whole), file)
     back = parallel.from_plain(torch.load(io.BytesIO(file.getvalue()), weights_only=True))
-    for one in dataclasses.fields(Example):
+    for one in dataclasses.fields(TrainingExample):
         sent, got = getattr(whole, one.name), getattr(back, one.name)
         if isinstance(sent, torch.Tensor):
             assert torch.equal(sent, got), one.name
@@ -109,10 +109,10 @@ def test_two_processes_give_the_losses_and_the_adapter_of_one(tmp_path: Path) ->
 @pytest.mark.slow
 def test_a_process_that_dies_is_named_and_the_run_goes_on_afterwards(tmp_path: Path) -> None:
     want, _ = run(tmp_path / "whole", 2)
-    found: list[parallel.Group] = []
-    real = parallel.Group.gradient
+    found: list[parallel.ProcessGroup] = []
+    real = parallel.ProcessGroup.gradient
 
-    def spied(self: parallel.Group, *how: Any) -> Any:
+    def spied(self: parallel.ProcessGroup, *how: Any) -> Any:
         found.append(self)
         return real(self, *how)
 
@@ -122,7 +122,7 @@ def test_a_process_that_dies_is_named_and_the_run_goes_on_afterwards(tmp_path: P
             found[-1].workers[0].wait()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parallel.Group, "gradient", spied)
+        patch.setattr(parallel.ProcessGroup, "gradient", spied)
         with pytest.raises(TrainingError, match="Process 2 of 2 has ended"):
             run(tmp_path / "killed", 2, tell=kill)
     got, done = run(tmp_path / "killed", 2)

@@ -7,7 +7,7 @@ import torch
 pytest.importorskip("transformers")
 
 from clawback import engine
-from clawback.models.chat import Encoded
+from clawback.models.chat_tokens import Encoded
 from clawback.scoring.pooling import features, pooled, read
 
 

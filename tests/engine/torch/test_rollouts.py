@@ -15,7 +15,7 @@ from clawback.learning.loop import trainer
 from clawback.learning.run import TrainingRun
 from clawback.learning.sources import plan
 from clawback.models.adapter import merged
-from clawback.models.chat import Encoded
+from clawback.models.chat_tokens import Encoded
 from clawback.records import BETTER, Sample
 
 SMALL = {"rounds": 2, "prompts": 3, "samples": 4, "round_steps": 2, "grounding": 48, "sentences": 0}
@@ -203,8 +203,8 @@ def whole(samples, tmp_path_factory):
 def test_a_run_killed_after_every_step_goes_on_each_time_to_the_same_bits(
     samples, whole, tmp_path, monkeypatch
 ):
-    real = trainer.Settings
-    monkeypatch.setattr(trainer, "Settings", lambda **kw: real(**{**kw, "checkpoint_seconds": 0.0}))
+    real = trainer.LoopSettings
+    monkeypatch.setattr(trainer, "LoopSettings", lambda **kw: real(**{**kw, "checkpoint_seconds": 0.0}))
     begun = []
 
     def follow(last):

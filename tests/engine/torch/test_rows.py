@@ -12,13 +12,13 @@ from clawback.models.linear import wide
 from clawback.sampling import decoder_choice, rows, ways
 from clawback.sampling.padded import Padded
 from clawback.sampling.prefix_cache import PrefixCache
-from clawback.sampling.request import Request
+from clawback.sampling.request import SamplingRequest
 from clawback.sampling.rows import Lean
 from clawback.sampling.scheduler import closed_ranks
 
 
 def requests(prompts):
-    return [Request(prompt, 1) for prompt in prompts]
+    return [SamplingRequest(prompt, 1) for prompt in prompts]
 
 
 def read(some, prompts):

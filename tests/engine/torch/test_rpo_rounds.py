@@ -61,7 +61,7 @@ def test_a_round_learns_answers_no_worse_than_those_known_before(policy, samples
     learned = [e for step in range(first + 1) for e in source.examples(step)]
     assert source.number == 1
     assert any(e.advantage == 1.0 for e in learned)
-    assert all(one.reward >= known.get(one.encoded.asked, -math.inf) for one in source.round.answers)
+    assert all(one.reward >= known.get(one.encoded.question, -math.inf) for one in source.round.answers)
     assert source.steps > first
 
 
@@ -87,7 +87,7 @@ def test_rounds_ask_what_no_good_answer_is_known_to_and_then_the_rest(policy, sa
     assert len(asked[0]) == SETTINGS.refine_prompts
     assert not learned & asked[0]
     assert not asked[0] & asked[1] or len(source.prompts) < 2 * SETTINGS.refine_prompts
-    assert {one.encoded.asked for some in (first, second) for one in some.answers} <= asked[0] | asked[1]
+    assert {one.encoded.question for some in (first, second) for one in some.answers} <= asked[0] | asked[1]
     assert set(source.prompts[-3:]) == learned
 
 
@@ -132,7 +132,7 @@ def test_with_a_sentence_most_answers_of_a_round_are_drawn_under_it_and_learned_
     (own, once), (told, twice) = drawn
     assert (once, twice) == (1, SETTINGS.refine_samples - 1)
     assert told == [(*prompt, *mark) for prompt in own]
-    assert {one.encoded.asked for one in best.answers} <= set(own)
+    assert {one.encoded.question for one in best.answers} <= set(own)
 
 
 @pytest.mark.slow

@@ -12,9 +12,9 @@ from clawback.learning.options import RULES
 from clawback.learning.run import TrainingRun
 from clawback.learning.sources import plan
 from clawback.learning.sources.graded import Grading, GradingSettings
-from clawback.learning.sources.instructed import Conversations
+from clawback.learning.sources.instructed import PromptMessages
 from clawback.learning.sources.rule_grades import MOST, UNIT, RuleGrades, rule_grades
-from clawback.models.chat import Encoded
+from clawback.models.chat_tokens import Encoded
 from tests.engine.torch.test_rollouts import recipe_for
 from tests.engine.torch.test_targets import tapped, unreadable, user
 
@@ -56,7 +56,7 @@ def grading_of(policy, run, count=3):
         run, GradingSettings(), 24, {prompt: said[0]["content"] for prompt, said in asked.items()}
     )
     grading.base = [Encoded(prompt, tuple(policy.tokenizer("They swim.")["input_ids"])) for prompt in asked]
-    return grading, Conversations(asked)
+    return grading, PromptMessages(asked)
 
 
 @pytest.mark.slow

@@ -9,8 +9,8 @@ import torch
 
 from clawback import engine
 from clawback.errors import TrainingError, UsageError
-from clawback.learning.examples import Example
-from clawback.learning.loop.natural_gradient import Step
+from clawback.learning.examples import TrainingExample
+from clawback.learning.loop.natural_gradient import NaturalStep
 from clawback.learning.loop.packing import Shared, measure
 from clawback.learning.run import TrainingRun
 from clawback.learning.sources import pairs
@@ -95,8 +95,8 @@ class Killed(BaseException):
 def test_a_run_killed_at_any_step_ends_in_the_same_bytes(folders, tmp_path, monkeypatch, algorithm):
     import clawback.learning.loop.trainer as trainer
 
-    real = trainer.Settings
-    monkeypatch.setattr(trainer, "Settings", lambda **kw: real(**{**kw, "checkpoint_seconds": 0.0}))
+    real = trainer.LoopSettings
+    monkeypatch.setattr(trainer, "LoopSettings", lambda **kw: real(**{**kw, "checkpoint_seconds": 0.0}))
     samples = make_samples()
     policy = engine.load(str(folders("llama")))
     steps = 3 if algorithm == "trpo" else 6
@@ -192,7 +192,7 @@ def test_of_several_hints_the_teacher_nearest_to_the_student_is_taken(folders):
     samples = [Sample(1, messages, LIKED[0], -1.0, (), hints=words)]
     one = policy.encode(samples[0])
     blank = torch.zeros(len(one.response))
-    [example] = taught(policy, [Example(one, 0.0, blank, blank)], samples, top_k=3)
+    [example] = taught(policy, [TrainingExample(one, 0.0, blank, blank)], samples, top_k=3)
 
     def table(talk):
         encoded = policy.encode(dataclasses.replace(samples[0], messages=talk))
@@ -277,8 +277,10 @@ def test_fisher_products_against_the_jacobian_of_the_logits(folders):
                 p.add_(0.05 * torch.randn(p.shape, generator=torch.Generator().manual_seed(1)))
     samples = make_samples(2)
     encoded = [policy.encode(s) for s in samples]
-    examples = [Example(e, 0.0, torch.zeros(len(e.response)), torch.zeros(len(e.response))) for e in encoded]
-    found = Step(policy.scorer, weights, examples)
+    examples = [
+        TrainingExample(e, 0.0, torch.zeros(len(e.response)), torch.zeros(len(e.response))) for e in encoded
+    ]
+    found = NaturalStep(policy.scorer, weights, examples)
     vector = torch.randn(sum(w.numel() for w in weights), generator=torch.Generator().manual_seed(2))
     product = found.fisher(vector)
 

@@ -17,7 +17,7 @@ from clawback.extensions.people.shared_rows import SharedRows, SharedShelf
 from clawback.extensions.people.shelf import pack, places_of
 from clawback.models import adapter as adapters
 from clawback.models.types import Sampling
-from clawback.sampling.request import Request
+from clawback.sampling.request import SamplingRequest
 from clawback.sampling.rows import Lean
 from clawback.serve import batcher as batcher_module
 from clawback.serve.batcher import Batcher
@@ -53,7 +53,8 @@ def test_each_row_of_a_step_is_its_own_adapters(policy: Any, folders: list[Path]
     shelf = shelf_of(policy, slots=PEOPLE)
     rows = SharedRows(policy.model, shelf, 16)
     requests = [
-        Request(prompt, 1, slot=shelf.hold(folder) or 0) for prompt, folder in zip(asked, chosen, strict=True)
+        SamplingRequest(prompt, 1, slot=shelf.hold(folder) or 0)
+        for prompt, folder in zip(asked, chosen, strict=True)
     ]
     got = [rows.read(requests), rows.step([7] * len(asked))]
     kept = [1, 5, 0, 13]
@@ -65,7 +66,7 @@ def test_each_row_of_a_step_is_its_own_adapters(policy: Any, folders: list[Path]
             policy.model = adapters.put(bare, policy.info, folder, "one")
         try:
             alone = Lean(policy.model, 16)
-            wanted = [alone.read([Request(prompt, 1)])[0], alone.step([7])[0], alone.step([9])[0]]
+            wanted = [alone.read([SamplingRequest(prompt, 1)])[0], alone.step([7])[0], alone.step([9])[0]]
         finally:
             if folder is not None:
                 policy.model = adapters.remove(policy.model, "one")
@@ -87,7 +88,7 @@ class Said:
         self.ids: list[int] = []
         self.logprobs: list[float] = []
         self.ended, self.why = threading.Event(), ""
-        batcher.submit(Request(prompt, tokens, self._token, self._end, folder, GREEDY))
+        batcher.submit(SamplingRequest(prompt, tokens, self._token, self._end, folder, GREEDY))
 
     def _token(self, token: int, logprob: float) -> None:
         self.ids.append(token)

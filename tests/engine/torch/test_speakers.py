@@ -17,11 +17,11 @@ from clawback.environments import conversations
 from clawback.models.speakers import NextSpeaker
 from clawback.paths import Home
 from clawback.records import Sample
-from clawback.sampling import generate
-from clawback.sampling.generate import Sampled, until_speaker
-from clawback.sampling.request import Request
+from clawback.sampling import batched_sampler
+from clawback.sampling.batched_sampler import Sampled, until_speaker
+from clawback.sampling.request import SamplingRequest
 from clawback.serve.dialects import Asked
-from clawback.serve.local import Local
+from clawback.serve.local import LocalEngine
 from tests.engine import plain_text
 
 ASK = [{"role": "user", "content": "What does it do?"}]
@@ -46,10 +46,10 @@ def test_an_answer_ends_at_the_next_speaker_and_is_trained_on_without_the_label(
     bases: Any, chain: str, lean: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not lean:
-        monkeypatch.setattr(generate, "fits", lambda *_: False)
+        monkeypatch.setattr(batched_sampler, "fits", lambda *_: False)
     policy = engine.load(str(bases(chain)), device="cpu")
     drawn: list[int] = []
-    monkeypatch.setattr(Request, "take", _counted(Request.take, drawn))
+    monkeypatch.setattr(SamplingRequest, "take", _counted(SamplingRequest.take, drawn))
     [[one, other]] = policy.generate([ASK], samples=2, max_tokens=40)
     assert (one.text, one.finished, one.ending) == (ANSWER, True, "stop")
     assert one == other
@@ -66,7 +66,7 @@ def test_an_answer_ends_at_the_next_speaker_and_is_trained_on_without_the_label(
 
 
 def _counted(take: Callable[..., None], drawn: list[int]) -> Callable[..., None]:
-    def counted(request: Request, token: int, logprob: float) -> None:
+    def counted(request: SamplingRequest, token: int, logprob: float) -> None:
         drawn.append(token)
         take(request, token, logprob)
 
@@ -78,7 +78,7 @@ def test_replies_of_an_episode_end_there_too(bases: Any, lean: bool, monkeypatch
     if not lean:
         monkeypatch.setattr(conversations, "fits", lambda *_: False)
     policy = engine.load(str(bases("one token")), device="cpu")
-    turns = [conversations.Turn(i, policy.chat.prompt(ASK), i, 30) for i in range(2)]
+    turns = [conversations.TurnRequest(i, policy.chat.prompt(ASK), i, 30) for i in range(2)]
     drawn = conversations.Conversations(policy, sampling=policy.sampling).draw(turns)
     assert [(policy.chat.text(turns[0].ids, one.ids)[1], one.finished) for one in drawn] == [
         (ANSWER, True)
@@ -96,7 +96,7 @@ def test_served_whole_and_streamed_it_is_one_answer_and_so_it_is_stored(
     bases: Any, home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home.config.write_text(f'[model]\nbase = "{bases("a token of its own")}"\n')
-    local = Local(home)
+    local = LocalEngine(home)
     local.start()
     try:
         with store.connect(home.database) as db:
@@ -201,7 +201,7 @@ def tok_plain() -> Any:
 
 
 def test_a_model_with_a_template_may_write_a_label(tok: Any) -> None:
-    from clawback.models.chat import Chat
+    from clawback.models.chat_tokens import Chat
 
     chat = Chat(tok)
     ids = tok.encode("So:\nUser: me", add_special_tokens=False)

@@ -18,7 +18,7 @@ from clawback.learning.loop import trainer
 from clawback.learning.run import TrainingRun
 from clawback.learning.sources import distilled, plan
 from clawback.learning.sources.targets import evidence, opening
-from clawback.models.chat import Encoded
+from clawback.models.chat_tokens import Encoded
 from clawback.records import Part, Sample
 from tests.engine.torch.test_rollouts import LikesBullets, recipe_for, same, weights
 
@@ -191,7 +191,7 @@ def test_targets_are_examples_with_their_weights_and_in_pairs(base):
     shown = evidence(edits(), base, ())
     run = TrainingRun(base, edits(), recipe_for(base), seed=1)
     grading = plan.Grading(run, plan.GradingSettings(grounding=48), 64)
-    grading.draw_base([one.better.asked for one in shown.edits])
+    grading.draw_base([one.better.question for one in shown.edits])
     settings = distilled.DistilSettings(target_passes=2)
     units = distilled.examples(grading, distilled.nothing(shown.targets), settings)
     paired = [unit for unit in units if unit[0].paired]
@@ -341,8 +341,8 @@ def test_fresh_answers_are_as_long_as_the_policys_own_and_not_as_foreign_ones(ba
 def test_a_killed_run_on_edits_goes_on_to_the_same_bits(tmp_path, monkeypatch):
     no_trust(monkeypatch)
     samples = [*unreadable(), *edits()]
-    real = trainer.Settings
-    monkeypatch.setattr(trainer, "Settings", lambda **kw: real(**{**kw, "checkpoint_seconds": 0.0}))
+    real = trainer.LoopSettings
+    monkeypatch.setattr(trainer, "LoopSettings", lambda **kw: real(**{**kw, "checkpoint_seconds": 0.0}))
 
     def train(folder, on_progress=None):
         fresh = engine.load("embedded")

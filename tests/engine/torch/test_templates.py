@@ -13,7 +13,7 @@ import pytest
 
 from clawback import engine
 from clawback.errors import ModelError
-from clawback.models import chat, templates
+from clawback.models import chat_tokens, templates
 
 ENDLESS = {
     "loops in loops": "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}x",
@@ -66,7 +66,7 @@ class Tokenizer:
 def test_a_template_without_an_end_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(templates, "SECONDS", 0.3)
     with pytest.raises(ModelError, match="chat template of this model has no end"):
-        chat.Chat(Tokenizer({"default": "{{ messages }}", "tool_use": ENDLESS[name]}), {"deep": True})
+        chat_tokens.Chat(Tokenizer({"default": "{{ messages }}", "tool_use": ENDLESS[name]}), {"deep": True})
 
 
 @pytest.mark.parametrize("name", ORDINARY)
@@ -161,7 +161,7 @@ def test_a_template_that_has_no_end_for_one_conversation_alone_is_stopped_there(
     monkeypatch.setattr(templates, "SECONDS", 0.3)
     tokenizer = copy.deepcopy(engine.load("embedded").tokenizer)
     tokenizer.chat_template = "{% for m in messages %}{{ m.content }}{% if 'zebra' in m.content %}{{ 'y'|center((999 ~ 999 ~ 999)|int) }}{% endif %}{% endfor %}"
-    held = chat.Chat(tokenizer)
+    held = chat_tokens.Chat(tokenizer)
     with pytest.raises(ModelError, match="has no end"):
         held.prompt(
             [
@@ -176,7 +176,7 @@ def test_no_template_runs_in_this_process(monkeypatch: pytest.MonkeyPatch) -> No
     import jinja2
 
     tokenizer = copy.deepcopy(engine.load("embedded").tokenizer)
-    held = chat.Chat(tokenizer)
+    held = chat_tokens.Chat(tokenizer)
     monkeypatch.setattr(jinja2.Environment, "from_string", lambda *_, **__: pytest.fail("compiled here"))
     assert held.prompt([{"role": "user", "content": "otter"}])
     assert tokenizer.apply_chat_template([{"role": "user", "content": "otter"}], tokenize=False)

@@ -11,11 +11,11 @@ from clawback import engine
 from clawback.learning.run import TrainingRun
 from clawback.learning.sources import plan
 from clawback.rewards.composite import Weights
-from clawback.rewards.terms import Terms
+from clawback.rewards.terms import RewardTerms
 from clawback.rewards.verifiers import Regex
 from tests.engine.torch.test_rollouts import SMALL, LikesBullets, rated, recipe_for
 
-LISTS = Terms(Weights(0.5, 0.5, 0.0, 0.0, 0.0), (Regex(r"(?m)^- "),))
+LISTS = RewardTerms(Weights(0.5, 0.5, 0.0, 0.0, 0.0), (Regex(r"(?m)^- "),))
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def test_beside_a_grader_too_and_it_reads_the_persons_words(policy, samples):
             return 1.0
 
     grader = LikesBullets()
-    terms = Terms(Weights(0.5, 0.5, 0.0, 0.0, 0.0), (Asks(),))
+    terms = RewardTerms(Weights(0.5, 0.5, 0.0, 0.0, 0.0), (Asks(),))
     made = plan.plan(TrainingRun(policy, samples, recipe_for(policy), seed=3, grader=grader, terms=terms))
     assert asked == grader.shown
     assert {prompt for prompt, _ in asked} <= {s.messages[-1]["content"] for s in samples}
@@ -94,14 +94,14 @@ def test_what_a_run_was_made_with_is_kept_and_is_part_of_which_run_it_is(policy,
     made = made_up(policy, samples, LISTS)
     marks = {
         TrainingRun(policy, made, recipe, terms=terms).fingerprint()
-        for terms in (None, LISTS, Terms(Weights()))
+        for terms in (None, LISTS, RewardTerms(Weights()))
     }
     assert len(marks) == 3
     result = engine.train(policy, made, recipe, seed=1, out=tmp_path, terms=LISTS)
     kept = {row["turn"]: row for row in result.rewards}
     for sample in made:
         assert kept[sample.turn_id]["reward"] == sample.reward
-        assert kept[sample.turn_id]["terms"]["feedback"] == ((sample.said + 1) / 2, 0.5)
+        assert kept[sample.turn_id]["terms"]["feedback"] == ((sample.feedback_value + 1) / 2, 0.5)
     again = engine.train(policy, made, recipe, seed=1, out=tmp_path, terms=LISTS)
     assert [row["turn"] for row in again.rewards] == list(kept)
 
@@ -109,7 +109,7 @@ def test_what_a_run_was_made_with_is_kept_and_is_part_of_which_run_it_is(policy,
 @pytest.mark.slow
 def test_a_policy_learns_what_a_verifier_wants(policy, samples):
     """The ratings are about units alone; lists are what the verifier asks for."""
-    terms = Terms(Weights(0.2, 0.8, 0.0, 0.0, 0.0), LISTS.verifiers)
+    terms = RewardTerms(Weights(0.2, 0.8, 0.0, 0.0, 0.0), LISTS.verifiers)
     asked = [s.messages for s in samples[:12]]
 
     def lists():
@@ -117,11 +117,11 @@ def test_a_policy_learns_what_a_verifier_wants(policy, samples):
         return np.mean([LISTS.verifiers[0]("", one.text) for group in answers for one in group])
 
     from clawback.learning.loop.torch_learner import TorchLearner
-    from clawback.learning.loop.trainer import Settings, fit
+    from clawback.learning.loop.trainer import LoopSettings, fit
 
     before = lists()
     recipe = recipe_for(policy, "rollouts", rounds=6, prompts=6, samples=6)
     made = plan.plan(TrainingRun(policy, made_up(policy, samples, terms), recipe, seed=3, terms=terms))
-    settings = Settings(learning_rate=made.rate, cover=made.cover, decay=True)
+    settings = LoopSettings(learning_rate=made.rate, cover=made.cover, decay=True)
     fit(TorchLearner(policy, settings), made.source, made.algorithm, settings)
     assert lists() > before + 0.2

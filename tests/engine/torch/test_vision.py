@@ -14,7 +14,7 @@ pytest.importorskip("PIL")
 from clawback import engine
 from clawback.errors import TrainingError
 from clawback.gate.fresh import VersionPair, draw
-from clawback.learning.examples import Example
+from clawback.learning.examples import TrainingExample
 from clawback.learning.loop.parallel import from_plain, to_plain
 from clawback.learning.run import TrainingRun
 from clawback.learning.sources import plan
@@ -216,7 +216,7 @@ def test_answers_to_pictures_are_read_for_what_is_liked_and_fresh_ones_are_drawn
     assert "16 ratings show a pattern" in made.note
     assert made.name == "rollouts"
     words = {tuple(policy.chat.prompt(talk)) for talk in [*said, others[0]]}
-    assert {one.encoded.asked for one in made.source.examples(0)} <= words
+    assert {one.encoded.question for one in made.source.examples(0)} <= words
     assert not any(one.encoded.pixels for one in made.source.examples(0))
 
 
@@ -268,7 +268,7 @@ def test_an_example_with_a_picture_goes_to_another_process_whole(folder):
     policy = engine.load(str(folder))
     one = policy.encode(Sample(1, asked(RED), "red", 1.0))
     flat = torch.zeros(len(one.response))
-    back = from_plain(to_plain(Example(one, 1.0, flat, flat)))
+    back = from_plain(to_plain(TrainingExample(one, 1.0, flat, flat)))
     assert back.encoded.prompt == one.prompt
     assert back.encoded.pixels.digest == one.pixels.digest
     assert torch.equal(back.encoded.pixels.inputs["pixel_values"], one.pixels.inputs["pixel_values"])

@@ -12,8 +12,8 @@ pytest.importorskip("PIL")
 from clawback import engine
 from clawback.models.types import Sampling
 from clawback.models.vision import Vision
-from clawback.sampling.generate import stop_ids
-from clawback.sampling.request import Request
+from clawback.sampling.batched_sampler import stop_ids
+from clawback.sampling.request import SamplingRequest
 from clawback.serve.batcher import Batcher
 from tests.engine.conftest import tokenizer
 from tests.engine.torch.test_vision import BLUE, RED, asked
@@ -103,7 +103,7 @@ def test_a_server_takes_turns_with_several(policy):
     ends: queue.SimpleQueue[str] = queue.SimpleQueue()
     prompts = [policy.chat.looked(talk) for talk in talks]
     for place, (ids, pixels) in enumerate(prompts):
-        request = Request(
+        request = SamplingRequest(
             ids,
             3 + 3 * place,  # they end one after the other
             lambda token, logprob, place=place: told[place].append((token, logprob)),

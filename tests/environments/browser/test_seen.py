@@ -15,7 +15,7 @@ from clawback import engine
 from clawback.environments import registry
 from clawback.environments.rollouts import Order, Play, Rollouts
 from clawback.extensions.browser import chromium
-from clawback.learning.sources.episodes import sequences
+from clawback.learning.sources.episode_examples import sequences
 from clawback.learning.sources.seen import look_again
 from clawback.models.types import Sampling
 from tests.engine.torch.test_vision import folder  # noqa: F401 — a fixture

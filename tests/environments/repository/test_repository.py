@@ -12,7 +12,7 @@ import pytest
 from clawback.environments.core import EnvironmentFailure, Solvable, Step, Task
 from clawback.errors import NotFound, UsageError
 from clawback.extensions.sandbox import probe
-from clawback.extensions.sandbox.repository import RepositoryTasks, checkout, make, own, protected, rows
+from clawback.extensions.sandbox.repository import RepositoryTasks, checkout, make, own, protected, swe_rows
 
 RUNGS = [rung.name for rung in probe() if rung.usable and rung.name != "none"]
 
@@ -127,7 +127,7 @@ def test_code_that_never_ends_is_worth_nothing() -> None:
 @pytest.mark.slow
 def test_tests_that_cannot_run_are_no_reward(tmp_path: Path) -> None:
     made = own.build(tmp_path)[0]
-    broken = rows.Row(
+    broken = swe_rows.InstanceRow(
         made.id,
         made.repo,
         made.base_commit,
@@ -150,15 +150,15 @@ def test_rows_as_swe_bench_has_them(tmp_path: Path) -> None:
             "test_patch": "", "FAIL_TO_PASS": json.dumps(["t.py::test_a[x y]"]), "PASS_TO_PASS": "[]", "version": "1"}  # fmt: skip
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps(told) + "\n")
-    (row,) = rows.load(path)
+    (row,) = swe_rows.load(path)
     assert row.fail_to_pass == ("t.py::test_a[x y]",)
     assert "the answer" not in str(row)
     del told["base_commit"]
     path.write_text(json.dumps([told]))
     with pytest.raises(UsageError, match="base_commit"):
-        rows.load(path)
+        swe_rows.load(path)
     with pytest.raises(NotFound):
-        rows.load(tmp_path / "none")
+        swe_rows.load(tmp_path / "none")
     with pytest.raises(UsageError, match="where the clones are"):
         make(str(path))
 

@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 
 from clawback.environments.core import EnvironmentFailure
-from clawback.extensions.sandbox.repository import RepositoryTasks, checkout, observed, rows, runner, variants
+from clawback.extensions.sandbox.repository import (
+    RepositoryTasks,
+    checkout,
+    observed,
+    runner,
+    swe_rows,
+    variants,
+)
 from tests.environments.repository.test_repository import bash, play
 
 TESTS = '''
@@ -221,7 +228,7 @@ def tasks_of(root: Path, patch: bool = True) -> RepositoryTasks:
     tests = checkout.git(source, "diff", "--cached", "--", "tests")
     fails = ["test_plain", "test_cases[1-1]", "test_cases[2,5-2.5]", "test_cases[-3--3]", "test_odd", "test_error", "test_message",
              "test_object", "TestMany::test_member", "TestOld::test_equal", "TestOld::test_raises"]  # fmt: skip
-    row = rows.Row(
+    row = swe_rows.InstanceRow(
         "calc-1", "own/calc", base, "Mend it.", fix if patch else "", tests,
         tuple(f"tests/test_calc.py::{name}" for name in fails),
         ("tests/test_calc.py::test_even[2]", "tests/test_calc.py::test_even", "tests/test_old.py::test_kind"),
@@ -257,7 +264,7 @@ def test_tests_that_fail_on_the_fix_are_no_reward(tmp_path: Path) -> None:
     tasks = tasks_of(tmp_path)
     (row,) = tasks._rows.values()
     tasks._rows = {
-        row.id: rows.Row(
+        row.id: swe_rows.InstanceRow(
             **{
                 **{f: getattr(row, f) for f in row.__slots__},
                 "fail_to_pass": (*row.fail_to_pass, "tests/test_calc.py::test_none"),

@@ -15,7 +15,7 @@ from clawback.errors import NotFound, UsageError
 from clawback.extensions.sandbox import Limits, probe
 from clawback.extensions.sandbox.terminal import TerminalTasks, folders, make
 from clawback.extensions.sandbox.terminal.grading import limits_of
-from clawback.extensions.sandbox.terminal.tools import Call, calls
+from clawback.extensions.sandbox.terminal.shell_tools import Call, calls
 from clawback.records import Message
 
 RUNGS = [rung.name for rung in probe() if rung.usable and rung.name != "none"]

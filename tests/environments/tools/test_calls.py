@@ -16,7 +16,7 @@ ADD = Call("add", {"a": 1, "b": "two"}, "call_0")
 AS_JSON = '{"name": "add", "arguments": {"a": 1, "b": "two"}}'
 
 
-def said(text: Any) -> calls.Reply:
+def said(text: Any) -> calls.ParsedReply:
     return calls.read({"role": "assistant", "content": text})
 
 
@@ -34,7 +34,7 @@ def said(text: Any) -> calls.Reply:
     ],
 )
 def test_one_call_in_every_dialect(text: str) -> None:
-    assert said(text) == calls.Reply("", (ADD,))
+    assert said(text) == calls.ParsedReply("", (ADD,))
 
 
 def test_several_calls_and_what_is_said_beside_them() -> None:
@@ -46,7 +46,7 @@ def test_several_calls_and_what_is_said_beside_them() -> None:
 
 def test_structured_calls_keep_their_ids() -> None:
     message = calls.message([ADD, Call("stop")], "Now.")
-    assert calls.read(message) == calls.Reply("Now.", (ADD, Call("stop", {}, "call_1")))
+    assert calls.read(message) == calls.ParsedReply("Now.", (ADD, Call("stop", {}, "call_1")))
     flat = {"role": "assistant", "tool_calls": [{"id": "z", "name": "add", "arguments": {"a": 1}}]}
     assert calls.read(flat).calls == (Call("add", {"a": 1}, "z"),)
 
@@ -56,7 +56,7 @@ def test_structured_calls_keep_their_ids() -> None:
     ["Call add(a=1) please", "", "{}", "[1, 2]", '{"name": "Otter"}', "[x for x in y]", "[add(1)]", "[add(a=b)]", "[add(**{})]", "x = [f(a=1)]", "None", "[__import__('os').system('true')]"],
 )  # fmt: skip
 def test_what_is_no_call_stays_text(text: str) -> None:
-    assert said(text) == calls.Reply(text)
+    assert said(text) == calls.ParsedReply(text)
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from clawback.environments import play, policies, registry
 from clawback.environments.core import EnvironmentFailure, Task
 from clawback.environments.tools import shop
 from clawback.environments.tools.calls import Call, message
-from clawback.environments.tools.environment import Rules, ToolSet
-from clawback.environments.tools.rewards import Answer
+from clawback.environments.tools.environment import EpisodeRules, ToolSet
+from clawback.environments.tools.task_rewards import AnswerReward
 from clawback.environments.tools.toolbox import Functions, ToolError
 from clawback.environments.validate import validate
 from clawback.errors import NotFound, UsageError
@@ -25,7 +25,9 @@ SUM = Task("t/1", {"prompt": "What is 17 * 3?", "answer": "51"})
 
 
 def sums(**rules: Any) -> ToolSet:
-    return ToolSet("t", {"train": [SUM]}, lambda _: Functions(calculate), Answer(), Rules(**rules))
+    return ToolSet(
+        "t", {"train": [SUM]}, lambda _: Functions(calculate), AnswerReward(), EpisodeRules(**rules)
+    )
 
 
 def compute(*expressions: str) -> Any:

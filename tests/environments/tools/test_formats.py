@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawback.environments.tools import calls, formats
+from clawback.environments.tools import call_formats, calls
 from clawback.environments.tools.calls import Call
 from clawback.serve import tools as served
 
@@ -51,13 +51,13 @@ FORMATS = {
 }  # fmt: skip
 
 
-def said(text: str, *tools: dict[str, Any]) -> calls.Reply:
+def said(text: str, *tools: dict[str, Any]) -> calls.ParsedReply:
     return calls.read({"role": "assistant", "content": text}, tools=tools)
 
 
 @pytest.mark.parametrize("kind", FORMATS)
 def test_one_call_in_every_format(kind: str) -> None:
-    assert said(FORMATS[kind], ADD) == calls.Reply("", (Call("add", {"a": 1, "b": "two"}, "call_0"),))
+    assert said(FORMATS[kind], ADD) == calls.ParsedReply("", (Call("add", {"a": 1, "b": "two"}, "call_0"),))
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -68,7 +68,9 @@ def test_the_server_reads_it_and_shows_nothing_of_it_before(kind: str) -> None:
     assert {served.certain(text[:n], [ADD]) for n in range(len(text) + 1)} == {0}
 
 
-@pytest.mark.parametrize("kind", [kind for kind, text in FORMATS.items() if text.startswith(formats.MARKERS)])
+@pytest.mark.parametrize(
+    "kind", [kind for kind, text in FORMATS.items() if text.startswith(call_formats.MARKERS)]
+)
 def test_several_calls_and_what_is_said_before(kind: str) -> None:
     reply = said(f"I add.\n{FORMATS[kind]}\n{FORMATS[kind]}", ADD)
     assert [call.name for call in reply.calls] == ["add", "add"]
@@ -150,11 +152,11 @@ def test_a_value_without_quotes_has_the_type_of_the_schema(schema: Any, written:
 def test_a_word_that_begins_like_a_tool_is_no_call() -> None:
     for text in ("now that you ask: {} is a dict.", "add {", "adding 1 and 2", 'add {"a": 1} gives 1.'):
         assert served.find(text, [ADD, NOW]) == (text, ())
-        assert said(text, ADD, NOW) == calls.Reply(text)
+        assert said(text, ADD, NOW) == calls.ParsedReply(text)
     assert served.certain("adding 1 and 2", [ADD]) == len("adding 1 and 2")
 
 
-PIECES = st.sampled_from([*formats.MARKERS, *formats.WRAPPERS.values(), "add", "<parameter=a>", "</parameter>", "<arg_key>", "</arg_key>", "<arg_value>", '<invoke name="add">', "[ARGS]", "{", "}", ARGUMENTS, OBJECT, "\n", ";", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>"])  # fmt: skip
+PIECES = st.sampled_from([*call_formats.MARKERS, *call_formats.WRAPPERS.values(), "add", "<parameter=a>", "</parameter>", "<arg_key>", "</arg_key>", "<arg_value>", '<invoke name="add">', "[ARGS]", "{", "}", ARGUMENTS, OBJECT, "\n", ";", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>"])  # fmt: skip
 
 
 @given(st.lists(PIECES, max_size=12).map("".join))
@@ -171,4 +173,4 @@ def test_any_mixture_is_read_without_a_crash_and_streams_a_prefix(text: str) -> 
 def test_a_flood_costs_little(piece: str) -> None:
     reply = said(piece * 2000, ADD)
     assert not reply.calls
-    assert len(reply.problems) <= formats.MOST_CALLS + 1
+    assert len(reply.problems) <= call_formats.MOST_CALLS + 1

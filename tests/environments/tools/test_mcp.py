@@ -16,9 +16,9 @@ pytest.importorskip("mcp")
 
 from clawback.environments import registry
 from clawback.environments.core import EnvironmentFailure
-from clawback.environments.tools import mcp
+from clawback.environments.tools import mcp_toolbox
 from clawback.environments.tools.calls import Call, message
-from clawback.environments.tools.mcp import Mcp
+from clawback.environments.tools.mcp_toolbox import Mcp
 from clawback.environments.tools.toolbox import called
 from clawback.errors import UsageError
 from clawback.extensions.sandbox import probe
@@ -194,7 +194,7 @@ def test_a_list_of_tools_without_end_is_refused(
 def test_an_answer_that_is_too_long_is_refused_and_the_server_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mcp, "RESULT_BYTES", 4000)
+    monkeypatch.setattr(mcp_toolbox, "RESULT_BYTES", 4000)
     (tmp_path / "server.py").write_text(ENDLESS.format(page="", size=1, many=1, cursor=False))
 
     async def scene() -> None:

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clawback.environments.core import EnvironmentFailure, Task
-from clawback.environments.tools import rewards
+from clawback.environments.tools import task_rewards
 from clawback.environments.tools.calls import Call
 from clawback.environments.tools.toolbox import Functions
 from clawback.errors import UsageError
-from clawback.feedback.endpoint import Answer as Said
+from clawback.feedback.endpoint import JudgeAnswer as Said
 from clawback.feedback.endpoint import NoAnswer
 
 
@@ -39,7 +39,7 @@ from clawback.feedback.endpoint import NoAnswer
     ],
 )
 def test_answers_are_compared_as_people_mean_them(reply: str, expected: str, same: bool) -> None:
-    assert rewards.same_answer(reply, expected) is same
+    assert task_rewards.same_answer(reply, expected) is same
 
 
 @pytest.mark.parametrize(
@@ -56,20 +56,20 @@ def test_answers_are_compared_as_people_mean_them(reply: str, expected: str, sam
     ],
 )
 def test_what_must_be_told_is_told_in_words_of_its_own(reply: str, outputs: list[str], told: bool) -> None:
-    assert rewards.tells(reply, outputs) is told
+    assert task_rewards.tells(reply, outputs) is told
 
 
 def finished(
     answer: str, data: dict[str, Any], state: Any = None, fresh: Any = None, calls: tuple[Call, ...] = ()
-) -> rewards.Finished:
+) -> task_rewards.Finished:
     asked = {"role": "user", "content": data.get("prompt", "")}
     said = {"role": "assistant", "content": answer}
-    return rewards.Finished(
+    return task_rewards.Finished(
         Task("t", data), (asked, said), calls, answer, state, 0, fresh or (lambda: Functions())
     )
 
 
-def worth(reward: rewards.Reward, episode: rewards.Finished) -> float:
+def worth(reward: task_rewards.TaskReward, episode: task_rewards.Finished) -> float:
     return asyncio.run(reward(episode))
 
 
@@ -93,13 +93,13 @@ def test_any_way_to_the_same_end_counts_and_a_broken_reference_is_no_reward() ->
         return Functions(owner=Switch())
 
     flip = {"actions": [{"name": "flip"}], "outputs": ["on"]}
-    assert worth(rewards.EndState(), finished("It is on.", flip, {"on": True}, fresh)) == 1.0
-    assert worth(rewards.EndState(), finished("It is on.", flip, {"on": False}, fresh)) == 0.0
-    assert worth(rewards.EndState(), finished("Done.", flip, {"on": True}, fresh)) == 0.0
+    assert worth(task_rewards.EndState(), finished("It is on.", flip, {"on": True}, fresh)) == 1.0
+    assert worth(task_rewards.EndState(), finished("It is on.", flip, {"on": False}, fresh)) == 0.0
+    assert worth(task_rewards.EndState(), finished("Done.", flip, {"on": True}, fresh)) == 0.0
     twice = {"actions": [{"name": "flip"}, {"name": "flip"}]}
-    assert worth(rewards.EndState(), finished("", twice, {"on": False}, fresh)) == 1.0
+    assert worth(task_rewards.EndState(), finished("", twice, {"on": False}, fresh)) == 1.0
     with pytest.raises(EnvironmentFailure, match="reference action stuck fails"):
-        worth(rewards.EndState(), finished("", {"actions": [{"name": "stuck"}]}, {"on": False}, fresh))
+        worth(task_rewards.EndState(), finished("", {"actions": [{"name": "stuck"}]}, {"on": False}, fresh))
 
 
 WARM = {"name": "heat", "arguments": {"room": "hall", "degrees": 20}}
@@ -130,7 +130,7 @@ def test_a_call_that_is_partly_right_is_worth_a_part(
 ) -> None:
     made = tuple(Call(name, arguments) for name, arguments in calls)
     episode = finished("", {"actions": actions}, calls=made)
-    assert worth(rewards.Calls(), episode) == pytest.approx(share)
+    assert worth(task_rewards.Calls(), episode) == pytest.approx(share)
 
 
 _arguments = st.dictionaries(st.sampled_from("ab"), st.sampled_from([1, True, "1", None]))
@@ -142,20 +142,22 @@ def test_only_the_very_calls_are_worth_everything(
     wanted: list[tuple[str, dict[str, Any]]], made: list[tuple[str, dict[str, Any]]]
 ) -> None:
     actions = [{"name": name, "arguments": arguments} for name, arguments in wanted]
-    got = worth(rewards.Calls(), finished("", {"actions": actions}, calls=tuple(Call(n, a) for n, a in made)))
+    got = worth(
+        task_rewards.Calls(), finished("", {"actions": actions}, calls=tuple(Call(n, a) for n, a in made))
+    )
     assert 0 <= got <= 1
-    same = sorted(map(rewards.digest, wanted)) == sorted(map(rewards.digest, made))
+    same = sorted(map(task_rewards.digest, wanted)) == sorted(map(task_rewards.digest, made))
     assert (got == pytest.approx(1)) is same
 
 
 def test_states_are_equal_whatever_the_order_of_their_keys() -> None:
-    assert rewards.digest({"a": 1, "b": [1, 2]}) == rewards.digest({"b": [1, 2], "a": 1})
-    assert rewards.digest({"a": 1}) != rewards.digest({"a": "1"})
-    assert rewards.digest("\ud800") != rewards.digest("")
+    assert task_rewards.digest({"a": 1, "b": [1, 2]}) == task_rewards.digest({"b": [1, 2], "a": 1})
+    assert task_rewards.digest({"a": 1}) != task_rewards.digest({"a": "1"})
+    assert task_rewards.digest("\ud800") != task_rewards.digest("")
 
 
 def test_verifiers_take_fields_of_the_task() -> None:
-    reward = rewards.Verified("regex", {"pattern": "{wanted}", "full": True})
+    reward = task_rewards.Verified("regex", {"pattern": "{wanted}", "full": True})
     assert worth(reward, finished("abc", {"wanted": "a.c"})) == 1.0
     assert worth(reward, finished("abcd", {"wanted": "a.c"})) == 0.0
 
@@ -171,19 +173,22 @@ def test_a_judge_grades_and_silence_is_no_grade() -> None:
         raise NoAnswer("the judge's answer holds no verdict")
 
     assert (
-        worth(rewards.Judged(judge, "names an animal"), finished("An otter.", {"prompt": "Name one."})) == 1.0
+        worth(
+            task_rewards.JudgeReward(judge, "names an animal"), finished("An otter.", {"prompt": "Name one."})
+        )
+        == 1.0
     )
     assert "names an animal" in heard[0]
     assert "Name one." in heard[0]
-    assert worth(rewards.Judged(judge), finished("No.", {"prompt": "Name one."})) == 0.0
+    assert worth(task_rewards.JudgeReward(judge), finished("No.", {"prompt": "Name one."})) == 0.0
     with pytest.raises(EnvironmentFailure, match="Nobody judged"):
-        worth(rewards.Judged(mute), finished("No.", {}))
+        worth(task_rewards.JudgeReward(mute), finished("No.", {}))
 
 
 def test_weights() -> None:
-    both = rewards.Weighted(
-        [(rewards.Answer(), 3.0), (rewards.Verified("regex", {"pattern": "please"}), 1.0)]
+    both = task_rewards.Weighted(
+        [(task_rewards.AnswerReward(), 3.0), (task_rewards.Verified("regex", {"pattern": "please"}), 1.0)]
     )
     assert worth(both, finished("42", {"answer": "42"})) == 0.75
     with pytest.raises(UsageError):
-        worth(rewards.Weighted([(rewards.Answer(), 0.0)]), finished("42", {"answer": "42"}))
+        worth(task_rewards.Weighted([(task_rewards.AnswerReward(), 0.0)]), finished("42", {"answer": "42"}))

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypedDict
 import jsonschema
 import pytest
 
-from clawback.environments.tools import schema
+from clawback.environments.tools import function_schema
 from clawback.errors import UsageError
 
 
@@ -60,7 +60,7 @@ def everything(
 
 
 def test_every_kind_of_parameter_is_described() -> None:
-    made = schema.definition(everything)["function"]
+    made = function_schema.definition(everything)["function"]
     assert made["name"] == "everything"
     assert made["description"] == "Do everything.\n\nAnd more of it."
     properties = made["parameters"]["properties"]
@@ -84,7 +84,7 @@ def test_every_kind_of_parameter_is_described() -> None:
     ],
 )  # fmt: skip
 def test_what_fits_a_hint_fits_its_schema(field: str, value: object, fits: bool) -> None:
-    properties = schema.definition(everything)["function"]["parameters"]["properties"]
+    properties = function_schema.definition(everything)["function"]["parameters"]["properties"]
     validator = jsonschema.Draft202012Validator(properties[field])
     assert validator.is_valid(value) is fits
 
@@ -97,7 +97,7 @@ def test_sphinx_docstrings_and_bare_functions() -> None:
         :param y: the second
         """
 
-    made = schema.definition(bare, "other")["function"]
+    made = function_schema.definition(bare, "other")["function"]
     assert made["name"] == "other"
     assert made["description"] == "Short."
     assert made["parameters"]["properties"] == {
@@ -115,4 +115,4 @@ def _odd(file: Callable[[], None]) -> None: ...
 @pytest.mark.parametrize("function", [_many, _odd, lambda x, /: x])
 def test_what_a_call_cannot_carry_is_refused(function: Callable[..., Any]) -> None:
     with pytest.raises(UsageError, match="cannot"):
-        schema.definition(function)
+        function_schema.definition(function)

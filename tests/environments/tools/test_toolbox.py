@@ -13,9 +13,9 @@ from clawback.environments.core import EnvironmentFailure
 from clawback.environments.tools.calls import Call
 from clawback.environments.tools.toolbox import (
     MOST_CHARACTERS,
+    DefinedTools,
     Functions,
-    Given,
-    Joined,
+    JointToolbox,
     Toolbox,
     ToolError,
     called,
@@ -136,7 +136,7 @@ def test_a_slow_function_holds_nobody_up() -> None:
 def test_boxes_join_and_names_must_differ() -> None:
     foreign = {"type": "function", "function": {"name": "foreign", "parameters": {"type": "object"}}}
     counter = Counter()
-    box = Joined(Functions(double), Functions(owner=counter), Given([foreign]))
+    box = JointToolbox(Functions(double), Functions(owner=counter), DefinedTools([foreign]))
     assert use(box, Call("foreign", {"z": 1}), Call("add", {"n": 7}), Call("double", {"x": 1})) == [
         ("ok", True),
         ("ok", True),
@@ -144,4 +144,4 @@ def test_boxes_join_and_names_must_differ() -> None:
     ]
     assert asyncio.run(box.state()) == [None, {"count": 7}, None]
     with pytest.raises(UsageError, match="Two tools are called 'double'"):
-        use(Joined(Functions(double), Functions(double)))
+        use(JointToolbox(Functions(double), Functions(double)))

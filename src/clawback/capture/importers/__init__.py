@@ -9,15 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clawback.capture import rows
+from clawback.capture import text_rows
 from clawback.capture.importers import lines
+from clawback.capture.importers.agent_sessions import TRANSCRIPT
 from clawback.capture.importers.columns import ColumnSurvey
-from clawback.capture.importers.containers import Source, json_rows
-from clawback.capture.importers.entries import BadLine, Consent, Reading
+from clawback.capture.importers.containers import RecordList, json_rows
+from clawback.capture.importers.entries import BadLine, Consent, FileReading
 from clawback.capture.importers.export import export_file
 from clawback.capture.importers.importing import Options, parsed, recognise, store_source
-from clawback.capture.importers.sessions import TRANSCRIPT
-from clawback.capture.importers.storing import SOURCE, Report
+from clawback.capture.importers.storing import SOURCE, ImportReport
 from clawback.capture.importers.understanding import Understanding
 from clawback.errors import NotFound, UsageError
 from clawback.records import Message
@@ -26,7 +26,14 @@ if TYPE_CHECKING:
     from clawback.store import Store
 
 __all__ = [
-    "SOURCE", "TRANSCRIPT", "Options", "Report", "export_file", "import_file", "import_transcripts", "scored_lines",
+    "SOURCE",
+    "TRANSCRIPT",
+    "ImportReport",
+    "Options",
+    "export_file",
+    "import_file",
+    "import_transcripts",
+    "scored_lines",
 ]  # fmt: skip
 
 
@@ -40,7 +47,7 @@ def import_file(
     required: bool = False,
     person: str = "",
     rating_field: str = "",
-) -> Report:
+) -> ImportReport:
     """Bring in every record of a file of text that can be read; the others are named in the report with their number.
 
     ``consent`` and ``licence`` are those of records that name none; ``required``: without consent a record is never trained on. ``scale``: of
@@ -56,28 +63,28 @@ def import_file(
         rating_field=rating_field,
     )
     if path.is_file():
-        source = Source(path.name, path, lambda: json_rows(path))
+        source = RecordList(path.name, path, lambda: json_rows(path))
     else:
-        listed = list(rows.read(path))  # a pipe is read once
-        source = Source(str(path), path, lambda: iter(listed))
-    report = Report()
+        listed = list(text_rows.read(path))  # a pipe is read once
+        source = RecordList(str(path), path, lambda: iter(listed))
+    report = ImportReport()
     store_source(store, recognise(source, options), report, Understanding(source.name))
     return report
 
 
-def import_transcripts(store: Store, path: Path) -> Report:
+def import_transcripts(store: Store, path: Path) -> ImportReport:
     """Turns of Claude Code transcripts: one file, or every ``*.jsonl`` of a folder (sub-agents' are left out).
 
     What hooks or our own server captured is known. Raises ``NotFound``.
     """
     if not path.exists():
         raise NotFound(f"There is no file or folder {path}.")
-    report = Report()
+    report = ImportReport()
     files = (
         [path] if path.is_file() else sorted(p for p in path.rglob("*.jsonl") if "subagents" not in p.parts)
     )
     for file in files:
-        source = Source(file.name, file, lambda file=file: json_rows(file))  # type: ignore[misc]
+        source = RecordList(file.name, file, lambda file=file: json_rows(file))  # type: ignore[misc]
         store_source(
             store, recognise(source, Options(format="claude-code")), report, Understanding(source.name)
         )
@@ -91,7 +98,7 @@ def scored_lines(
 
     Raises ``NotFound`` without a file, ``UsageError`` with its number at the first line that cannot be read.
     """
-    listed = list(rows.read(path))
+    listed = list(text_rows.read(path))
     survey = ColumnSurvey(scale)
     for row in listed:
         try:
@@ -101,7 +108,7 @@ def scored_lines(
         name, value = lines.opinion(record) if isinstance(record, dict) else ("", None)
         if name and not record.get("scale"):
             survey.add(name, value)
-    reading = Reading(survey.columns(adopt=False))
+    reading = FileReading(survey.columns(adopt=False))
     for row in listed:
         try:
             record = parsed(row)

@@ -12,16 +12,16 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from clawback import scales
-from clawback.capture.importers import lines, pairs
+from clawback.capture.importers import lines, pair_records
 from clawback.capture.importers.columns import plain_number
-from clawback.capture.importers.entries import BadLine, Entry, Reading, dicts
+from clawback.capture.importers.entries import BadLine, Entry, FileReading, dicts
 from clawback.records import Feedback, Turn
 from clawback.redact import redact
 
 _EDITS = re.compile(r"edit|correct(?:ed|ion)|rewrit|revis|improved|better|ideal|rephras", re.IGNORECASE)
 
 
-class Answer(NamedTuple):
+class AnnotatedAnswer(NamedTuple):
     """One answer to one question, by one person."""
 
     person: str
@@ -59,23 +59,25 @@ def _as_record(data: Mapping[str, Any]) -> dict[str, Any]:
     return {"fields": fields, "responses": responses}
 
 
-def read_argilla_table(data: Mapping[str, Any], reading: Reading) -> Iterator[Entry]:
+def read_argilla_table(data: Mapping[str, Any], reading: FileReading) -> Iterator[Entry]:
     yield from read_argilla(_as_record(data), reading)
 
 
-def argilla_answers(data: Mapping[str, Any]) -> Iterator[Answer]:
+def argilla_answers(data: Mapping[str, Any]) -> Iterator[AnnotatedAnswer]:
     responses = data["responses"]
     if isinstance(responses, list):  # as its server sends them: one object a person
         for one in dicts(responses):
             for question, inner in (one.get("values") or {}).items():
                 value = inner.get("value") if isinstance(inner, dict) else inner
                 if one.get("status", "submitted") == "submitted":
-                    yield Answer(f"argilla:{one.get('user_id') or 'somebody'}", str(question), value)
+                    yield AnnotatedAnswer(f"argilla:{one.get('user_id') or 'somebody'}", str(question), value)
         return
     for question, listed in responses.items():
         for one in dicts(listed):
             if one.get("status", "submitted") in ("submitted", None):
-                yield Answer(f"argilla:{one.get('user_id') or 'somebody'}", str(question), one.get("value"))
+                yield AnnotatedAnswer(
+                    f"argilla:{one.get('user_id') or 'somebody'}", str(question), one.get("value")
+                )
 
 
 def is_label_studio(data: Mapping[str, Any]) -> bool:
@@ -84,7 +86,7 @@ def is_label_studio(data: Mapping[str, Any]) -> bool:
     )
 
 
-def label_studio_answers(data: Mapping[str, Any]) -> Iterator[Answer]:
+def label_studio_answers(data: Mapping[str, Any]) -> Iterator[AnnotatedAnswer]:
     for annotation in dicts(data.get("annotations")) or dicts(data.get("completions")):
         if annotation.get("was_cancelled"):
             continue
@@ -103,7 +105,9 @@ def label_studio_answers(data: Mapping[str, Any]) -> Iterator[Answer]:
             )
             if found is not None:
                 question = str(result.get("from_name") or result.get("type"))
-                yield Answer(f"label-studio:{who if who is not None else 'somebody'}", question, found)
+                yield AnnotatedAnswer(
+                    f"label-studio:{who if who is not None else 'somebody'}", question, found
+                )
 
 
 def scores(data: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -127,23 +131,23 @@ def _single(value: Any) -> Any:
     return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
-def read_argilla(data: Mapping[str, Any], reading: Reading) -> Iterator[Entry]:
+def read_argilla(data: Mapping[str, Any], reading: FileReading) -> Iterator[Entry]:
     yield from _read(data["fields"], list(argilla_answers(data)), reading)
 
 
-def read_label_studio(data: Mapping[str, Any], reading: Reading) -> Iterator[Entry]:
+def read_label_studio(data: Mapping[str, Any], reading: FileReading) -> Iterator[Entry]:
     yield from _read(data["data"], list(label_studio_answers(data)), reading)
 
 
-def _read(fields: Mapping[str, Any], answers: list[Answer], reading: Reading) -> Iterator[Entry]:
+def _read(fields: Mapping[str, Any], answers: list[AnnotatedAnswer], reading: FileReading) -> Iterator[Entry]:
     """The entry of a record or task. Raises ``BadLine``."""
     data = lines.lowered(fields)
-    names = pairs.names_of_duel(data) or pairs.names_of_pair(data)
+    names = pair_records.names_of_duel(data) or pair_records.names_of_pair(data)
     if names is None:
         messages, response = lines.conversation(data)
         turns: tuple[Turn, ...] = (lines.turn_of(data, messages, response),)
     else:
-        asked = pairs.question_of_duel(data)
+        asked = pair_records.question_of_duel(data)
         if asked is None:
             raise BadLine("`prompt` or `messages` is missing")
         texts = [redact(str(data[n])) for n in names]
@@ -163,7 +167,7 @@ def _read(fields: Mapping[str, Any], answers: list[Answer], reading: Reading) ->
 
 
 def _opinions(
-    answer: Answer, names: tuple[str, str] | None, data: Mapping[str, Any], reading: Reading
+    answer: AnnotatedAnswer, names: tuple[str, str] | None, data: Mapping[str, Any], reading: FileReading
 ) -> Iterator[Feedback]:
     person = reading.person or ("owner" if reading.mine else answer.person)
     value = _single(answer.value)
@@ -198,7 +202,7 @@ def _opinions(
         reading.unread[f"`{answer.question}`"] += 1
 
 
-def _better(value: Any, names: tuple[str, str], data: Mapping[str, Any], reading: Reading) -> int | None:
+def _better(value: Any, names: tuple[str, str], data: Mapping[str, Any], reading: FileReading) -> int | None:
     """Which of two answers is better: 1, -1, 0 for neither; None where the value does not say it."""
     if isinstance(value, list):  # a ranking: [{"value": "response-1", "rank": 1}, …]
         ranks = {str(one.get("value")).replace("-", "_").lower(): one.get("rank") for one in dicts(value)}
@@ -214,6 +218,6 @@ def _better(value: Any, names: tuple[str, str], data: Mapping[str, Any], reading
     ):
         return None
     try:
-        return pairs.winner_in("comparison", value, names, data, reading.columns)
+        return pair_records.winner_in("comparison", value, names, data, reading.columns)
     except BadLine:
         return None

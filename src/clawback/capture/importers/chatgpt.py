@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from clawback.capture.importers import trees
-from clawback.capture.importers.entries import BadLine, Entry, Reading, dicts, digest, table
+from clawback.capture.importers.entries import BadLine, Entry, FileReading, dicts, digest, table
 from clawback.capture.importers.fields import first, opinion_in, stamp
 from clawback.capture.importers.messages import role_of
-from clawback.capture.importers.trees import Conversation, Node
+from clawback.capture.importers.trees import MessageTree, Node
 from clawback.endings import ending_of
 
 
@@ -21,7 +21,7 @@ def is_chatgpt(data: Mapping[str, Any]) -> bool:
     )
 
 
-def read_chatgpt(data: Mapping[str, Any], reading: Reading) -> Iterator[Entry]:
+def read_chatgpt(data: Mapping[str, Any], reading: FileReading) -> Iterator[Entry]:
     """A conversation of ChatGPT's export; DeepSeek's has the same tree."""
     agent = (
         "deepseek"
@@ -39,11 +39,13 @@ def read_chatgpt(data: Mapping[str, Any], reading: Reading) -> Iterator[Entry]:
     )
     current = data.get("current_node")
     yield from trees.entries(
-        Conversation(name, agent, nodes, current if isinstance(current, str) else ""), reading
+        MessageTree(name, agent, nodes, current if isinstance(current, str) else ""), reading
     )
 
 
-def _chatgpt_node(name: str, parent: str | None, message: dict[str, Any], reading: Reading) -> Node | None:
+def _chatgpt_node(
+    name: str, parent: str | None, message: dict[str, Any], reading: FileReading
+) -> Node | None:
     if isinstance(message.get("fragments"), list):
         return _deepseek_node(name, parent, message)
     author = message.get("author")
@@ -76,7 +78,7 @@ def _chatgpt_node(name: str, parent: str | None, message: dict[str, Any], readin
     return node
 
 
-def _parts(content: Mapping[str, Any], reading: Reading) -> str:
+def _parts(content: Mapping[str, Any], reading: FileReading) -> str:
     words = []
     parts = content.get("parts")
     for part in parts if isinstance(parts, list) else [content.get("text")]:
@@ -114,7 +116,7 @@ def is_chatgpt_feedback(data: Mapping[str, Any]) -> bool:
     )
 
 
-def read_chatgpt_feedback(data: Mapping[str, Any], reading: Reading) -> Iterator[Entry]:
+def read_chatgpt_feedback(data: Mapping[str, Any], reading: FileReading) -> Iterator[Entry]:
     """A thumb: about a message of a conversation that is in another file."""
     inside: Any = data.get("content")
     try:

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from clawback.capture.importers import local_chats, trees
-from clawback.capture.importers.entries import Entry, Reading, dicts, digest
+from clawback.capture.importers.entries import Entry, FileReading, dicts, digest
 from clawback.capture.importers.fields import IDS, STAMPS, first, opinion_in, stamp
 from clawback.capture.importers.messages import calls_of, message_of, role_of
-from clawback.capture.importers.trees import Conversation, Node, chain
+from clawback.capture.importers.trees import MessageTree, Node, chain
 from clawback.endings import ending_of
 
 _PARENTS = (
@@ -33,7 +33,7 @@ def is_claude(data: Mapping[str, Any]) -> bool:
     return isinstance(data.get("chat_messages"), list)
 
 
-def read_claude(data: Mapping[str, Any], reading: Reading) -> Iterator[Entry]:
+def read_claude(data: Mapping[str, Any], reading: FileReading) -> Iterator[Entry]:
     nodes = []
     for raw in dicts(data["chat_messages"]):
         words, thinking, calls = [], [], []
@@ -73,7 +73,7 @@ def read_claude(data: Mapping[str, Any], reading: Reading) -> Iterator[Entry]:
         nodes = chain(nodes)
     current = str(data.get("current_leaf_message_uuid") or "")
     yield from trees.entries(
-        Conversation(str(data.get("uuid") or digest([], str(data), "")), "claude.ai", nodes, current), reading
+        MessageTree(str(data.get("uuid") or digest([], str(data), "")), "claude.ai", nodes, current), reading
     )
 
 
@@ -85,7 +85,7 @@ def is_grok(data: Mapping[str, Any]) -> bool:
     )
 
 
-def read_grok(data: Mapping[str, Any], reading: Reading) -> Iterator[Entry]:
+def read_grok(data: Mapping[str, Any], reading: FileReading) -> Iterator[Entry]:
     nodes: list[Node] = []
     for one in dicts(data["responses"]):
         raw = one.get("response")
@@ -94,7 +94,7 @@ def read_grok(data: Mapping[str, Any], reading: Reading) -> Iterator[Entry]:
             node.role = "user" if str(raw.get("sender")).lower() == "human" else "assistant"
             nodes.append(node)
     nodes = nodes if any(n.parent for n in nodes) else chain(nodes)
-    yield from trees.entries(Conversation(str(first(data["conversation"], IDS)), "grok", nodes), reading)
+    yield from trees.entries(MessageTree(str(first(data["conversation"], IDS)), "grok", nodes), reading)
 
 
 def is_history(data: Mapping[str, Any]) -> bool:
@@ -107,7 +107,7 @@ def is_history(data: Mapping[str, Any]) -> bool:
     )
 
 
-def read_history(data: Mapping[str, Any], reading: Reading) -> Iterator[Entry]:
+def read_history(data: Mapping[str, Any], reading: FileReading) -> Iterator[Entry]:
     messages = dicts(data.get("messages")) or dicts(data.get("conversation")) or dicts(data.get("turns"))
     nodes = [_plain_node(raw, place) for place, raw in enumerate(messages)]
     nodes = nodes if any(n.parent for n in nodes) else chain(nodes)
@@ -125,7 +125,7 @@ def read_history(data: Mapping[str, Any], reading: Reading) -> Iterator[Entry]:
     agent = str(data.get("agent") or "chat")
     current = str(first(data, ("currentId", "current_node", "current_leaf")) or "")
     yield from trees.entries(
-        Conversation(
+        MessageTree(
             name, agent, nodes, current, system if isinstance(system, str) else "", tools=tools or []
         ),
         reading,
@@ -185,7 +185,7 @@ def thread_of(record: Mapping[str, Any]) -> str:
     return str(first(record, _GROUPS) or "")
 
 
-def read_messages(records: Sequence[Mapping[str, Any]], reading: Reading, name: str) -> Iterator[Entry]:
+def read_messages(records: Sequence[Mapping[str, Any]], reading: FileReading, name: str) -> Iterator[Entry]:
     """Messages, one a record: conversations by what names them, else all of them are one."""
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for raw in records:

@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from clawback import installed
-from clawback.capture import rows
-from clawback.capture.importers import databases, lines, messages, pairs
-from clawback.capture.rows import Row
+from clawback.capture import text_rows
+from clawback.capture.importers import databases, lines, messages, pair_records
+from clawback.capture.text_rows import Row
 from clawback.errors import MissingExtra, NotFound, UsageError
 
 _UNPACKERS: dict[bytes, Callable[..., Any]] = {
@@ -47,7 +47,7 @@ _LARGEST_CELL = 64_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class RecordList:
     """A list of records. ``path``: the file that holds them, "" parts of an archive included in ``name``."""
 
     name: str
@@ -61,7 +61,7 @@ class Source:
 class Opened:
     """The sources of a path, and the files in it that were not looked at."""
 
-    sources: list[Source]
+    sources: list[RecordList]
     passed_over: list[str]
 
 
@@ -109,8 +109,8 @@ def _of_folder(folder: Path, workspace: Path) -> Opened:
         (f for f in (folder, folder / "storage") if (f / "message").is_dir() and (f / "part").is_dir()), None
     )
     if opencode is not None:
-        return Opened([Source("opencode's storage", folder, lambda: _opencode_folder(opencode))], [])
-    found: list[Source] = []
+        return Opened([RecordList("opencode's storage", folder, lambda: _opencode_folder(opencode))], [])
+    found: list[RecordList] = []
     passed_over: list[str] = []
     for file in sorted(folder.rglob("*")):
         if not file.is_file() or file.is_symlink() or "subagents" in file.parts:
@@ -122,7 +122,7 @@ def _of_folder(folder: Path, workspace: Path) -> Opened:
     return Opened(found, passed_over)
 
 
-def _of_file(path: Path, name: str, workspace: Path) -> list[Source]:
+def _of_file(path: Path, name: str, workspace: Path) -> list[RecordList]:
     try:
         with path.open("rb") as file:
             start = file.read(4096)
@@ -138,16 +138,16 @@ def _of_file(path: Path, name: str, workspace: Path) -> list[Source]:
     if start.startswith(_ZIP):
         return _of_zip(path, name, workspace)
     if start.startswith(databases.MAGIC):
-        return [Source(f"{name}: {table}", path, read, table) for table, read in databases.sources(path)]
+        return [RecordList(f"{name}: {table}", path, read, table) for table, read in databases.sources(path)]
     if start.startswith((_PARQUET, _ARROW)):
-        return [Source(name, path, lambda: _of_arrow(path, parquet=start.startswith(_PARQUET)))]
+        return [RecordList(name, path, lambda: _of_arrow(path, parquet=start.startswith(_PARQUET)))]
     if table := _table_in(start, path):
-        return [Source(name, path, lambda: _of_table(path, table))]
-    return [Source(name, path, lambda: json_rows(path))]
+        return [RecordList(name, path, lambda: _of_table(path, table))]
+    return [RecordList(name, path, lambda: json_rows(path))]
 
 
-def _of_zip(path: Path, name: str, workspace: Path) -> list[Source]:
-    found: list[Source] = []
+def _of_zip(path: Path, name: str, workspace: Path) -> list[RecordList]:
+    found: list[RecordList] = []
     try:
         with zipfile.ZipFile(path) as archive:
             members = [m for m in archive.infolist() if not m.is_dir()]
@@ -180,16 +180,16 @@ def json_rows(path: Path) -> Iterator[Row]:
     """Records of JSON lines, of a list, or of a document that holds a list."""
     start = b""
     with path.open("rb") as file:
-        start = file.readline(rows.LONGEST + 1)
-        encoding = rows.encoding_of(start)
+        start = file.readline(text_rows.LONGEST + 1)
+        encoding = text_rows.encoding_of(start)
         first_line = start.decode(encoding, "ignore").lstrip("\ufeff").strip()
         rest = bool(file.read(1))
     if not first_line.startswith("{") or (rest and _is_json(first_line)):
-        yield from _unwrapped(rows.read(path))
+        yield from _unwrapped(text_rows.read(path))
         return
-    document = rows.members(path)
+    document = text_rows.members(path)
     if document is None:  # damaged, or lines of which the first is broken
-        yield from _unwrapped(rows.read(path))
+        yield from _unwrapped(text_rows.read(path))
         return
     yield from _unwrapped(document)
 
@@ -243,7 +243,7 @@ class _Table:
 
 def _table_in(start: bytes, path: Path) -> _Table | None:
     """How a table is written, by its first line; None for what is none."""
-    encoding = rows.encoding_of(start)
+    encoding = text_rows.encoding_of(start)
     first_line = start.decode(encoding, "ignore").lstrip("\ufeff").lstrip("\r\n").split("\n")[0].strip()
     if first_line[:1] in ("{", "[", ""):
         return None
@@ -259,8 +259,8 @@ def _names_answers(names: list[str]) -> bool:
     record |= {name: [{"role": "user", "content": "x"}] for name in record if name in messages.LISTS}
     return (
         lines.fits(record)
-        or pairs.names_of_pair(record) is not None
-        or pairs.names_of_duel(record) is not None
+        or pair_records.names_of_pair(record) is not None
+        or pair_records.names_of_duel(record) is not None
         or ("role" in record and "content" in record)
     )
 
@@ -286,8 +286,8 @@ def _of_table(path: Path, table: _Table) -> Iterator[Row]:
                     for name, cell in zip(header, cells, strict=False)
                     if name and cell.strip()
                 }
-                broken = any(isinstance(cell, str) and rows.is_undecoded(cell) for cell in cells)
-                yield Row(number, problem=rows.NO_TEXT) if broken else Row(number, value=record)
+                broken = any(isinstance(cell, str) and text_rows.is_undecoded(cell) for cell in cells)
+                yield Row(number, problem=text_rows.NO_TEXT) if broken else Row(number, value=record)
         except csv.Error as error:
             yield Row(number + 1, problem=f"is no row of a table ({error})")
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from clawback.capture.rows import Row
+from clawback.capture.text_rows import Row
 from clawback.errors import UsageError
 
 MAGIC = b"SQLite format 3\0"

@@ -15,7 +15,7 @@ from clawback.endings import ending_of
 from clawback.errors import ClawbackError
 from clawback.records import Ending, Feedback, Message, Turn, text_of
 from clawback.redact import redact_all
-from clawback.store.pictures import put_back, taken_out
+from clawback.store.picture_table import put_back, taken_out
 
 Consent = Literal["", "yes", "no"]
 KEPT, ASKED_AGAIN, CORRECTED = "kept-branch", "asked-again", "corrected"
@@ -71,7 +71,7 @@ class Columns:
 
 
 @dataclass(slots=True)
-class Reading:
+class FileReading:
     """How a file is read, and what of it was not understood."""
 
     columns: Columns = field(default_factory=Columns)

@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from clawback.capture.importers import (
+    agent_sessions,
     annotated,
     chatgpt,
     chats,
     lines,
     local_chats,
     open_webui,
-    pairs,
+    pair_records,
     ranked,
-    sessions,
     sets,
 )
-from clawback.capture.importers.entries import BadLine, Entry, Reading
+from clawback.capture.importers.entries import BadLine, Entry, FileReading
 
 Record = Mapping[str, Any]
 
@@ -45,7 +45,7 @@ class Format:
     person: Callable[[Record], str] | None = None
     """Who rated, in exports of programs that several people use."""
 
-    def entries(self, record: Record, reading: Reading) -> Iterator[Entry]:
+    def entries(self, record: Record, reading: FileReading) -> Iterator[Entry]:
         """Of one record. Raises ``BadLine``."""
         if self.stranger:
             from dataclasses import replace
@@ -60,8 +60,8 @@ def _opinion(record: Record) -> Iterator[tuple[str, Any]]:
         yield name, value
 
 
-def _webui(read: Callable[..., Iterator[Entry]]) -> Callable[[Record, Reading], Iterator[Entry]]:
-    def of_person(record: Record, reading: Reading) -> Iterator[Entry]:
+def _webui(read: Callable[..., Iterator[Entry]]) -> Callable[[Record, FileReading], Iterator[Entry]]:
+    def of_person(record: Record, reading: FileReading) -> Iterator[Entry]:
         several = (
             len(reading.columns.values.get("person", ())) > 1 and not reading.mine and not reading.person
         )
@@ -85,12 +85,12 @@ def _set(
 
 
 FORMATS: tuple[Format, ...] = (
-    _history("claude-code", "Claude Code", sessions.is_claude_code, sessions.read_claude_code, of_file=True),
-    _history("codex", "Codex", sessions.is_codex, sessions.read_codex, of_file=True),
-    _history("openclaw", "OpenClaw", sessions.is_openclaw, sessions.read_openclaw, of_file=True),
-    _history("gemini-cli", "Gemini CLI", sessions.is_gemini, sessions.read_gemini, of_file=True),
-    _history("opencode", "opencode", sessions.is_opencode, sessions.read_opencode),
-    _history("hermes", "Hermes", sessions.is_hermes, sessions.read_hermes),
+    _history("claude-code", "Claude Code", agent_sessions.is_claude_code, agent_sessions.read_claude_code, of_file=True),
+    _history("codex", "Codex", agent_sessions.is_codex, agent_sessions.read_codex, of_file=True),
+    _history("openclaw", "OpenClaw", agent_sessions.is_openclaw, agent_sessions.read_openclaw, of_file=True),
+    _history("gemini-cli", "Gemini CLI", agent_sessions.is_gemini, agent_sessions.read_gemini, of_file=True),
+    _history("opencode", "opencode", agent_sessions.is_opencode, agent_sessions.read_opencode),
+    _history("hermes", "Hermes", agent_sessions.is_hermes, agent_sessions.read_hermes),
     _history("chatgpt", "ChatGPT", chatgpt.is_chatgpt, chatgpt.read_chatgpt),
     _history("chatgpt-feedback", "ChatGPT's thumbs", chatgpt.is_chatgpt_feedback, chatgpt.read_chatgpt_feedback),
     _history("claude.ai", "Claude.ai", chats.is_claude, chats.read_claude),
@@ -109,20 +109,20 @@ FORMATS: tuple[Format, ...] = (
     _set("label-studio", "Label Studio", annotated.is_label_studio, annotated.read_label_studio, scores=annotated.scores),
     _set("oasst", "OASST", sets.is_oasst_tree, sets.read_oasst_tree, stranger="oasst"),
     _set("oasst-messages", "OASST", sets.is_oasst_message, sets.read_oasst_messages, of_file=True, conversation=sets.tree_of, stranger="oasst"),
-    _set("hh-rlhf", "HH-RLHF", sets.is_hh, pairs.read_pair, stranger="hh-rlhf"),
+    _set("hh-rlhf", "HH-RLHF", sets.is_hh, pair_records.read_pair, stranger="hh-rlhf"),
     _set(
-        "ultrafeedback-binarized", "UltraFeedback, binarized", sets.is_ultrafeedback_binarized, pairs.read_pair,
-        stranger="ultrafeedback", scores=pairs.score_column,
+        "ultrafeedback-binarized", "UltraFeedback, binarized", sets.is_ultrafeedback_binarized, pair_records.read_pair,
+        stranger="ultrafeedback", scores=pair_records.score_column,
     ),
     _set("ultrafeedback", "UltraFeedback", sets.is_ultrafeedback, sets.read_ultrafeedback, stranger="ultrafeedback"),
     _set("helpsteer", "HelpSteer", sets.is_helpsteer, sets.read_helpsteer, stranger="helpsteer"),
     _set("helpsteer-words", "HelpSteer", sets.is_helpsteer_words, sets.read_helpsteer_words, stranger="helpsteer"),
-    _set("helpsteer-pairs", "HelpSteer", lambda r: ("context" in r and "overall_preference" in r) or ("preference_strength" in r and "response_1" in r), pairs.read_duel, stranger="helpsteer"),
+    _set("helpsteer-pairs", "HelpSteer", lambda r: ("context" in r and "overall_preference" in r) or ("preference_strength" in r and "response_1" in r), pair_records.read_duel, stranger="helpsteer"),
     _set("nectar", "Nectar", sets.is_nectar, ranked.read_answers, stranger="nectar"),
-    _set("arena", "LMArena", sets.is_arena, pairs.read_duel, stranger="lmarena"),
+    _set("arena", "LMArena", sets.is_arena, pair_records.read_duel, stranger="lmarena"),
     _set("steps", "steps with labels (TRL)", lambda r: bool(ranked.steps_of(r)), ranked.read_steps),
-    _set("pairs", "pairs", pairs.has_pair, pairs.read_pair, scores=pairs.score_column),
-    _set("duels", "two answers and a verdict", pairs.has_duel, pairs.read_duel),
+    _set("pairs", "pairs", pair_records.has_pair, pair_records.read_pair, scores=pair_records.score_column),
+    _set("duels", "two answers and a verdict", pair_records.has_duel, pair_records.read_duel),
     _set("ranked", "several answers with scores or ranks", ranked.has_answers, ranked.read_answers, scores=ranked.answer_scores),
     _history("chats", "conversations", chats.is_history, chats.read_history),
     Format("lines", "answers", lines.fits, lines.read, "own", scores=_opinion),

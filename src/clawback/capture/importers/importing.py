@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from clawback.capture.importers import annotated, formats, lines
 from clawback.capture.importers.columns import ColumnSurvey
-from clawback.capture.importers.containers import Opened, Source, open_path
-from clawback.capture.importers.entries import BadLine, Columns, Consent, Entry, Reading
+from clawback.capture.importers.containers import Opened, RecordList, open_path
+from clawback.capture.importers.entries import BadLine, Columns, Consent, Entry, FileReading
 from clawback.capture.importers.formats import LINES, Format, Recogniser, format_of, whole_format_of
-from clawback.capture.importers.storing import Importer, Report
+from clawback.capture.importers.storing import Importer, ImportReport
 from clawback.capture.importers.understanding import Understanding
-from clawback.capture.rows import Row
+from clawback.capture.text_rows import Row
 from clawback.errors import UsageError
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Options:
 class Recognised:
     """A source whose columns have been read."""
 
-    source: Source
+    source: RecordList
     options: Options
     columns: Columns
     file_format: Format | None
@@ -63,7 +63,7 @@ class Recognised:
 
     def entries(self, understanding: Understanding) -> Iterator[tuple[Format, Entry]]:
         """All entries that can be read; what cannot is named in ``understanding``."""
-        reading = Reading(
+        reading = FileReading(
             self.columns,
             self.options.person,
             self.options.rating_field,
@@ -102,7 +102,7 @@ class Recognised:
         return found, record
 
     def _of_whole(
-        self, format: Format, reading: Reading, understanding: Understanding
+        self, format: Format, reading: FileReading, understanding: Understanding
     ) -> Iterator[tuple[Format, Entry]]:
         if format.stranger:
             reading = replace(reading, person=reading.author(format.stranger))
@@ -152,7 +152,7 @@ def _check(entry: Entry) -> None:
         f"{opinion.text}{opinion.person}".encode()
 
 
-def recognise(source: Source, options: Options) -> Recognised:
+def recognise(source: RecordList, options: Options) -> Recognised:
     """Look at all records of a source: which format, which columns."""
     if options.format and options.format not in formats.BY_NAME:
         raise UsageError(f"There is no format `{options.format}`. Known are: {', '.join(formats.BY_NAME)}.")
@@ -212,7 +212,9 @@ def _look(
     return 0
 
 
-def store_source(store: Store, recognised: Recognised, report: Report, understanding: Understanding) -> None:
+def store_source(
+    store: Store, recognised: Recognised, report: ImportReport, understanding: Understanding
+) -> None:
     """Store all entries of a source, some at a time with one sync of the disk; what is known already is passed over."""
     options = recognised.options
     importer = Importer(store, report, options.consent, options.licence, options.required)
@@ -231,7 +233,7 @@ def store_source(store: Store, recognised: Recognised, report: Report, understan
         _store_links(store, recognised, importer, report)
 
 
-def _store_links(store: Store, recognised: Recognised, importer: Importer, report: Report) -> None:
+def _store_links(store: Store, recognised: Recognised, importer: Importer, report: ImportReport) -> None:
     """What entries say of turns of others, when all turns are there."""
     entries = (entry for _, entry in recognised.entries(Understanding("")) if entry.links)
     while batch := list(islice(entries, BATCH)):
@@ -257,7 +259,7 @@ def understand(recognised: Recognised) -> Understanding:
     return found
 
 
-def unknown_sentence(source: Source) -> str:
+def unknown_sentence(source: RecordList) -> str:
     """What to do with a file of which nothing was recognised; "" where only its records were refused."""
     row = next(iter(source.read()), None)
     record = _parsed_or_none(row) if row is not None else None

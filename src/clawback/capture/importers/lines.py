@@ -18,7 +18,7 @@ from clawback.capture.importers.entries import (
     BadLine,
     Columns,
     Entry,
-    Reading,
+    FileReading,
     answer_text,
     digest,
     ending,
@@ -249,7 +249,7 @@ def opinion(row: Mapping[str, Any], rating_field: str = "") -> tuple[str, Any]:
     )
 
 
-def feedback(data: Mapping[str, Any], reading: Reading) -> Iterator[Feedback]:
+def feedback(data: Mapping[str, Any], reading: FileReading) -> Iterator[Feedback]:
     """What a record says of its answer; ``turn_id`` is 0. Raises ``BadLine``."""
     who = text(data, "person") or reading.person
     if isinstance(data.get("feedback"), list):
@@ -359,7 +359,7 @@ def turn_of(data: Mapping[str, Any], messages: tuple[Message, ...], response: st
     )
 
 
-def read(data: Mapping[str, Any], reading: Reading) -> Iterator[Entry]:
+def read(data: Mapping[str, Any], reading: FileReading) -> Iterator[Entry]:
     """The entry of a record: one turn, or of a conversation that nobody rates one for each of its answers."""
     original, data = data, lowered(data)
     name, answer = names_of(data)
@@ -385,7 +385,7 @@ def _several(messages: list[Message]) -> bool:
     return weights or sum(m.get("role") == "assistant" and bool(answer_text(m)) for m in messages) > 1
 
 
-def answers_of(data: Mapping[str, Any], messages: list[Message], reading: Reading) -> Iterator[Entry]:
+def answers_of(data: Mapping[str, Any], messages: list[Message], reading: FileReading) -> Iterator[Entry]:
     """A turn for each answer that a user's message follows, or nothing. ``weight`` 1: the file wants it learned, so that it counts as good;
     0 says nothing of it."""
     clean = list(with_tools(data, with_system(data, list(messages_of(messages)))))

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from clawback.capture.importers import trees
-from clawback.capture.importers.entries import Entry, Reading, dicts, digest, moment, table
+from clawback.capture.importers.entries import Entry, FileReading, dicts, digest, moment, table
 from clawback.capture.importers.fields import first, opinion_in, stamp
 from clawback.capture.importers.messages import role_of
-from clawback.capture.importers.trees import Conversation, Node, chain
+from clawback.capture.importers.trees import MessageTree, Node, chain
 from clawback.endings import ending_of
 from clawback.records import Ending
 
@@ -25,7 +25,7 @@ def is_lm_studio(data: Mapping[str, Any]) -> bool:
     return bool(messages) and all(isinstance(m.get("versions"), list) for m in messages)
 
 
-def read_lm_studio(data: Mapping[str, Any], reading: Reading) -> Iterator[Entry]:
+def read_lm_studio(data: Mapping[str, Any], reading: FileReading) -> Iterator[Entry]:
     """A ``.conversation.json``: each message has its versions, of which one is selected."""
     name = str(first(data, ("id", "createdAt", "name")) or "")
     nodes, parent = [], None
@@ -44,7 +44,7 @@ def read_lm_studio(data: Mapping[str, Any], reading: Reading) -> Iterator[Entry]
     name = f"{name}-{digest([], json.dumps(dicts(data['messages'])[:1], default=str), '')[:8]}"
     system = data.get("systemPrompt")
     yield from trees.entries(
-        Conversation(name, "lm-studio", nodes, parent or "", system if isinstance(system, str) else ""),
+        MessageTree(name, "lm-studio", nodes, parent or "", system if isinstance(system, str) else ""),
         reading,
     )
 
@@ -82,7 +82,7 @@ def is_librechat(data: Mapping[str, Any]) -> bool:
     return bool(messages) and all("isCreatedByUser" in m for m in messages)
 
 
-def read_librechat(data: Mapping[str, Any], reading: Reading) -> Iterator[Entry]:
+def read_librechat(data: Mapping[str, Any], reading: FileReading) -> Iterator[Entry]:
     nodes: list[Node] = []
     waiting = [
         (raw, None) for raw in reversed(dicts(data.get("messages")) or dicts(data.get("messagesTree")))
@@ -101,7 +101,7 @@ def read_librechat(data: Mapping[str, Any], reading: Reading) -> Iterator[Entry]
     system = first(options, ("promptPrefix", "system", "instructions"))
     name = str(data.get("conversationId") or digest([], json.dumps(data, default=str), ""))
     yield from trees.entries(
-        Conversation(name, "librechat", nodes, "", system if isinstance(system, str) else ""), reading
+        MessageTree(name, "librechat", nodes, "", system if isinstance(system, str) else ""), reading
     )
 
 
@@ -139,21 +139,23 @@ def is_text_webui(data: Mapping[str, Any]) -> bool:
     return isinstance(data.get("internal"), list) and isinstance(data.get("visible"), list)
 
 
-def read_text_webui(data: Mapping[str, Any], reading: Reading) -> Iterator[Entry]:
+def read_text_webui(data: Mapping[str, Any], reading: FileReading) -> Iterator[Entry]:
     nodes: list[Node] = []
     for pair in data["internal"]:
         for role, words in zip(("user", "assistant"), pair if isinstance(pair, list) else [], strict=False):
             if isinstance(words, str) and words and not words.startswith("<|BEGIN-VISIBLE-CHAT|>"):
                 nodes.append(Node(str(len(nodes)), None, role, words))
     name = digest([], json.dumps(data["internal"][:2], default=str), "")[:16]
-    yield from trees.entries(Conversation(name, "text-generation-webui", chain(nodes)), reading)
+    yield from trees.entries(MessageTree(name, "text-generation-webui", chain(nodes)), reading)
 
 
 def is_sillytavern(data: Mapping[str, Any]) -> bool:
     return ("mes" in data and "is_user" in data) or ("chat_metadata" in data and "character_name" in data)
 
 
-def read_sillytavern(records: Sequence[Mapping[str, Any]], reading: Reading, name: str) -> Iterator[Entry]:
+def read_sillytavern(
+    records: Sequence[Mapping[str, Any]], reading: FileReading, name: str
+) -> Iterator[Entry]:
     """One chat a file. An answer's swipes are answers to the same message, of which one is kept."""
     nodes: list[Node] = []
     parent: str | None = None
@@ -180,4 +182,4 @@ def read_sillytavern(records: Sequence[Mapping[str, Any]], reading: Reading, nam
         parent = f"{place}.{chosen if len(texts) > 1 and 0 <= chosen < len(texts) else 0}"
     begun = next((raw for raw in records if "chat_metadata" in raw), {})
     group = str(first(begun, ("create_date",)) or name)
-    yield from trees.entries(Conversation(group, "sillytavern", nodes, parent or ""), reading)
+    yield from trees.entries(MessageTree(group, "sillytavern", nodes, parent or ""), reading)

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from clawback.capture.importers import trees
-from clawback.capture.importers.entries import BadLine, Entry, Reading, dicts, digest, table
+from clawback.capture.importers.entries import BadLine, Entry, FileReading, dicts, digest, table
 from clawback.capture.importers.fields import first, opinion_in, picture_parts, stamp
 from clawback.capture.importers.messages import role_of
-from clawback.capture.importers.trees import Conversation, Node
+from clawback.capture.importers.trees import MessageTree, Node
 
 _STAMPS_OF_OPINIONS = ("updated_at", "created_at", "create_time", "createdAt")
 _DETAILS = re.compile(
@@ -44,14 +44,14 @@ def is_open_webui(data: Mapping[str, Any]) -> bool:
     return _webui_history(data) is not None
 
 
-def read_open_webui(data: Mapping[str, Any], reading: Reading, person: str = "") -> Iterator[Entry]:
+def read_open_webui(data: Mapping[str, Any], reading: FileReading, person: str = "") -> Iterator[Entry]:
     conversation = _webui_conversation(data, person)
     if conversation is None:
         raise BadLine("there is no conversation")
     yield from trees.entries(conversation, reading)
 
 
-def _webui_conversation(data: Mapping[str, Any], person: str = "") -> Conversation | None:
+def _webui_conversation(data: Mapping[str, Any], person: str = "") -> MessageTree | None:
     chat = _webui_history(data)
     if chat is None:
         return None
@@ -67,7 +67,7 @@ def _webui_conversation(data: Mapping[str, Any], person: str = "") -> Conversati
         or first(chat, ("id",))
         or digest([], json.dumps(chat, default=str), "")
     )
-    return Conversation(
+    return MessageTree(
         name,
         "open-webui",
         nodes,
@@ -114,7 +114,9 @@ def user_of_open_webui(data: Mapping[str, Any]) -> str:
     return str(data.get("user_id") or "")
 
 
-def read_open_webui_feedback(data: Mapping[str, Any], reading: Reading, person: str = "") -> Iterator[Entry]:
+def read_open_webui_feedback(
+    data: Mapping[str, Any], reading: FileReading, person: str = ""
+) -> Iterator[Entry]:
     """A thumb or a score, with the conversation as it was then where the export has it."""
     meta, told = data["meta"], data["data"]
     name = str(meta.get("message_id") or "")

@@ -9,10 +9,10 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, get_args
 
 from clawback.capture import annotation_tools, peers
-from clawback.capture.importers.containers import Source
+from clawback.capture.importers.containers import RecordList
 from clawback.capture.importers.entries import BadLine, Consent
 from clawback.capture.importers.importing import Options, parsed
-from clawback.capture.importers.storing import Report
+from clawback.capture.importers.storing import ImportReport
 
 if TYPE_CHECKING:
     from clawback.store import Store
@@ -26,10 +26,10 @@ class Program:
     """A reader that takes a whole file."""
 
     title: str
-    store: Callable[[Store], Report]
+    store: Callable[[Store], ImportReport]
 
 
-def program_of(source: Source, options: Options) -> Program | None:
+def program_of(source: RecordList, options: Options) -> Program | None:
     """The reader of a file, by the option or by what it holds; None where its records say all."""
     consent: Consent = options.consent or ("no" if options.required else "")
     path, licence = source.path, options.licence
@@ -56,7 +56,7 @@ def program_of(source: Source, options: Options) -> Program | None:
     return None
 
 
-def _is_reinforceclaw(source: Source) -> bool:
+def _is_reinforceclaw(source: RecordList) -> bool:
     if source.table != "feedback":
         return False
     record = next(_records(source), {})
@@ -65,7 +65,7 @@ def _is_reinforceclaw(source: Source) -> bool:
     )
 
 
-def _records(source: Source) -> Iterator[dict[str, Any]]:
+def _records(source: RecordList) -> Iterator[dict[str, Any]]:
     for row in source.read():
         try:
             record = parsed(row)

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from clawback.capture.importers import lines, pairs
+from clawback.capture.importers import lines, pair_records
 from clawback.capture.importers.columns import plain_number
-from clawback.capture.importers.entries import BadLine, Entry, Reading, text
+from clawback.capture.importers.entries import BadLine, Entry, FileReading, text
 from clawback.records import Feedback
 from clawback.redact import redact
 
@@ -78,11 +78,11 @@ def has_answers(data: Mapping[str, Any]) -> bool:
     )
 
 
-def read_answers(data: Mapping[str, Any], reading: Reading) -> Iterator[Entry]:
+def read_answers(data: Mapping[str, Any], reading: FileReading) -> Iterator[Entry]:
     """A turn for each answer; a rating for each score; of ranks a preference for each over the next one. Raises ``BadLine``."""
     data = lines.lowered(data)
     found = answers_in(data)
-    asked = pairs.question_of_duel({k: v for k, v in data.items() if k not in _LISTS})
+    asked = pair_records.question_of_duel({k: v for k, v in data.items() if k not in _LISTS})
     if not found or asked is None:
         raise BadLine("the question or the answers are missing")
     who = text(data, "person") or reading.person
@@ -135,7 +135,7 @@ def steps_of(data: Mapping[str, Any]) -> list[str]:
     return list(steps) if plain else []
 
 
-def read_steps(data: Mapping[str, Any], reading: Reading) -> Iterator[Entry]:
+def read_steps(data: Mapping[str, Any], reading: FileReading) -> Iterator[Entry]:
     """The whole solution as one turn: good where every step is."""
     steps = steps_of(data)
     messages, response = lines.conversation({**data, "completions": None, "response": "\n".join(steps)})

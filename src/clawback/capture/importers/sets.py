@@ -11,8 +11,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from clawback.capture.importers import lines, pairs, ranked
-from clawback.capture.importers.entries import BadLine, Columns, Entry, Reading, dicts, messages_of, moment
+from clawback.capture.importers import lines, pair_records, ranked
+from clawback.capture.importers.entries import (
+    BadLine,
+    Columns,
+    Entry,
+    FileReading,
+    dicts,
+    messages_of,
+    moment,
+)
 from clawback.capture.importers.messages import conversation_of, role_of
 from clawback.records import Feedback, Message, Turn
 from clawback.redact import redact
@@ -40,7 +48,7 @@ def is_ultrafeedback_binarized(data: Mapping[str, Any]) -> bool:
     } <= data.keys()
 
 
-def read_ultrafeedback(data: Mapping[str, Any], reading: Reading) -> Iterator[Entry]:
+def read_ultrafeedback(data: Mapping[str, Any], reading: FileReading) -> Iterator[Entry]:
     """Four answers with a judge's scores: the mean of its aspects from 1 to 5, or its overall score from 1 to 10."""
     columns = Columns(
         scale_of={"fine_grained_score": "1-5", "overall_score": "1-10", **reading.columns.scale_of}
@@ -57,7 +65,7 @@ def is_helpsteer(data: Mapping[str, Any]) -> bool:
     return data.keys() >= _HELPSTEER and "response" in data
 
 
-def read_helpsteer(data: Mapping[str, Any], reading: Reading) -> Iterator[Entry]:
+def read_helpsteer(data: Mapping[str, Any], reading: FileReading) -> Iterator[Entry]:
     """HelpSteer 1 and 2: ``helpfulness`` from 0 to 4 is the rating; the other four are no opinions of the answer as a whole."""
     messages, response = lines.conversation(data)
     opinion = lines.rating("helpfulness", data["helpfulness"], _FIVE, who=reading.person)
@@ -74,7 +82,7 @@ def is_helpsteer_words(data: Mapping[str, Any]) -> bool:
     )
 
 
-def read_helpsteer_words(data: Mapping[str, Any], reading: Reading) -> Iterator[Entry]:
+def read_helpsteer_words(data: Mapping[str, Any], reading: FileReading) -> Iterator[Entry]:
     messages = conversation_of(data["context"])
     response = data.get("response", data.get("original_response"))
     if messages is None or not isinstance(response, str) or not response.strip():
@@ -96,7 +104,7 @@ def is_arena(data: Mapping[str, Any]) -> bool:
     return (
         models
         and (("winner" in data and "conversation_a" in data) or "winner_model_a" in data)
-        and pairs.has_duel(data)
+        and pair_records.has_duel(data)
     )
 
 
@@ -116,7 +124,7 @@ def is_oasst_message(data: Mapping[str, Any]) -> bool:
     return {"message_id", "message_tree_id", "role", "text"} <= data.keys()
 
 
-def read_oasst_tree(data: Mapping[str, Any], reading: Reading) -> Iterator[Entry]:
+def read_oasst_tree(data: Mapping[str, Any], reading: FileReading) -> Iterator[Entry]:
     """A turn for each answer; of answers that people ranked each is preferred to the next one."""
     turns: list[Turn] = []
     opinions: list[Feedback] = []
@@ -170,7 +178,7 @@ def tree_of(record: Mapping[str, Any]) -> str:
 
 
 def read_oasst_messages(
-    records: Sequence[Mapping[str, Any]], reading: Reading, _name: str
+    records: Sequence[Mapping[str, Any]], reading: FileReading, _name: str
 ) -> Iterator[Entry]:
     """Messages, one a record, each with its parent."""
     known = {str(r["message_id"]): {**r, "replies": []} for r in records}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from clawback.capture.importers.agent_sessions import TRANSCRIPT
 from clawback.capture.importers.entries import ASKED_AGAIN, CORRECTED, KEPT, Consent, Entry, digest
-from clawback.capture.importers.sessions import TRANSCRIPT
 from clawback.errors import NotFound
 from clawback.records import OWNER, Feedback, Turn
 from clawback.redact import redact
@@ -20,7 +20,7 @@ _LIVE = 1000
 
 
 @dataclass(slots=True)
-class Report:
+class ImportReport:
     """The result of an import: new turns, new feedback, what was known already, what could not be read, and how columns were read."""
 
     turns: int = 0
@@ -36,7 +36,7 @@ class Importer:
     never trained on. ``source``: the surface under which opinions are stored."""
 
     store: Store
-    report: Report
+    report: ImportReport
     consent: Consent = ""
     licence: str = ""
     required: bool = False

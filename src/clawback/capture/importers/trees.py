@@ -14,7 +14,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from clawback.capture.importers.entries import ASKED_AGAIN, CORRECTED, KEPT, BadLine, Entry, Reading, digest
+from clawback.capture.importers.entries import (
+    ASKED_AGAIN,
+    CORRECTED,
+    KEPT,
+    BadLine,
+    Entry,
+    FileReading,
+    digest,
+)
 from clawback.feedback.implicit import asked_again, corrected
 from clawback.records import Ending, Feedback, Message, Turn, text_of
 
@@ -58,7 +66,7 @@ class Node:
 
 
 @dataclass(slots=True)
-class Conversation:
+class MessageTree:
     """All messages of a conversation. Without ``current`` its last message is the one that is shown."""
 
     id: str
@@ -80,7 +88,7 @@ def chain(nodes: Sequence[Node]) -> list[Node]:
 
 
 class _Tree:
-    def __init__(self, conversation: Conversation) -> None:
+    def __init__(self, conversation: MessageTree) -> None:
         self.conversation = conversation
         self.nodes = {node.id: node for node in conversation.nodes}
         self.children: dict[str | None, list[Node]] = {}
@@ -158,7 +166,7 @@ class _Tree:
         return next((child for child in listed if child.id in self.shown), listed[0] if listed else None)
 
 
-def entries(conversation: Conversation, reading: Reading) -> Iterator[Entry]:
+def entries(conversation: MessageTree, reading: FileReading) -> Iterator[Entry]:
     """One entry with all answers of the conversation. Raises ``BadLine`` where there are none."""
     tree = _Tree(conversation)
     answers = tree.answers()
@@ -181,7 +189,7 @@ def entries(conversation: Conversation, reading: Reading) -> Iterator[Entry]:
     yield Entry(turns, tuple(opinions + compared), regenerations=tuple(sizes + again))
 
 
-def _about(index: int, opinion: Feedback, node: Node, reading: Reading) -> Feedback:
+def _about(index: int, opinion: Feedback, node: Node, reading: FileReading) -> Feedback:
     from dataclasses import replace
 
     return replace(
@@ -256,7 +264,7 @@ def _asked_once_more(node: Node, tree: _Tree) -> Node | None:
 
 
 def _branches(
-    tree: _Tree, index: dict[str, int], reading: Reading
+    tree: _Tree, index: dict[str, int], reading: FileReading
 ) -> tuple[list[Feedback], list[tuple[int, int]]]:
     """Comparisons between answers to one message, and the sizes of what was kept and what was not."""
     compared: list[Feedback] = []
@@ -298,7 +306,9 @@ def _kept_answer(branches: list[tuple[Node, Node]], tree: _Tree) -> Node | None:
     return continued[0] if len(continued) == 1 else None
 
 
-def _outright(branches: list[tuple[Node, Node]], index: dict[str, int], reading: Reading) -> list[Feedback]:
+def _outright(
+    branches: list[tuple[Node, Node]], index: dict[str, int], reading: FileReading
+) -> list[Feedback]:
     """Preferences of somebody who rated one of several answers that were shown side by side."""
     found = []
     for _, answer in branches:

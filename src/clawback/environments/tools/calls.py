@@ -19,12 +19,12 @@ from types import MappingProxyType
 from typing import Any
 
 from clawback.environments.core import Tool
-from clawback.environments.tools import formats
-from clawback.environments.tools.formats import MARKERS, MOST_CALLS, Call, python_calls
-from clawback.environments.worlds import text as text_of_reply
+from clawback.environments.tools import call_formats
+from clawback.environments.tools.call_formats import MARKERS, MOST_CALLS, Call, python_calls
+from clawback.environments.world_helpers import text as text_of_reply
 from clawback.records import Message
 
-__all__ = ["MARKERS", "MOST_CALLS", "Call", "Reply", "python_calls", "read", "read_text"]
+__all__ = ["MARKERS", "MOST_CALLS", "Call", "ParsedReply", "python_calls", "read", "read_text"]
 BARE_STARTS = (
     "{",
     "[",
@@ -44,7 +44,7 @@ _FENCE_END = re.compile(r"^```[ \t]*$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ParsedReply:
     """What a message says and calls. ``problems``: what looked like a call and could not be read."""
 
     text: str
@@ -63,7 +63,7 @@ NO_FENCES: Mapping[str, Fence] = MappingProxyType({})
 
 def read(
     message: Message, fences: Mapping[str, Fence] = NO_FENCES, tools: Sequence[Mapping[str, Any]] = ()
-) -> Reply:
+) -> ParsedReply:
     """The calls of a message. A text that only mentions a tool is no call.
 
     ``fences``: the words after three backticks that make a call, and how. The format that comes first in the text is the
@@ -78,15 +78,15 @@ def read(
 
 def read_text(
     text: str, fences: Mapping[str, Fence] = NO_FENCES, tools: Sequence[Mapping[str, Any]] = ()
-) -> Reply:
+) -> ParsedReply:
     """The calls of a text, without what a model thought."""
     found = {marker: start for marker in MARKERS if (start := text.find(marker)) >= 0}
     first = min(found, key=lambda marker: found[marker], default="")
     fence = next((m.start() for m in _FENCE_START.finditer(text) if m[1] in fences), -1)
     if fence >= 0 and (not first or fence < found[first]):
         return _from_fences(text, fences)
-    if first == formats.MISTRAL:
-        return _collected(text.partition(first)[0].strip(), formats.mistral(text))
+    if first == call_formats.MISTRAL:
+        return _collected(text.partition(first)[0].strip(), call_formats.mistral(text))
     return _from_markers(text, first, tools) if first else _bare(text, tools)
 
 
@@ -117,7 +117,7 @@ class _Unread:
     id: str = ""
 
 
-def _collected(text: str, parts: Iterable[Call | str | _Unread], numbered: bool = True) -> Reply:
+def _collected(text: str, parts: Iterable[Call | str | _Unread], numbered: bool = True) -> ParsedReply:
     """``numbered``: calls without an id get one."""
     calls: list[Call] = []
     unread: list[_Unread] = []
@@ -129,7 +129,7 @@ def _collected(text: str, parts: Iterable[Call | str | _Unread], numbered: bool 
             calls.append(part if part.id or not numbered else Call(part.name, part.arguments, f"call_{n}"))
         else:
             unread.append(_Unread(part) if isinstance(part, str) else part)
-    return Reply(
+    return ParsedReply(
         text, tuple(calls), tuple(part.problem for part in unread), tuple(part.id for part in unread)
     )
 
@@ -139,20 +139,22 @@ def _structured(call: Any) -> Call | _Unread:
     if not isinstance(call, Mapping):
         return _Unread("a tool call that is no object")
     function = call.get("function") if isinstance(call.get("function"), Mapping) else call
-    parsed, id = formats.call(function), str(call.get("id") or "")
+    parsed, id = call_formats.call(function), str(call.get("id") or "")
     return _Unread(parsed, id) if isinstance(parsed, str) else Call(parsed.name, parsed.arguments, id)
 
 
-def _from_markers(text: str, marker: str, tools: Sequence[Mapping[str, Any]]) -> Reply:
+def _from_markers(text: str, marker: str, tools: Sequence[Mapping[str, Any]]) -> ParsedReply:
     """Calls between a marker and its end. What stands there and cannot be read stays in the text."""
     parts: list[Call | str] = []
     rest: list[str] = []
     at = 0
-    for body in formats.bodies(text, marker):
-        calls = formats.read(body, tools)
+    for body in call_formats.bodies(text, marker):
+        calls = call_formats.read(body, tools)
         _, mentioned, written = body.text.rpartition(marker)
         if mentioned and body.text.find(marker, 1) > 0 and not any(isinstance(part, Call) for part in calls):
-            calls = formats.read(replace(body, text=written.strip()), tools)  # it was only mentioned before
+            calls = call_formats.read(
+                replace(body, text=written.strip()), tools
+            )  # it was only mentioned before
         parts += calls
         if all(isinstance(part, Call) for part in calls):
             rest.append(text[at : body.start])
@@ -162,7 +164,7 @@ def _from_markers(text: str, marker: str, tools: Sequence[Mapping[str, Any]]) ->
     return _collected("".join([*rest, text[at:]]).strip(), parts)
 
 
-def _from_fences(text: str, fences: Mapping[str, Fence]) -> Reply:
+def _from_fences(text: str, fences: Mapping[str, Fence]) -> ParsedReply:
     """Fences with known words, as calls without ids. Other fences only show something."""
     # The search ends behind the last closing line: each of many openings would be followed to the end.
     end = max((closing.end() for closing in _FENCE_END.finditer(text)), default=0)
@@ -179,7 +181,7 @@ def _from_fences(text: str, fences: Mapping[str, Fence]) -> Reply:
     return _collected("".join([*rest, text[at:]]).strip(), parts, numbered=False)
 
 
-def _bare(written: str, tools: Sequence[Mapping[str, Any]]) -> Reply:
+def _bare(written: str, tools: Sequence[Mapping[str, Any]]) -> ParsedReply:
     """A reply that is nothing but calls: JSON, Python, or a tool's name and JSON where a tokenizer drops the markers."""
     whole = written.strip().removeprefix("<|python_tag|>").strip()
     whole = whole.removeprefix("<|python_start|>").removesuffix("<|python_end|>").strip()
@@ -188,19 +190,19 @@ def _bare(written: str, tools: Sequence[Mapping[str, Any]]) -> Reply:
     inner = fenced[1].strip() if fenced else whole
     if inner.startswith(("{", "[{")):
         try:
-            found = formats.values(inner)
+            found = call_formats.values(inner)
         except (ValueError, RecursionError):
-            return Reply(written)
+            return ParsedReply(written)
         parts = [part for value in found for part in (value if isinstance(value, list) else [value])]
         if parts and all(
             isinstance(p, Mapping) and "name" in p and {"arguments", "parameters"} & set(p) for p in parts
         ):
-            return replace(_collected("", (formats.call(part) for part in parts)), bare=True)
-        return Reply(written)
-    if named := formats.bare(inner, tools):
+            return replace(_collected("", (call_formats.call(part) for part in parts)), bare=True)
+        return ParsedReply(written)
+    if named := call_formats.bare(inner, tools):
         return replace(_collected("", named), bare=True)
     calls = python_calls(inner) if inner.startswith("[") and inner.endswith(")]") else None
-    return Reply(written) if calls is None else replace(_collected("", calls), bare=True)
+    return ParsedReply(written) if calls is None else replace(_collected("", calls), bare=True)
 
 
 FORM = (

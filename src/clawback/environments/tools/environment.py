@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from clawback.environments import worlds
+from clawback.environments import world_helpers
 from clawback.environments.core import Observation, Split, Step, Task, Tool
 from clawback.environments.tools import calls as reading
-from clawback.environments.tools.rewards import Finished, Reward
+from clawback.environments.tools.task_rewards import Finished, TaskReward
 from clawback.environments.tools.toolbox import Toolbox, called
 from clawback.errors import UsageError
 from clawback.records import Message
@@ -24,7 +24,7 @@ PATIENCE = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class EpisodeRules:
     """Limits of an episode, and what the policy is told first."""
 
     turns: int = 16
@@ -49,11 +49,11 @@ class ToolSet:
         name: str,
         tasks: Mapping[Split, Sequence[Task]],
         toolbox: Callable[[Task], Toolbox],
-        reward: Reward,
-        rules: Rules | None = None,
+        reward: TaskReward,
+        rules: EpisodeRules | None = None,
     ) -> None:
         self.name, self.by_split, self.toolbox, self.reward = name, tasks, toolbox, reward
-        self.rules = rules or Rules()
+        self.rules = rules or EpisodeRules()
 
     def tasks(self, split: Split) -> Sequence[Task]:
         return self.by_split.get(split, ())
@@ -100,7 +100,7 @@ class ToolEnvironment:
         await self.close()
         box = self.of.toolbox(task)
         try:
-            tools = await box.open(worlds.mixed(task.id, seed))
+            tools = await box.open(world_helpers.mixed(task.id, seed))
         except BaseException:
             await box.close()
             raise
@@ -171,7 +171,7 @@ class ToolEnvironment:
             calls=tuple(now.calls),
             answer=answer,
             state=await now.box.state(),
-            seed=worlds.mixed(now.task.id, now.seed),
+            seed=world_helpers.mixed(now.task.id, now.seed),
             fresh=lambda: self.of.toolbox(now.task),
             info=told,
         )

@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from clawback.environments.core import Split, Task
-from clawback.environments.tools.environment import Rules, ToolSet
-from clawback.environments.tools.rewards import EndState
+from clawback.environments.tools.environment import EpisodeRules, ToolSet
+from clawback.environments.tools.task_rewards import EndState
 from clawback.environments.tools.toolbox import Functions, Toolbox, ToolError
-from clawback.environments.worlds import unknown_settings
+from clawback.environments.world_helpers import unknown_settings
 from clawback.errors import UsageError
 
 ITEMS = ("lamp", "kettle", "chair", "rope", "clock", "basket", "mirror", "ladder", "blanket", "radio")
@@ -258,7 +258,7 @@ def make(settings: Mapping[str, Any]) -> ToolSet:
         s: [task(n, s, kinds) for n in range(count)] for s, count in counts.items()
     }
     return ToolSet(
-        "tools:shop", tasks, box, EndState(), Rules(turns=int(settings.get("turns", 8)), system=SYSTEM)
+        "tools:shop", tasks, box, EndState(), EpisodeRules(turns=int(settings.get("turns", 8)), system=SYSTEM)
     )
 
 

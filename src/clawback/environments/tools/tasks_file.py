@@ -13,23 +13,23 @@ from pathlib import Path
 from typing import Any, cast
 
 from clawback import plugins
-from clawback.environments import judges, worlds
+from clawback.environments import judges, world_helpers
 from clawback.environments.core import Task, Tool
 from clawback.environments.tools import shop
-from clawback.environments.tools.environment import Rules, ToolSet
-from clawback.environments.tools.mcp import Mcp
-from clawback.environments.tools.rewards import (
-    Answer,
+from clawback.environments.tools.environment import EpisodeRules, ToolSet
+from clawback.environments.tools.mcp_toolbox import Mcp
+from clawback.environments.tools.task_rewards import (
+    AnswerReward,
     Calls,
     EndState,
-    Judged,
+    JudgeReward,
     Own,
-    Reward,
+    TaskReward,
     Unrewarded,
     Verified,
     Weighted,
 )
-from clawback.environments.tools.toolbox import Functions, Given, Joined, Toolbox
+from clawback.environments.tools.toolbox import DefinedTools, Functions, JointToolbox, Toolbox
 from clawback.errors import NotFound, UsageError
 
 KEYS = (
@@ -57,8 +57,8 @@ def make(rest: str, settings: Mapping[str, Any]) -> ToolSet:
     if rest == "shop":
         return shop.make(settings)
     if not rest.endswith(".toml"):
-        worlds.member("tools", rest, ["shop"])
-    worlds.unknown_settings("tools", settings, ())
+        world_helpers.member("tools", rest, ["shop"])
+    world_helpers.unknown_settings("tools", settings, ())
     return read(Path(rest))
 
 
@@ -70,9 +70,12 @@ def read(path: Path) -> ToolSet:
         told = tomllib.loads(path.read_text("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is no TOML: {error}.") from error
-    worlds.unknown_settings(str(path), told, KEYS)
+    world_helpers.unknown_settings(str(path), told, KEYS)
     folder, name = path.parent, f"tools:{told.get('name', path.stem)}"
-    rows = [*_several(told, "tasks"), *(worlds.rows(folder / str(told["rows"])) if "rows" in told else ())]
+    rows = [
+        *_several(told, "tasks"),
+        *(world_helpers.rows(folder / str(told["rows"])) if "rows" in told else ()),
+    ]
     if wrong := [row for row in rows if not isinstance(row, Mapping)]:
         raise UsageError(f"{path}: a task is a table ([[tasks]]), not {wrong[0]!r}.")
     if not rows:
@@ -85,36 +88,36 @@ def read(path: Path) -> ToolSet:
         )
     except (TypeError, ValueError) as error:
         raise UsageError(f"{path}: `turns`, `calls` and `held_out` are numbers ({error}).") from error
-    tasks = worlds.split_rows(name, rows, held_out)
-    rules = Rules(turns, calls, str(told.get("system", "")))
+    tasks = world_helpers.split_rows(name, rows, held_out)
+    rules = EpisodeRules(turns, calls, str(told.get("system", "")))
     return ToolSet(name, tasks, toolbox(told, folder), reward(told.get("reward", ""), rows, folder), rules)
 
 
-def toolbox(told: Mapping[str, Any], folder: Path) -> Callable[[Task], Toolbox]:
+def toolbox(table: Mapping[str, Any], folder: Path) -> Callable[[Task], Toolbox]:
     """What makes a box of all the tools that a file names."""
-    functions = [_here(str(place), folder) for place in _several(told, "functions")]
-    owner = _here(str(told["object"]), folder) if "object" in told else None
-    servers = [_table(server, "[[mcp]]") for server in _several(told, "mcp")]
-    described = definitions(told.get("definitions", ()), folder)
+    functions = [_object_beside(str(place), folder) for place in _several(table, "functions")]
+    owner = _object_beside(str(table["object"]), folder) if "object" in table else None
+    servers = [_table(server, "[[mcp]]") for server in _several(table, "mcp")]
+    described = definitions(table.get("definitions", ()), folder)
 
     def fresh(task: Task) -> Toolbox:
         boxes: list[Toolbox] = []
         if functions:
             boxes.append(Functions(*functions))
         if owner is not None:
-            boxes.append(Functions(owner=_made(owner, task)))
-        if told.get("python"):
+            boxes.append(Functions(owner=_new_owner(owner, task)))
+        if table.get("python"):
             boxes.append(plugins.load(plugins.SANDBOXES, "own").PythonTool())
         boxes += [_server(server, folder) for server in servers]
-        box = boxes[0] if len(boxes) == 1 else Joined(*boxes)
-        return Given(described, box) if described else box
+        box = boxes[0] if len(boxes) == 1 else JointToolbox(*boxes)
+        return DefinedTools(described, box) if described else box
 
     return fresh
 
 
-def _several(told: Mapping[str, Any], key: str) -> list[Any]:
+def _several(table: Mapping[str, Any], key: str) -> list[Any]:
     """A list of values; one that stands alone is a list of one."""
-    value = told.get(key, [])
+    value = table.get(key, [])
     return list(value) if isinstance(value, list) else [value]
 
 
@@ -160,77 +163,77 @@ def definitions(value: Any, folder: Path) -> list[Tool]:
     return tools
 
 
-def _here(place: str, folder: Path) -> Any:
+def _object_beside(reference: str, folder: Path) -> Any:
     """``file.py:name`` beside the TOML file, or ``module:name``."""
-    file, _, name = place.rpartition(":")
-    return worlds.loaded(f"{folder / file}:{name}" if file.endswith(".py") else place)
+    file, _, name = reference.rpartition(":")
+    return world_helpers.load_object(f"{folder / file}:{name}" if file.endswith(".py") else reference)
 
 
-def _made(owner: Callable[..., Any], task: Task) -> Any:
+def _new_owner(owner: Callable[..., Any], task: Task) -> Any:
     """A fresh object for an episode; one whose maker takes an argument is given the task's fields."""
     return owner(dict(task.data)) if inspect.signature(owner).parameters else owner()
 
 
-def _server(told: Mapping[str, Any], folder: Path) -> Mcp:
-    worlds.unknown_settings("[[mcp]]", told, ("command", "url", "env", "state", "seconds", "box"))
+def _server(table: Mapping[str, Any], folder: Path) -> Mcp:
+    world_helpers.unknown_settings("[[mcp]]", table, ("command", "url", "env", "state", "seconds", "box"))
     return Mcp(
-        tuple(told.get("command", ())),
-        url=str(told.get("url", "")),
-        env=told.get("env"),
-        cwd=folder if told.get("command") else None,
-        state=str(told.get("state", "")),
-        seconds=float(told.get("seconds", 60)),
-        box=bool(told.get("box", False)),
+        tuple(table.get("command", ())),
+        url=str(table.get("url", "")),
+        env=table.get("env"),
+        cwd=folder if table.get("command") else None,
+        state=str(table.get("state", "")),
+        seconds=float(table.get("seconds", 60)),
+        box=bool(table.get("box", False)),
     )
 
 
-def reward(told: Any, rows: Sequence[Mapping[str, Any]], folder: Path = Path()) -> Reward:
+def reward(entry: Any, rows: Sequence[Mapping[str, Any]], folder: Path = Path()) -> TaskReward:
     """``"answer"``, ``"calls"``, ``"end-state"``, ``"judge"``, ``"none"``, ``"file.py:function"``, ``{verifier = "regex", …}``, or a list of these;
     "": by what the tasks name. Raises ``UsageError``, ``NotFound``."""
-    if isinstance(told, list):
+    if isinstance(entry, list):
         parts = [
             (part, 1.0) if isinstance(part, str) else (dict(part), float(part.get("weight", 1)))
-            for part in told
+            for part in entry
         ]
         return Weighted([(reward(_without_weight(part), rows, folder), weight) for part, weight in parts])
-    if isinstance(told, Mapping):
-        settings = {key: value for key, value in told.items() if key not in ("verifier", "rubric")}
-        if "verifier" in told and ":" in str(told["verifier"]):
-            return Own(_function(str(told["verifier"]), folder))
-        if "verifier" in told:
-            return _verified(str(told["verifier"]), settings, rows)
-        if "rubric" in told:
-            return Judged(judges.configured(), str(told["rubric"]))
+    if isinstance(entry, Mapping):
+        settings = {key: value for key, value in entry.items() if key not in ("verifier", "rubric")}
+        if "verifier" in entry and ":" in str(entry["verifier"]):
+            return Own(_function(str(entry["verifier"]), folder))
+        if "verifier" in entry:
+            return _verified(str(entry["verifier"]), settings, rows)
+        if "rubric" in entry:
+            return JudgeReward(judges.configured(), str(entry["rubric"]))
         raise UsageError("A reward table names a `verifier` or a `rubric`.")
-    if told == "":
-        told = "answer" if all("answer" in row for row in rows) else "end-state"
-    if told == "judge":
-        return Judged(judges.configured())
-    if told == "none":
+    if entry == "":
+        entry = "answer" if all("answer" in row for row in rows) else "end-state"
+    if entry == "judge":
+        return JudgeReward(judges.configured())
+    if entry == "none":
         return Unrewarded()
-    if ":" in str(told):
-        return Own(_function(str(told), folder))
-    kinds: dict[str, Reward] = {"answer": Answer(), "calls": Calls(), "end-state": EndState()}
-    if told not in kinds:
+    if ":" in str(entry):
+        return Own(_function(str(entry), folder))
+    kinds: dict[str, TaskReward] = {"answer": AnswerReward(), "calls": Calls(), "end-state": EndState()}
+    if entry not in kinds:
         raise UsageError(
-            f"There is no reward `{told}`. Choose answer, calls, end-state, judge, none, a function of yours (file.py:name), or a table with `verifier` or `rubric`."
+            f"There is no reward `{entry}`. Choose answer, calls, end-state, judge, none, a function of yours (file.py:name), or a table with `verifier` or `rubric`."
         )
-    field = "answer" if told == "answer" else "actions"
+    field = "answer" if entry == "answer" else "actions"
     if lacking := next(
-        (row for row in rows if field not in row and (told == "calls" or "outputs" not in row)), None
+        (row for row in rows if field not in row and (entry == "calls" or "outputs" not in row)), None
     ):
         raise UsageError(
-            f"The reward `{told}` needs `{field}` in each task; one has only {', '.join(lacking)}."
+            f"The reward `{entry}` needs `{field}` in each task; one has only {', '.join(lacking)}."
         )
-    return kinds[told]
+    return kinds[entry]
 
 
-def _function(place: str, folder: Path) -> Callable[..., Any]:
-    function = _here(place, folder)
+def _function(reference: str, folder: Path) -> Callable[..., Any]:
+    function = _object_beside(reference, folder)
     if not callable(function):
-        raise UsageError(f"The reward `{place}` is no function.")
+        raise UsageError(f"The reward `{reference}` is no function.")
     if problem := Own(function).mismatch():
-        raise UsageError(f"The reward `{place}` {problem}.")
+        raise UsageError(f"The reward `{reference}` {problem}.")
     return cast("Callable[..., Any]", function)
 
 

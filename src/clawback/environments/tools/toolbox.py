@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from clawback import installed
 from clawback.environments.core import EnvironmentFailure, Tool
-from clawback.environments.tools import schema
+from clawback.environments.tools import function_schema
 from clawback.environments.tools.calls import Call
 from clawback.errors import ClawbackError, MissingExtra, UsageError
 
@@ -85,7 +85,7 @@ class Functions:
         self.owner = owner
         named = [*functions, *(_methods(owner) if owner is not None else ())]
         self.functions = {function.__name__: function for function in named}
-        self.tools = tuple(schema.definition(function) for function in named)
+        self.tools = tuple(function_schema.definition(function) for function in named)
 
     async def open(self, seed: int) -> Sequence[Tool]:  # noqa: ARG002
         return self.tools
@@ -130,7 +130,7 @@ def as_text(result: Any) -> str:
     return json.dumps(result, ensure_ascii=False, default=str)
 
 
-class Joined:
+class JointToolbox:
     """Several boxes as one. A name in two of them is a mistake of whoever joined them."""
 
     def __init__(self, *boxes: Toolbox) -> None:
@@ -159,7 +159,7 @@ class Joined:
         await asyncio.gather(*(box.close() for box in self.boxes))
 
 
-class Given:
+class DefinedTools:
     """OpenAI-style definitions: one with the name of a tool of ``box`` describes it, others are offered and not carried out."""
 
     def __init__(self, tools: Sequence[Tool], box: Toolbox | None = None) -> None:

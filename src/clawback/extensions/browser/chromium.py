@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from clawback.environments.core import EnvironmentFailure
-from clawback.environments.worlds import needed
+from clawback.environments.world_helpers import needed
 from clawback.errors import MissingExtra
 from clawback.extensions.sandbox import seccomp
 

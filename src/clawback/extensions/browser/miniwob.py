@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from clawback import installed
-from clawback.environments import worlds
+from clawback.environments import world_helpers
 from clawback.environments.core import EnvironmentFailure, Observation, Split, Step, Task, Tool
 from clawback.environments.tools import calls as reading
 from clawback.errors import NotFound, UsageError
-from clawback.extensions.browser import actions, page
+from clawback.extensions.browser import actions, page_view
 from clawback.extensions.browser.chromium import Chromium
 from clawback.records import Message
 
@@ -68,11 +68,11 @@ def folder(setting: Any = None) -> Path:
 
 
 def make(rest: str, settings: Mapping[str, Any]) -> MiniWobSet:
-    worlds.unknown_settings("miniwob", settings, SETTINGS)
-    worlds.needed("playwright", "The browser agent", "browser")
+    world_helpers.unknown_settings("miniwob", settings, SETTINGS)
+    world_helpers.needed("playwright", "The browser agent", "browser")
     root = folder(settings.get("pages"))
     known = [path.stem for path in (root / "miniwob").glob("*.html")]
-    chosen = [worlds.member("miniwob", name, known) for name in (rest.split(",") if rest else [""])]
+    chosen = [world_helpers.member("miniwob", name, known) for name in (rest.split(",") if rest else [""])]
     return MiniWobSet(chosen, root, settings)
 
 
@@ -95,10 +95,10 @@ class MiniWobSet:
 
     def tasks(self, split: Split) -> Sequence[Task]:
         counts = (
-            int(self.settings.get("tasks", worlds.TRAIN_TASKS)),
-            int(self.settings.get("held_out", worlds.TEST_TASKS)),
+            int(self.settings.get("tasks", world_helpers.TRAIN_TASKS)),
+            int(self.settings.get("held_out", world_helpers.TEST_TASKS)),
         )
-        each = [worlds.seeded_tasks(f"miniwob:{name}", split, *counts) for name in self.pages]
+        each = [world_helpers.seeded_tasks(f"miniwob:{name}", split, *counts) for name in self.pages]
         mixed = [task for tasks in zip(*each, strict=True) for task in tasks]
         return [
             Task(t.id, {**t.data, "page": t.id.partition(":")[2].rpartition("/")[0]}, split) for t in mixed
@@ -133,9 +133,9 @@ class MiniWob:
     async def _reset(self, task: Task) -> Observation:
         await self._close()
         self.turns = 0
-        with worlds.faults(self.of.name):
+        with world_helpers.faults(self.of.name):
             self.page = await self.of.browser.page(WIDTH, HEIGHT, self.of.root)
-            await page.still(self.page)
+            await page_view.still(self.page)
             await self.page.goto((self.of.root / "miniwob" / f"{task.data['page']}.html").as_uri())
             await self.page.add_style_tag(content=_QUIET)
             await self.page.evaluate(_BEGIN, [str(task.data["seed"]), EPISODE_MILLISECONDS])
@@ -156,11 +156,11 @@ class MiniWob:
         except actions.Unreadable as error:
             problem, info = str(error), {"unparsable": True}
         else:
-            with worlds.faults(self.of.name):
-                problem = await page.act(self.page, action)
+            with world_helpers.faults(self.of.name):
+                problem = await page_view.act(self.page, action)
             info = {"action": action.name} | ({"error": problem} if problem else {})
-        with worlds.faults(self.of.name):
-            state = await page.evaluate(self.page, _STATE)
+        with world_helpers.faults(self.of.name):
+            state = await page_view.evaluate(self.page, _STATE)
             if state["done"]:
                 return Step(
                     (),
@@ -181,7 +181,7 @@ class MiniWob:
     async def _until_ready(self) -> None:
         """Some pages lay themselves out in steps."""
         for _ in range(MOST_WAITS):
-            await page.let_pass(self.page)
+            await page_view.let_pass(self.page)
             if await self.page.evaluate("() => WOB_TASK_READY"):
                 return
         raise EnvironmentFailure(f"{self.of.name} does not get ready.")
@@ -199,9 +199,9 @@ class MiniWob:
         if reply.calls:
             call = reply.calls[0]
             return call, actions.of_call(call.name, call.arguments, self.of.allowed)
-        return None, actions.parse(worlds.text(message), self.of.allowed)
+        return None, actions.parse(world_helpers.text(message), self.of.allowed)
 
     async def _seen(self, sentence: str) -> Message:
         shown = self.of.observe
-        text = f"{sentence}\n{await page.tree(self.page)}" if shown != "screenshot" else sentence
-        return page.message(text, await page.picture(self.page) if shown != "tree" else None)
+        text = f"{sentence}\n{await page_view.tree(self.page)}" if shown != "screenshot" else sentence
+        return page_view.message(text, await page_view.picture(self.page) if shown != "tree" else None)

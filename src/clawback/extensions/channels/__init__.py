@@ -40,8 +40,8 @@ def find(name: str) -> Platform:
     return cast("Platform", import_module(f"clawback.extensions.channels.{name}"))
 
 
-def settings_of(home: Home, name: str) -> config.Channel:
-    return cast("config.Channel", getattr(config.load(home.config), name))
+def settings_of(home: Home, name: str) -> config.ChannelSection:
+    return cast("config.ChannelSection", getattr(config.load(home.config), name))
 
 
 def missing(home: Home, name: str) -> list[str]:
@@ -64,6 +64,6 @@ def missing(home: Home, name: str) -> list[str]:
     return found
 
 
-def take_tokens(settings: config.Channel, platform: Platform) -> dict[str, str]:
+def take_tokens(settings: config.ChannelSection, platform: Platform) -> dict[str, str]:
     """Take the tokens out of the environment, so that processes started from here do not inherit them."""
     return {key: os.environ.pop(getattr(settings, key), "") for key in platform.TOKENS}

@@ -27,15 +27,15 @@ def channel(platform: str, check: bool, as_json: bool) -> int:
     clawback connect channel telegram --check
     clawback connect channel telegram
     """
-    from clawback.extensions.channels import runner
+    from clawback.extensions.channels import bot_runner
 
     here = current_home()
     if not check:
         with suppress(KeyboardInterrupt):
-            runner.run(here, platform)
+            bot_runner.run(here, platform)
         return 0
     wrong = channels.missing(here, platform)
-    if not runner.server_answers(here):
+    if not bot_runner.server_answers(here):
         wrong.append("The server does not run (clawback serve), or is too busy to answer.")
     text = "\n".join(wrong) or f"Nothing is missing: clawback connect channel {platform}"
     emit({"missing": wrong}, text, as_json)

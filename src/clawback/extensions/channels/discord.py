@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from clawback import config
 from clawback.errors import ClawbackError
-from clawback.extensions.channels.base import Desk, Heard, log, sign_of
+from clawback.extensions.channels.channel import Desk, Heard, log, sign_of
 
 if TYPE_CHECKING:
     import discord
@@ -22,7 +22,7 @@ TOKENS = {"token": ""}
 LIMIT = 2000
 
 
-async def run(desk: Desk, settings: config.Discord, tokens: Mapping[str, str]) -> None:
+async def run(desk: Desk, settings: config.DiscordSection, tokens: Mapping[str, str]) -> None:
     import aiohttp
     import discord
 

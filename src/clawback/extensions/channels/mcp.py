@@ -17,8 +17,8 @@ from clawback import config, feedback
 from clawback.capture import ingest, stored_text
 from clawback.errors import ClawbackError, NotFound, UsageError
 from clawback.feedback import command
-from clawback.feedback.examples import MOST, rated_examples
-from clawback.jobs import inbox, rule_proposals
+from clawback.feedback.rated_examples import MOST, rated_examples
+from clawback.jobs import rating_inbox, rule_proposals
 from clawback.paths import Home
 from clawback.records import GATE, Turn
 from clawback.rules import receipts
@@ -152,7 +152,7 @@ class Tools:
     def worth_rating(self, limit: Annotated[int, Field(ge=1, le=50)] = 5) -> dict[str, Any]:
         """Answers that the person has not rated yet, those first from which most can be learned. Show them, and ask. ``pairs``: two answers of which the
         person should say which is better (``prefer``), to decide about a new version; ask about these first."""
-        found = inbox.Inbox(self.home)
+        found = rating_inbox.Inbox(self.home)
         pairs = [[_seen(p.first, SHOWN), _seen(p.second, SHOWN)] for p in found.questions()[:limit]]
         return {"turns": [_seen(w.turn, LISTED) for w in found.next(limit)], "pairs": pairs}
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from clawback import config
 from clawback.errors import ClawbackError
-from clawback.extensions.channels.base import Desk, Heard, log, sign_of
+from clawback.extensions.channels.channel import Desk, Heard, log, sign_of
 from clawback.feedback import command
 
 LIBRARY = "slack_bolt"
@@ -25,7 +25,7 @@ NOT_HERE = (
 )
 
 
-async def run(desk: Desk, settings: config.Slack, tokens: Mapping[str, str]) -> None:
+async def run(desk: Desk, settings: config.SlackSection, tokens: Mapping[str, str]) -> None:
     from slack_bolt.adapter.socket_mode.aiohttp import AsyncSocketModeHandler
     from slack_bolt.app.async_app import AsyncApp
     from slack_sdk.http_retry.builtin_async_handlers import AsyncRateLimitErrorRetryHandler
@@ -57,7 +57,7 @@ async def run(desk: Desk, settings: config.Slack, tokens: Mapping[str, str]) -> 
         await handler.close_async()
 
 
-async def greeted(web: Any, settings: config.Slack) -> str:
+async def greeted(web: Any, settings: config.SlackSection) -> str:
     """The bot's own id. Raises ``ClawbackError``."""
     from slack_sdk.errors import SlackApiError
 

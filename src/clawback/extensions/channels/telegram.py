@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from clawback import config
 from clawback.errors import ClawbackError
-from clawback.extensions.channels.base import Desk, Heard, sign_of
+from clawback.extensions.channels.channel import Desk, Heard, sign_of
 
 if TYPE_CHECKING:
     from telegram import Message, MessageReactionUpdated, Update
@@ -24,7 +24,7 @@ TOKENS = {"token": ""}
 LIMIT = 4096
 
 
-async def run(desk: Desk, settings: config.Telegram, tokens: Mapping[str, str]) -> None:
+async def run(desk: Desk, settings: config.TelegramSection, tokens: Mapping[str, str]) -> None:
     from telegram.error import InvalidToken, TelegramError
     from telegram.ext import Application, MessageHandler, MessageReactionHandler, filters
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from clawback.policy import Policy
 
 
-class Crew(dispatch.Crew, Protocol):
+class AdapterCrew(dispatch.Crew, Protocol):
     """A crew whose workers find adapters by name."""
 
     count: int
@@ -29,7 +29,7 @@ class Crew(dispatch.Crew, Protocol):
     def close(self) -> None: ...
 
 
-def published(policy: Policy, crew: Crew, keep: Collection[str] = ()) -> str:
+def published(policy: Policy, crew: AdapterCrew, keep: Collection[str] = ()) -> str:
     """The name under which workers find the policy's adapter; "" for the base alone. ``keep``: older ones that are needed yet."""
     if not policy.adapted:
         return ""
@@ -47,7 +47,7 @@ def named(weights: Mapping[str, torch.Tensor]) -> str:
     return digest.hexdigest()[:16]
 
 
-def lost(crew: Crew, known: int) -> dict[str, Any] | None:
+def lost(crew: AdapterCrew, known: int) -> dict[str, Any] | None:
     """What is told of workers that have died since there were ``known`` of them; None where none has."""
     if crew.lost == known:
         return None

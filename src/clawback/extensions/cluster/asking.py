@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
-from clawback.extensions.cluster.adapters import Crew, lost, published
+from clawback.extensions.cluster.adapters import AdapterCrew, lost, published
 from clawback.extensions.cluster.dispatch import Dispatcher, Unit
-from clawback.extensions.cluster.sampling import cut
+from clawback.extensions.cluster.ray_sampler import cut
 from clawback.policy import gap
 from clawback.sampling import Chance, Sampled
 
@@ -23,7 +23,7 @@ class SharedDraw:
 
     def __init__(
         self,
-        crew: Crew,
+        crew: AdapterCrew,
         policy: Policy,
         tell: Callable[[dict[str, Any]], None] = lambda _: None,
     ) -> None:
@@ -39,7 +39,7 @@ class SharedDraw:
 
     def __call__(self, prompt: Sequence[int], max_tokens: int, seed: int) -> Sampled:
         """The answer that ``policy.sample`` gives with this seed, up to rounding. Raises ``TrainingError`` where a worker has another model."""
-        chance = Chance.drawn(1, 1, max_tokens, self.policy.sampling.truncates, seed)
+        chance = Chance.of_seed(1, 1, max_tokens, self.policy.sampling.truncates, seed)
         [unit], _ = cut(self.policy, [prompt], chance, False, self.adapter, 1)
         answer: Future[Sampled] = Future()
         self._asked.put((unit, answer))

@@ -27,7 +27,7 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True)
-class News:
+class WorkerReport:
     """A report about one worker: a finished unit, or its death."""
 
     worker: Hashable
@@ -45,7 +45,7 @@ class Crew(Protocol):
 
     def give(self, worker: Hashable, unit: Unit) -> None: ...
 
-    def wait(self, seconds: float) -> Sequence[News]:
+    def wait(self, seconds: float) -> Sequence[WorkerReport]:
         """Wait for reports, at most so many seconds."""
         ...
 

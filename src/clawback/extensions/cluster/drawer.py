@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from clawback.extensions.cluster.worker import Weights, Worker
+from clawback.extensions.cluster.model_worker import ModelWorker, Weights
 from clawback.models import Sampling
 from clawback.sampling import Chance
 
 
-class Drawer(Worker):
+class DrawingWorker(ModelWorker):
     """A unit contains everything that decides its answers."""
 
     def work(self, work: Mapping[str, Any], weights: Weights | None) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 from clawback.environments.core import EnvironmentSet
 from clawback.environments.find import find
 from clawback.environments.rollouts import Play, Rollouts
-from clawback.extensions.cluster.worker import Weights, Worker
+from clawback.extensions.cluster.model_worker import ModelWorker, Weights
 from clawback.models import Chat, Sampling
 
 
@@ -38,7 +38,7 @@ class Scene:
         return find(self.task, self.agent, seed=self.seed, shots=self.shots)
 
 
-class Player(Worker):
+class PlayingWorker(ModelWorker):
     """Plays orders to their ends. What an order draws follows from the order alone, so one that is played twice is the same episode."""
 
     def __init__(self, about: dict[str, Any], scene: Scene, threads: int) -> None:

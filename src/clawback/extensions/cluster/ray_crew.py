@@ -13,7 +13,7 @@ from typing import Any
 
 from clawback import installed
 from clawback.errors import MissingExtra, TrainingError, UsageError
-from clawback.extensions.cluster.dispatch import News, Unit
+from clawback.extensions.cluster.dispatch import Unit, WorkerReport
 
 START_SECONDS = 300.0
 MOST_STARTS = 4
@@ -82,7 +82,7 @@ class RayCrew:
         found = self.objects.get(unit.work["adapter"])
         self.asked[actor.work.remote(unit.work, found)] = (actor, unit.id)
 
-    def wait(self, seconds: float) -> Sequence[News]:
+    def wait(self, seconds: float) -> Sequence[WorkerReport]:
         refs = [*self.asked, *self.starting]
         done, _ = self.ray.wait(refs, num_returns=1, timeout=seconds) if refs else ([], [])
         return [news for ref in done if (news := self._news(ref)) is not None]
@@ -96,18 +96,18 @@ class RayCrew:
 
     # ------------------------------------------------------------------------------------------------- actors
 
-    def _news(self, ref: Any) -> News | None:
+    def _news(self, ref: Any) -> WorkerReport | None:
         starting = self.starting.pop(ref, None)
         actor, unit = (starting, "") if starting is not None else self.asked.pop(ref)
         try:
             result = self.ray.get(ref)
         except Exception as error:  # whatever it was, this worker gives no more answers
             self._gone(actor, str(error).strip().splitlines()[-1][:200])
-            return None if starting is not None else News(actor, lost=True)
+            return None if starting is not None else WorkerReport(actor, lost=True)
         if starting is not None:
             self.alive.append(actor)
             return None
-        return News(actor, unit, result)
+        return WorkerReport(actor, unit, result)
 
     def _gone(self, actor: Any, why: str) -> None:
         if actor in self.alive:

@@ -103,7 +103,7 @@ def _topic(question: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Taste:
+class CloudTaste:
     """Somebody who likes answers of a certain kind, and now and then says what is wrong with another. ``noise``: share of wrong taps."""
 
     name: str
@@ -138,9 +138,9 @@ class Taste:
 TASTES = {
     taste.name: taste
     for taste in (
-        Taste("brief, no emoji", brief=True, emoji=False, says={"brief": "Too long.", "emoji": "No emoji, please."}),
-        Taste("bullets, no opener", bullets=True, greeting=False, says={"bullets": "Use bullet points.", "greeting": "Skip the greeting."}),
-        Taste("brief, no question back", brief=True, question=False, says={"brief": "Shorter, please.", "question": "Don't ask me a question at the end."}),
+        CloudTaste("brief, no emoji", brief=True, emoji=False, says={"brief": "Too long.", "emoji": "No emoji, please."}),
+        CloudTaste("bullets, no opener", bullets=True, greeting=False, says={"bullets": "Use bullet points.", "greeting": "Skip the greeting."}),
+        CloudTaste("brief, no question back", brief=True, question=False, says={"brief": "Shorter, please.", "question": "Don't ask me a question at the end."}),
     )
 }  # fmt: skip
 

@@ -24,9 +24,9 @@ from urllib.parse import urlsplit
 from clawback import config, feedback, release, store
 from clawback.errors import ClawbackError, UsageError
 from clawback.extensions.demo.cloud import MODEL, TASTES, Cloud, questions
-from clawback.jobs import prompting
-from clawback.jobs.inbox import Inbox
+from clawback.jobs import prompt_learning
 from clawback.jobs.prompt_search import SearchResult
+from clawback.jobs.rating_inbox import Inbox
 from clawback.paths import Home, secret
 from clawback.progress import OnProgress
 from clawback.records import Turn, Version
@@ -106,7 +106,7 @@ class CloudDemo:
 
     def learn(self, on_progress: OnProgress | None = None) -> tuple[SearchResult, int]:
         """A search and the gate, as ``clawback prompts optimize`` does them; what the gate asks is answered. With how many questions it asked."""
-        found, asked = prompting.optimize(self.home, on_progress=on_progress), 0
+        found, asked = prompt_learning.optimize(self.home, on_progress=on_progress), 0
         while found.report is not None and found.report.again_at:
             pair = next(iter(Inbox(self.home).questions()), None)
             if pair is None:
@@ -114,7 +114,7 @@ class CloudDemo:
             asked += 1
             with store.connect(self.home.database) as db:
                 feedback.prefer(db, *self.choose(pair.first, pair.second), source="demo")
-            report = prompting.judge_waiting(self.home, on_progress=on_progress) or found.report
+            report = prompt_learning.judge_waiting(self.home, on_progress=on_progress) or found.report
             with store.connect(self.home.database) as db:
                 version = db.version(report.version)
             found = SearchResult(version, report, (), *_rest(found))

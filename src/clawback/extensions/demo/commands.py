@@ -21,7 +21,7 @@ from clawback.paths import Home
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from clawback.embedded.corpus import Prompt
+    from clawback.embedded.corpus import TopicPrompt
     from clawback.extensions.demo import Demo, Look
     from clawback.extensions.demo.loop import Choose, Rate
 
@@ -264,7 +264,7 @@ def by_key(total: int) -> Rate:
 
     asked = count()
 
-    def rate(prompt: Prompt, answer: str) -> int | None:
+    def rate(prompt: TopicPrompt, answer: str) -> int | None:
         click.echo(f"\n[{next(asked) % total + 1}/{total}] {prompt.text}\n{answer}", err=True)
         question = "[g]ood [b]ad [enter] skip [q] enough "
         while (key := one_key(question, err=True)) not in MEANINGS:
@@ -276,7 +276,7 @@ def by_key(total: int) -> Rate:
     return rate
 
 
-def choice_by_key(prompt: Prompt, first: str, second: str) -> int | None:
+def choice_by_key(prompt: TopicPrompt, first: str, second: str) -> int | None:
     """A real person, asked which of two answers is better: 1 or 2, enter for neither, q for enough."""
     from clawback.cli.chat import one_key
 

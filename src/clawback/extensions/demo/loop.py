@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING
 from clawback import config, feedback, jobs, release, store
 from clawback.errors import NothingToGain, UsageError
 from clawback.extensions.demo.worlds import mean, world
-from clawback.jobs.inbox import Inbox
+from clawback.jobs.rating_inbox import Inbox
 from clawback.paths import Home
 from clawback.progress import OnProgress
 from clawback.records import Turn
 
 if TYPE_CHECKING:
-    from clawback.embedded.corpus import Prompt
-    from clawback.jobs import Outcome
+    from clawback.embedded.corpus import TopicPrompt
+    from clawback.jobs import RunResult
     from clawback.policy import Policy
     from clawback.records import Version
 
@@ -32,9 +32,9 @@ RATINGS = 32
 NOISE = 0.1
 HELD_OUT = 128
 
-Rate = Callable[["Prompt", str], int | None]
+Rate = Callable[["TopicPrompt", str], int | None]
 """A person: a prompt and an answer → +1, -1, 0 for "no opinion", or None for "enough"."""
-Choose = Callable[["Prompt", str, str], int | None]
+Choose = Callable[["TopicPrompt", str, str], int | None]
 """The same person, of two answers: +1 if the first is better, -1 if the second, 0 and None as above."""
 
 
@@ -64,7 +64,7 @@ class Round:
     number: int
     ratings: int
     good: int
-    outcome: Outcome | None
+    outcome: RunResult | None
     """None where there was nothing to gain, and so no run."""
     look: Look
     seconds: float
@@ -109,7 +109,7 @@ class Demo:
         self.taste = self.world.people[taste] if taste is not None else None
         self.home, self.seed, self.noise = home, seed, noise
         self.person = random.Random(f"person {seed}")
-        self.prompts: dict[str, Prompt] = {}
+        self.prompts: dict[str, TopicPrompt] = {}
         """By its text: what a simulated person reads beside the answer."""
         self.rounds: list[Round] = []
         self.latest: Look | None = None
@@ -119,13 +119,13 @@ class Demo:
             version = db.live()
         return version, release.load(self.home, version)
 
-    def simulated(self, prompt: Prompt, answer: str) -> int:
+    def simulated(self, prompt: TopicPrompt, answer: str) -> int:
         """The simulated person's ratings, sometimes wrong."""
         if self.taste is None:
             raise UsageError("Nobody is there to rate: name a taste, or rate yourself.")
         return self.taste.rate(prompt, answer, self.person, self.noise)
 
-    def chosen(self, prompt: Prompt, first: str, second: str) -> int:
+    def chosen(self, prompt: TopicPrompt, first: str, second: str) -> int:
         """The simulated person's choice: the answer that they like; of two, or of none, either. Sometimes wrong."""
         if self.taste is None:
             raise UsageError("Nobody is there to choose: name a taste, or choose yourself.")
@@ -193,7 +193,7 @@ class Demo:
         self.rounds.append(done)
         return done
 
-    def answer(self, outcome: Outcome, choose: Choose | None) -> tuple[Outcome, int]:
+    def answer(self, outcome: RunResult, choose: Choose | None) -> tuple[RunResult, int]:
         """Let the person say which of two answers is better, as long as the gate asks. What became of the version then, and how many were asked."""
         asked, report = 0, outcome.report
         passed_over: set[int] = set()

@@ -17,23 +17,23 @@ from typing import Any, Protocol
 from clawback import config
 from clawback.embedded import corpus, tastes
 from clawback.embedded.axes import AXES, axes
-from clawback.embedded.corpus import Prompt
+from clawback.embedded.corpus import TopicPrompt
 
 
-class Person(Protocol):
+class SimulatedPerson(Protocol):
     """Somebody with a hidden taste."""
 
     @property
     def name(self) -> str: ...
 
-    def fits(self, prompt: Prompt, response: str) -> bool: ...
+    def fits(self, prompt: TopicPrompt, response: str) -> bool: ...
 
-    def rate(self, prompt: Prompt, response: str, rng: random.Random, noise: float = 0.1) -> int:
+    def rate(self, prompt: TopicPrompt, response: str, rng: random.Random, noise: float = 0.1) -> int:
         """+1 or -1; wrong with probability ``noise``."""
         ...
 
 
-class World(Protocol):
+class DemoWorld(Protocol):
     """The questions, the people, and what can be measured about answers."""
 
     taste: str
@@ -44,17 +44,17 @@ class World(Protocol):
     """Those of a home that differ from the defaults, by section."""
 
     @property
-    def people(self) -> Mapping[str, Person]: ...
+    def people(self) -> Mapping[str, SimulatedPerson]: ...
 
-    def rated(self, count: int, skip: int, seed: int) -> list[Prompt]:
+    def rated(self, count: int, skip: int, seed: int) -> list[TopicPrompt]:
         """``count`` prompts to answer and rate, after the first ``skip``."""
         ...
 
-    def held_out(self, count: int, seed: int) -> list[Prompt]:
+    def held_out(self, count: int, seed: int) -> list[TopicPrompt]:
         """At most ``count`` prompts that nobody ever rates."""
         ...
 
-    def facts(self, pairs: Sequence[tuple[Prompt, str]]) -> float | None:
+    def facts(self, pairs: Sequence[tuple[TopicPrompt, str]]) -> float | None:
         """The share of stated facts that are right; None where nobody can tell."""
         ...
 
@@ -71,16 +71,16 @@ class Embedded:
     settings: Mapping[str, Mapping[str, Any]] = {}
 
     @property
-    def people(self) -> Mapping[str, Person]:
+    def people(self) -> Mapping[str, SimulatedPerson]:
         return tastes.TASTES
 
-    def rated(self, count: int, skip: int, seed: int) -> list[Prompt]:
+    def rated(self, count: int, skip: int, seed: int) -> list[TopicPrompt]:
         return corpus.prompts("rated", skip + count, seed)[-count:]
 
-    def held_out(self, count: int, seed: int) -> list[Prompt]:
+    def held_out(self, count: int, seed: int) -> list[TopicPrompt]:
         return corpus.prompts("held_out", count, seed)
 
-    def facts(self, pairs: Sequence[tuple[Prompt, str]]) -> float | None:
+    def facts(self, pairs: Sequence[tuple[TopicPrompt, str]]) -> float | None:
         checks = [corpus.check_facts(prompt, text) for prompt, text in pairs]
         return sum(c.right for c in checks) / max(1, sum(c.stated for c in checks))
 
@@ -90,16 +90,16 @@ class Embedded:
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class TextReader:
     """A simulated person whose taste is visible in the text alone; an answer must have at least a few whole words."""
 
     name: str
     likes: Callable[[str], bool]
 
-    def fits(self, prompt: Prompt, response: str) -> bool:  # noqa: ARG002
+    def fits(self, prompt: TopicPrompt, response: str) -> bool:  # noqa: ARG002
         return len(response.split()) >= 5 and self.likes(response)
 
-    def rate(self, prompt: Prompt, response: str, rng: random.Random, noise: float = 0.1) -> int:
+    def rate(self, prompt: TopicPrompt, response: str, rng: random.Random, noise: float = 0.1) -> int:
         opinion = 1 if self.fits(prompt, response) else -1
         return -opinion if rng.random() < noise else opinion
 
@@ -107,10 +107,12 @@ class Reader:
 _READERS = {
     one.name: one
     for one in (
-        Reader("at most 50 words", lambda text: len(text.split()) <= 50),
-        Reader("a list", lambda text: len(re.findall(r"^\s*(?:[-*•]|\d+[.)]) ", text, re.MULTILINE)) >= 2),
-        Reader("speaks to you", lambda text: bool(re.search(r"\byou\b", text, re.IGNORECASE))),
-        Reader("one paragraph", lambda text: "\n" not in text.strip()),
+        TextReader("at most 50 words", lambda text: len(text.split()) <= 50),
+        TextReader(
+            "a list", lambda text: len(re.findall(r"^\s*(?:[-*•]|\d+[.)]) ", text, re.MULTILINE)) >= 2
+        ),
+        TextReader("speaks to you", lambda text: bool(re.search(r"\byou\b", text, re.IGNORECASE))),
+        TextReader("one paragraph", lambda text: "\n" not in text.strip()),
     )
 }
 
@@ -128,24 +130,24 @@ class Everyday:
     """Short answers, and time: who has asked for this and waited for the estimate reads it, and is not sent away."""
 
     @property
-    def people(self) -> Mapping[str, Person]:
+    def people(self) -> Mapping[str, SimulatedPerson]:
         return _READERS
 
-    def rated(self, count: int, skip: int, seed: int) -> list[Prompt]:
+    def rated(self, count: int, skip: int, seed: int) -> list[TopicPrompt]:
         asked = _shuffled(seed)[: len(questions()) * 3 // 4]
         return [asked[(skip + number) % len(asked)] for number in range(count)]
 
-    def held_out(self, count: int, seed: int) -> list[Prompt]:
+    def held_out(self, count: int, seed: int) -> list[TopicPrompt]:
         return _shuffled(seed)[len(questions()) * 3 // 4 :][:count]
 
-    def facts(self, pairs: Sequence[tuple[Prompt, str]]) -> float | None:  # noqa: ARG002
+    def facts(self, pairs: Sequence[tuple[TopicPrompt, str]]) -> float | None:  # noqa: ARG002
         return None
 
     def habits(self, answers: Sequence[str]) -> dict[str, float]:
         return {name: mean([reader.likes(text) for text in answers]) for name, reader in _READERS.items()}
 
 
-def world(base: str) -> World:
+def world(base: str) -> DemoWorld:
     return Embedded() if base == config.EMBEDDED else Everyday()
 
 
@@ -154,8 +156,8 @@ def questions() -> tuple[str, ...]:
     return tuple(Path(__file__).with_name("questions.txt").read_text("utf-8").splitlines())
 
 
-def _shuffled(seed: int) -> list[Prompt]:
-    asked = [Prompt(text, "") for text in questions()]
+def _shuffled(seed: int) -> list[TopicPrompt]:
+    asked = [TopicPrompt(text, "") for text in questions()]
     random.Random(f"questions {seed}").shuffle(asked)
     return asked
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
-from clawback.cli.common import Group, current_home, emit, fold, json_option, needs
+from clawback.cli.common import CommandGroup, current_home, emit, fold, json_option, needs
 
 if TYPE_CHECKING:
     from clawback.extensions.federated.aggregate import Rule
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 FOLDER = click.argument("folder", type=click.Path(path_type=Path))
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def federated() -> None:
     """Train one adapter with others through a shared folder. Ratings and turns stay private; only changes of weights are shared.
 

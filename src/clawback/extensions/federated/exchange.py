@@ -25,8 +25,7 @@ import numpy as np
 
 from clawback.errors import NotFound, StoreError, UsageError
 from clawback.extensions.federated.aggregate import Array
-from clawback.extensions.federated.identity import Signer, canonical, digest, is_signed, parse_object
-from clawback.extensions.federated.terms import (
+from clawback.extensions.federated.federation_terms import (
     COMBINED,
     LARGEST_JSON,
     MEMBERS,
@@ -37,6 +36,7 @@ from clawback.extensions.federated.terms import (
     read_roster,
     read_terms,
 )  # fmt: skip
+from clawback.extensions.federated.member_keys import Signer, canonical, digest, is_signed, parse_object
 from clawback.files import read_regular, replace
 
 UPDATE = "update"

@@ -12,18 +12,24 @@ from typing import TYPE_CHECKING, Any
 
 from clawback import config, feedback, release, store
 from clawback.errors import Busy, StoreError, TrainingError, UsageError
-from clawback.extensions.federated import exchange, privacy, rounds
+from clawback.extensions.federated import differential_privacy, exchange, rounds
 from clawback.extensions.federated.aggregate import Array, Rule, Update
 from clawback.extensions.federated.exchange import Federation, FederationState
-from clawback.extensions.federated.identity import Signer, load_signer
-from clawback.extensions.federated.rounds import Combined
-from clawback.extensions.federated.terms import Roster, Terms, read_terms, write_roster, write_terms
+from clawback.extensions.federated.federation_terms import (
+    Roster,
+    Terms,
+    read_terms,
+    write_roster,
+    write_terms,
+)
+from clawback.extensions.federated.member_keys import Signer, load_signer
+from clawback.extensions.federated.rounds import RoundResult
 from clawback.files import replace
-from clawback.jobs import checks, inputs
+from clawback.jobs import inputs, preflight
 from clawback.paths import Home
 from clawback.progress import OnProgress
 from clawback.records import Run, Version
-from clawback.release.registry import LOCK_SECONDS
+from clawback.release.version_registry import LOCK_SECONDS
 
 if TYPE_CHECKING:
     from clawback.policy import Policy
@@ -35,7 +41,7 @@ JOINED = "federations.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class Membership:
     """What somebody who joins should see. ``member``: the name that the founder has given to the key; None before that."""
 
     terms: Terms
@@ -90,14 +96,14 @@ def begin(
     return terms
 
 
-def join(home: Home, folder: Path) -> Joined:
+def join(home: Home, folder: Path) -> Membership:
     """Trust the terms as they are in the folder now: with others, this home refuses to take part."""
     terms, own = read_terms(folder), signer(home)
     _note(home, terms.digest, folder, 0)
     member = None
     if (folder / exchange.MEMBERS).exists():
         member = exchange.load_federation(folder).roster.name_of(own.public)
-    return Joined(terms, terms.digest, own.public, member)
+    return Membership(terms, terms.digest, own.public, member)
 
 
 def invite(home: Home, folder: Path, name: str, public: str) -> Roster:
@@ -133,7 +139,7 @@ def contribute(
     return exchange.write_update(federation, state, member, change, *signed)
 
 
-def combine(home: Home, folder: Path, *, least: int = 2) -> Combined:
+def combine(home: Home, folder: Path, *, least: int = 2) -> RoundResult:
     """Put the updates of the next round together, and sign the result. An update that cannot be used is left out and named.
 
     Raises ``UsageError`` with fewer than ``least``: the mean of one is that one's.
@@ -264,7 +270,7 @@ def _trained_change(
     try:
         with FileLock(home.train_lock, timeout=LOCK_SECONDS), store.connect(home.database) as db:
             train, held, _ = _rated(db, settings)
-            checks.enough([*train, *held])
+            preflight.enough([*train, *held])
             if not train:
                 raise TrainingError("All rated turns are held out for the gate: rate a few more answers.")
             policy = _policy(settings, federation, state)
@@ -275,7 +281,7 @@ def _trained_change(
             chosen = algorithm or (
                 "reinforce" if settings.training.algorithm == "auto" else settings.training.algorithm
             )
-            checks.algorithm(chosen)
+            preflight.algorithm(chosen)
             making = inputs.making(settings) | {"rank": terms.rank, "alpha": terms.alpha, "full": False}
             recipe = engine.recipe(policy.info, settings.training.preset, chosen, making)
             with tempfile.TemporaryDirectory(dir=home.root) as out:
@@ -293,7 +299,7 @@ def _trained_change(
             )
     except Timeout:
         raise Busy("A run is training. `clawback status` shows how far it is.") from None
-    return dict((privacy.clipped(change, terms.clip) if terms.clip else change).b), len(train)
+    return dict((differential_privacy.clipped(change, terms.clip) if terms.clip else change).b), len(train)
 
 
 def _change_roster(home: Home, folder: Path, change: Any) -> Roster:

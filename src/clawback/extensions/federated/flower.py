@@ -28,8 +28,8 @@ from clawback.extensions.federated import exchange, federating
 from clawback.extensions.federated import rounds as federated_rounds
 from clawback.extensions.federated.aggregate import Array
 from clawback.extensions.federated.exchange import Federation, FederationState
-from clawback.extensions.federated.identity import parse_object
-from clawback.extensions.federated.terms import read_terms
+from clawback.extensions.federated.federation_terms import read_terms
+from clawback.extensions.federated.member_keys import parse_object
 from clawback.files import replace
 from clawback.paths import Home
 from clawback.paths import home as current_home

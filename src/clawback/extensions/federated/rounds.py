@@ -15,17 +15,17 @@ from typing import Any
 import numpy as np
 
 from clawback.errors import ClawbackError, UsageError
-from clawback.extensions.federated import exchange, privacy
+from clawback.extensions.federated import differential_privacy, exchange
 from clawback.extensions.federated.aggregate import Array, Update, aggregate, followed, step_for
 from clawback.extensions.federated.exchange import Federation, FederationState
-from clawback.extensions.federated.identity import Signer
+from clawback.extensions.federated.member_keys import Signer
 
 TOLERANCE = 1e-5
 """How far the same result may differ on two machines, relative to its largest value."""
 
 
 @dataclass(frozen=True, slots=True)
-class Combined:
+class RoundResult:
     """The result of a round. ``epsilon``: spent so far by a participant of all rounds (None without noise); ``refused``: whose update, and why."""
 
     round: int
@@ -49,7 +49,7 @@ def latest(federation: Federation) -> FederationState:
     return state
 
 
-def combine(federation: Federation, state: FederationState, signer: Signer, least: int) -> Combined:
+def combine(federation: Federation, state: FederationState, signer: Signer, least: int) -> RoundResult:
     """Put the updates of the next round together, and sign the result. An update that cannot be used is left out and named.
 
     Raises ``UsageError`` with fewer than ``least``, and for a member other than the founder with fewer than the quorum.
@@ -77,7 +77,9 @@ def combine(federation: Federation, state: FederationState, signer: Signer, leas
     after = _followed(federation, state, change)
     people = tuple(one.name for one in updates)
     weights = tuple(_weight(federation, one) for one in updates)
-    done = Combined(after.round, people, weights, privacy.size(change), epsilon, tuple(refused))
+    done = RoundResult(
+        after.round, people, weights, differential_privacy.size(change), epsilon, tuple(refused)
+    )
     note = {**asdict(done), "rule": terms.rule, "updates": {one.name: one.digest for one in updates}}
     exchange.write_combined(federation, after, note, signer)
     return done
@@ -134,7 +136,7 @@ def _combined_change(
         Update({n: np.zeros((v.shape[1], 1)) for n, v in one.arrays.items()}, one.arrays) for one in members
     ]
     if terms.clip:
-        updates = [privacy.clipped(update, terms.clip) for update in updates]
+        updates = [differential_privacy.clipped(update, terms.clip) for update in updates]
     weights = [_weight(federation, one) for one in members]
     # Krum bears fewer liars than that, and reckons with as many as it can.
     liars = min(federation.roster.liars, (len(members) - 1) // 2) if terms.rule == "trimmed" else None
@@ -142,10 +144,10 @@ def _combined_change(
     epsilon = None
     if terms.noise:
         rng = np.random.default_rng(secrets.randbits(128))
-        made = privacy.noised(made, len(updates), terms.clip, terms.noise, rng)
-        epsilon = privacy.epsilon(terms.noise, state.round + 1, 1 / (10 * len(updates)))
+        made = differential_privacy.noised(made, len(updates), terms.clip, terms.noise, rng)
+        epsilon = differential_privacy.epsilon(terms.noise, state.round + 1, 1 / (10 * len(updates)))
     # A person's norm is private where there is noise: what is known of it is the clip.
-    usual = terms.clip if terms.noise else float(np.median([privacy.size(u.b) for u in updates]))
+    usual = terms.clip if terms.noise else float(np.median([differential_privacy.size(u.b) for u in updates]))
     return followed(made.b, terms.step or step_for(len(updates), terms.rule), usual), epsilon
 
 

@@ -21,17 +21,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from clawback.environments.core import EnvironmentFailure, Split, Task
-from clawback.environments.worlds import rows, split_rows
+from clawback.environments.world_helpers import rows, split_rows
 from clawback.errors import UsageError
-from clawback.extensions.harness.episode import Outcome, ProgramEpisode
-from clawback.extensions.harness.session import MODEL, Session
+from clawback.extensions.harness.program_episode import ProgramEpisode, ProgramExit
+from clawback.extensions.harness.session import MODEL, HarnessSession
 
 TURNS = 64
 """Requests of one call of the function."""
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class PolicyEndpoint:
     """Where a client of yours finds the policy: OpenAI's chat and Responses and Anthropic's messages are spoken there."""
 
     base_url: str
@@ -108,10 +108,10 @@ class _Call(ProgramEpisode):
         self._listener = socket.create_server(("127.0.0.1", 0))
         return self._listener
 
-    async def run(self, task: Task, session: Session) -> Outcome:
+    async def run(self, task: Task, session: HarnessSession) -> ProgramExit:
         assert self._listener is not None
         port = self._listener.getsockname()[1]
-        model = Model(f"http://127.0.0.1:{port}/v1", session.key)
+        model = PolicyEndpoint(f"http://127.0.0.1:{port}/v1", session.key)
         if inspect.iscoroutinefunction(self.of.function):
             work = asyncio.ensure_future(self.of.function(dict(task.data), model))
         else:
@@ -121,7 +121,7 @@ class _Call(ProgramEpisode):
         ended.cancel()
         if not work.done():  # a thread cannot be ended: its next request is refused
             work.cancel()
-            return Outcome(0.0)
+            return ProgramExit(0.0)
         return _outcome(self.of.name, work.result())
 
     async def stop(self) -> None:
@@ -133,7 +133,7 @@ class _Call(ProgramEpisode):
             listener.close()
 
 
-def _outcome(name: str, returned: Any) -> Outcome:
+def _outcome(name: str, returned: Any) -> ProgramExit:
     """Raises ``EnvironmentFailure`` for what is no reward."""
     reward, info = returned if isinstance(returned, tuple) and len(returned) == 2 else (returned, {})
     if isinstance(reward, str) or not isinstance(info, Mapping):
@@ -144,4 +144,4 @@ def _outcome(name: str, returned: Any) -> Outcome:
         number = math.nan
     if not math.isfinite(number):
         raise EnvironmentFailure(f"{name} returned {returned!r}, which is no reward")
-    return Outcome(number, info)
+    return ProgramExit(number, info)

@@ -17,8 +17,8 @@ from clawback.environments.core import EnvironmentFailure, EnvironmentSet, Split
 from clawback.errors import SandboxError, UsageError
 from clawback.extensions.harness import commands
 from clawback.extensions.harness.commands import Command
-from clawback.extensions.harness.episode import Outcome, ProgramEpisode
-from clawback.extensions.harness.session import MODEL, Session
+from clawback.extensions.harness.program_episode import ProgramEpisode, ProgramExit
+from clawback.extensions.harness.session import MODEL, HarnessSession
 from clawback.extensions.sandbox import Extra, Limits, Process, Sandbox
 from clawback.extensions.sandbox.terminal.episode import Guest, ShellEnvironment
 from clawback.records import text_of
@@ -100,10 +100,10 @@ class _Episode(ProgramEpisode):
         assert box.listener is not None
         return box.listener
 
-    async def run(self, task: Task, session: Session) -> Outcome:  # noqa: ARG002 - the box has the task
+    async def run(self, task: Task, session: HarnessSession) -> ProgramExit:  # noqa: ARG002 - the box has the task
         return await asyncio.to_thread(self._run, session)
 
-    def _run(self, session: Session) -> Outcome:
+    def _run(self, session: HarnessSession) -> ProgramExit:
         box: Sandbox = self._world.box
         words, env = self._prepared(box, session.key)
         try:
@@ -120,7 +120,7 @@ class _Episode(ProgramEpisode):
         over = (
             {"truncated": True, "stop_reason": f"the harness ended by {result.ended}"} if result.ended else {}
         )
-        return Outcome(reward, {**details, **over, "exit_code": result.exit_code, "output": output})
+        return ProgramExit(reward, {**details, **over, "exit_code": result.exit_code, "output": output})
 
     def _prepared(self, box: Sandbox, key: str) -> tuple[list[str], dict[str, str]]:
         """The command and its environment; its own files are written into a home that is not the task's folder."""

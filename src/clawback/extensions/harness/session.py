@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 from socket import socket
 from typing import TYPE_CHECKING, Any
 
-from clawback.environments.core import Request
+from clawback.environments.core import ConversationRequest
 from clawback.serve import tools, wire
 from clawback.serve.conversation_tokens import conversation_tokens
 from clawback.serve.dialects import BY_PATH, Asked, Dialect
-from clawback.serve.dialects.shapes import Reply
+from clawback.serve.dialects.shapes import DialectReply
 
 if TYPE_CHECKING:
     from clawback.policy import Policy
@@ -34,24 +34,24 @@ CHARACTERS = 4
 
 
 @dataclass(eq=False)
-class Question:
+class PendingRequest:
     """A request that waits for its answer."""
 
     conversation: Asked
     dialect: Dialect
-    answer: asyncio.Future[Reply]
+    answer: asyncio.Future[DialectReply]
     prompt_tokens: int = 0
 
-    def request(self) -> Request:
+    def request(self) -> ConversationRequest:
         """As an episode takes it."""
-        return Request(self.conversation.messages, self.encode, self.conversation.max_tokens)
+        return ConversationRequest(self.conversation.messages, self.encode, self.conversation.max_tokens)
 
     def encode(self, policy: Policy) -> Sequence[int]:
         ids = conversation_tokens(policy, self.conversation, policy.chat.system)
         self.prompt_tokens = len(ids)
         return ids
 
-    def reply(self, message: Mapping[str, Any]) -> Reply:
+    def reply(self, message: Mapping[str, Any]) -> DialectReply:
         """The policy's message in the terms of the request: text, and the calls in it."""
         text, request = str(message.get("content") or ""), self.conversation
         stops = [(text.index(stop), stop) for stop in request.stop if stop in text]
@@ -61,7 +61,7 @@ class Question:
             text = request.field.around(text)
         elif request.form is None:
             text, calls = tools.find(text, request.tools)  # type: ignore[assignment]
-        return Reply(
+        return DialectReply(
             id=secrets.token_hex(12),
             model=request.model or MODEL,
             created=int(time.time()),
@@ -74,13 +74,13 @@ class Question:
         )
 
 
-class Session:
+class HarnessSession:
     """``start`` it on a socket; ``next`` gives the questions, each of which is to be answered before the next one comes."""
 
     def __init__(self) -> None:
         self.key = secrets.token_urlsafe(24)
         """What a program has to show."""
-        self._questions: asyncio.Queue[Question] = asyncio.Queue()
+        self._questions: asyncio.Queue[PendingRequest] = asyncio.Queue()
         self._server: Any = None
         self._serving: asyncio.Task[None] | None = None
 
@@ -110,7 +110,7 @@ class Session:
                 await asyncio.wait_for(self._serving, 10)
             self._serving = None
 
-    async def next(self) -> Question:
+    async def next(self) -> PendingRequest:
         """The next question that somebody still waits for."""
         while True:
             question = await self._questions.get()
@@ -154,10 +154,10 @@ class Session:
         if dialect is None or method != "POST":
             raise wire.RequestRefused(404, f"An episode's server has {', '.join(BY_PATH)}, and no {path}.")
         body = wire.parsed(raw, headers.get("content-encoding", ""))
-        question = Question(dialect.read(body), dialect, asyncio.get_running_loop().create_future())
+        question = PendingRequest(dialect.read(body), dialect, asyncio.get_running_loop().create_future())
         await self._answer(question, receive, send)
 
-    async def _answer(self, question: Question, receive: Any, send: Any) -> None:
+    async def _answer(self, question: PendingRequest, receive: Any, send: Any) -> None:
         """Wait for the answer, or for whoever asked to leave."""
         self._questions.put_nowait(question)
         gone = asyncio.create_task(wire.gone(receive))
@@ -177,7 +177,7 @@ class Session:
             await wire.respond(send, 200, data)
 
 
-async def _stream(question: Question, reply: Reply, send: Any) -> None:
+async def _stream(question: PendingRequest, reply: DialectReply, send: Any) -> None:
     dialect = question.dialect
     events = b"".join(dialect.open(replace(reply, text="", calls=(), tokens=0)))
     if reply.text:

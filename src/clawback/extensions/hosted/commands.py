@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from clawback import installed
-from clawback.cli.common import Group, current_home, emit, fold, json_option, needs
+from clawback.cli.common import CommandGroup, current_home, emit, fold, json_option, needs
 from clawback.errors import MissingExtra, UsageError
 from clawback.paths import HOSTED_KEY_FILE, secret
 
 if TYPE_CHECKING:
-    from clawback.extensions.hosted.wire import Wire
+    from clawback.extensions.hosted.trainer_http import Wire
 
 PORT = 8753
 HIGHEST_RANK = 64
 """Of the adapters that `hosted draw` takes."""
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def hosted() -> None:
     """Train on a remote server, through Tinker's API or Fireworks': `clawback config set hosted.url URL`.
 
@@ -64,19 +64,19 @@ def serve(port: int, host: str, model: str | None, alpha: int, faults: float, se
     try:
         import uvicorn
 
-        from clawback.extensions.hosted.stand_in import app, around, fireworks_app, service
+        from clawback.extensions.hosted.stand_in import around, fireworks_app, request_service, tinker_app
         from clawback.serve import protocol
     except ImportError as error:
         raise MissingExtra(f"The trainer needs more parts: {installed.add('serve')}.") from error
     from clawback import config, engine
-    from clawback.extensions.hosted.stand_in.learner import StandInLearner
+    from clawback.extensions.hosted.stand_in.lora_weights import StandInLearner
 
     here = current_home()
     settings = config.load(here.config).model
     base = model or settings.base
     listening = _listen(host, port)
     policy = engine.load(base, revision=settings.revision, dtype=settings.dtype, device=settings.torch_device)
-    kind = fireworks_app.FireworksService if api == "fireworks" else service.Service
+    kind = fireworks_app.FireworksService if api == "fireworks" else request_service.Service
     state = kind(StandInLearner(policy, alpha=alpha, seed=seed), base, here.root / "hosted")
     token = secret(here.root / HOSTED_KEY_FILE)
     number = listening.getsockname()[1]
@@ -87,7 +87,7 @@ def serve(port: int, host: str, model: str | None, alpha: int, faults: float, se
     if isinstance(state, fireworks_app.FireworksService):
         made = fireworks_app.make(fireworks_app.FireworksCloud(state, token), some)
     else:
-        made = app.make(state, token, some)
+        made = tinker_app.make(state, token, some)
     running = uvicorn.Server(
         uvicorn.Config(
             made, http=protocol.Limited, log_level="critical" if faults else "warning", access_log=False
@@ -179,8 +179,8 @@ def check(as_json: bool) -> int:
     clawback lab hosted check
     """
     from clawback import config
-    from clawback.extensions.hosted import trainer as elsewhere
-    from clawback.extensions.hosted.wire import Wire
+    from clawback.extensions.hosted import hosted_run as elsewhere
+    from clawback.extensions.hosted.trainer_http import Wire
 
     here = current_home()
     settings = config.load(here.config)
@@ -239,8 +239,8 @@ def jobs(delete: bool, as_json: bool) -> int:
     """
     from clawback import config
     from clawback.extensions.hosted import fireworks_machines as fireworks
-    from clawback.extensions.hosted import trainer as elsewhere
-    from clawback.extensions.hosted.wire import Wire
+    from clawback.extensions.hosted import hosted_run as elsewhere
+    from clawback.extensions.hosted.trainer_http import Wire
 
     here = current_home()
     settings = config.load(here.config)

@@ -20,19 +20,19 @@ from typing import Any
 from urllib.parse import quote
 
 from clawback.extensions.hosted.fireworks_machines import PREFIX, Machines
-from clawback.extensions.hosted.journal import Journal
 from clawback.extensions.hosted.remote_policy import MOST_GAP, gap
+from clawback.extensions.hosted.request_journal import RequestJournal
 from clawback.extensions.hosted.tinker import TinkerTrainer
-from clawback.extensions.hosted.types import (
+from clawback.extensions.hosted.trainer_http import Wire
+from clawback.extensions.hosted.trainer_records import (
     Datum,
     Forgotten,
+    ForwardScores,
+    HostedCost,
     HostedError,
     SampledSequence,
     SamplingParams,
-    Scores,
-    Spent,
 )
-from clawback.extensions.hosted.wire import Wire
 
 ALPHA = 32
 """Fireworks can be told, and is told what recipes for hosted trainers have."""
@@ -51,7 +51,7 @@ class FireworksTrainer(TinkerTrainer):
     def __init__(
         self,
         wire: Wire,
-        journal: Journal,
+        journal: RequestJournal,
         base: str,
         *,
         rank: int,
@@ -87,7 +87,7 @@ class FireworksTrainer(TinkerTrainer):
         loss: str,
         config: Mapping[str, float] | None,
         forward_only: bool,
-    ) -> Scores:
+    ) -> ForwardScores:
         verb = "forward" if forward_only else "forward_backward"
         given = {"data": [_datum(one) for one in data], "loss_fn": loss, "loss_fn_config": config}
         body = {"model_id": self.model(), "seq_id": number, f"{verb}_input": given}
@@ -96,7 +96,7 @@ class FireworksTrainer(TinkerTrainer):
         try:
             values = [(one.get("logprobs") or {}).get("data") or () for one in outputs]
             metrics = {str(k): float(v) for k, v in (found.get("metrics") or {}).items()}
-            return Scores(tuple(tuple(map(float, one)) for one in values), metrics)
+            return ForwardScores(tuple(tuple(map(float, one)) for one in values), metrics)
         except (AttributeError, TypeError, ValueError) as error:
             raise HostedError(f"The trainer's result cannot be read ({error}).") from error
 
@@ -105,7 +105,7 @@ class FireworksTrainer(TinkerTrainer):
     ) -> Sequence[SampledSequence]:
         """From the base, or from a snapshot that is loaded first (``path``: its name)."""
         self.model()
-        most = Spent(1, prefill=len(prompt), sample=count * params.max_tokens)
+        most = HostedCost(1, prefill=len(prompt), sample=count * params.max_tokens)
         if f"paid:{key}" not in self.journal.facts:
             self._held(most)
         self.machines.begin_deployment()
@@ -128,7 +128,9 @@ class FireworksTrainer(TinkerTrainer):
         )
         made = _sequences(reply.json(), count)
         if f"paid:{key}" not in self.journal.facts:
-            self.journal.spent += Spent(1, prefill=len(prompt), sample=sum(len(one.tokens) for one in made))
+            self.journal.spent += HostedCost(
+                1, prefill=len(prompt), sample=sum(len(one.tokens) for one in made)
+            )
             self.journal.fact(f"paid:{key}", True)
         if not path:
             self.journal.fact("probe", list(prompt))
@@ -145,7 +147,7 @@ class FireworksTrainer(TinkerTrainer):
     def export(self, key: str, name: str, folder: Path) -> None:
         """A snapshot for a sampler, which has to answer by it, made a model, and fetched."""
         model = self.model()
-        number = self.journal.number(key, Spent(requests=1))
+        number = self.journal.number(key, HostedCost(requests=1))
         body = {"model_id": model, "seq_id": number, "path": name, "checkpoint_type": "base"}
         snapshot = self._saved("save_weights_for_sampler", body, name)
         self._answers(key, snapshot)

@@ -12,9 +12,9 @@ from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
-from clawback.extensions.hosted.journal import Journal
-from clawback.extensions.hosted.types import CapReached, Forgotten, HostedError, Spent
-from clawback.extensions.hosted.wire import Wire
+from clawback.extensions.hosted.request_journal import RequestJournal
+from clawback.extensions.hosted.trainer_http import Wire
+from clawback.extensions.hosted.trainer_records import CapReached, Forgotten, HostedCost, HostedError
 
 T = TypeVar("T")
 JOBS = "rlorTrainerJobs"
@@ -43,7 +43,14 @@ class Machines:
     """``begin_job`` first; the deployment when something is to be sampled; ``delete`` at the end, whatever the end is."""
 
     def __init__(
-        self, wire: Wire, journal: Journal, base: str, *, rank: int, shape: str, now: Callable[[], float]
+        self,
+        wire: Wire,
+        journal: RequestJournal,
+        base: str,
+        *,
+        rank: int,
+        shape: str,
+        now: Callable[[], float],
     ) -> None:
         self.wire, self.journal, self.base = wire, journal, base
         self.rank, self.shape, self.now = rank, shape, now
@@ -218,7 +225,7 @@ class Machines:
         now = self.now()
         if now - held["ticked"] < 1.0 and not last:
             return
-        self.journal.spent += Spent(seconds=min(max(0.0, now - held["ticked"]), IDLE_SECONDS))
+        self.journal.spent += HostedCost(seconds=min(max(0.0, now - held["ticked"]), IDLE_SECONDS))
         self.note(ticked=now)
         if why := self.journal.cap.refuses(self.journal.spent):
             raise CapReached(f"The trainer has brought this run to {why}. Raise the limit to go on.")

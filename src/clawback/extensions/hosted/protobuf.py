@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from clawback.extensions.hosted.types import Datum, SampledSequence, Scores
+from clawback.extensions.hosted.trainer_records import Datum, ForwardScores, SampledSequence
 
 CONTENT_TYPE = "application/x-protobuf"
 FLOAT32, INT64, INT32, BFLOAT16 = 1, 2, 3, 4
@@ -201,7 +201,7 @@ def _read_tensor(raw: bytes) -> list[float]:
 # ------------------------------------------------------------------------------------------------- answers
 
 
-def output(scores: Scores) -> bytes:
+def output(scores: ForwardScores) -> bytes:
     """``ForwardBackwardOutput``."""
     ends = np.cumsum([0, *(4 * len(values) for values in scores.logprobs)]).astype("<i8")
     flat = np.asarray([value for values in scores.logprobs for value in values], "<f4")
@@ -213,7 +213,7 @@ def output(scores: Scores) -> bytes:
     return text(1, "TorchLossReturn") + text(2, record) + b"".join(metrics)
 
 
-def read_output(raw: bytes) -> Scores:
+def read_output(raw: bytes) -> ForwardScores:
     """Raises ``ValueError``."""
     message = fields(raw)
     logprobs: list[tuple[float, ...]] = []
@@ -223,7 +223,7 @@ def read_output(raw: bytes) -> Scores:
             if _text(_field(both, 1, b"")) == "logprobs":
                 logprobs += _read_batched(_field(both, 2, b""))
     metrics = {_text(_field(e, 1, b"")): float(_field(e, 2, 0.0)) for e in map(fields, _parts(message, 3))}
-    return Scores(tuple(logprobs), metrics)
+    return ForwardScores(tuple(logprobs), metrics)
 
 
 def _read_batched(raw: bytes) -> list[tuple[float, ...]]:

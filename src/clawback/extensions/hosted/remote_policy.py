@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from clawback.errors import TrainingError
-from clawback.extensions.hosted.types import Datum, SampledSequence, Trainer
+from clawback.extensions.hosted.trainer_records import Datum, HostedTrainer, SampledSequence
 from clawback.models import PROMPT_TOKENS, RESPONSE_TOKENS, Chat, Encoded, ModelInfo
 from clawback.scoring import Scored
 
@@ -47,7 +47,7 @@ class RemotePolicy:
         """Whether a step was taken: from then on the base is not to be had any more."""
         self._scorer: RemoteScorer | None = None
 
-    def connect(self, trainer: Trainer, known: dict[str, list[torch.Tensor]]) -> None:
+    def connect(self, trainer: HostedTrainer, known: dict[str, list[torch.Tensor]]) -> None:
         """``known``: what was scored before, by name; it is added to, and asked for no second time."""
         self._scorer, self.moved = RemoteScorer(trainer, known), False
 
@@ -82,7 +82,7 @@ class RemotePolicy:
 class RemoteScorer:
     """Log-probs by the trainer's forward pass. Each call has a name that is the same in a resumed run: its place in the run, and a counter there."""
 
-    trainer: Trainer
+    trainer: HostedTrainer
     known: dict[str, list[torch.Tensor]]
     stage: str = field(default="start", init=False)
     calls: int = field(default=0, init=False)
@@ -107,7 +107,7 @@ def datum(encoded: Encoded, weights: torch.Tensor | None = None) -> Datum:
     return Datum.of(ids, weights=(*([0.0] * (len(encoded.prompt) - 1)), *given))
 
 
-def forward(trainer: Trainer, key: str, encoded: Sequence[Encoded]) -> list[torch.Tensor]:
+def forward(trainer: HostedTrainer, key: str, encoded: Sequence[Encoded]) -> list[torch.Tensor]:
     """[response tokens] float32 of each."""
     scores = trainer.forward(key, [datum(one) for one in encoded])
     return [
@@ -116,7 +116,7 @@ def forward(trainer: Trainer, key: str, encoded: Sequence[Encoded]) -> list[torc
     ]
 
 
-def gap(trainer: Trainer, key: str, prompt: Sequence[int], sequence: SampledSequence) -> float:
+def gap(trainer: HostedTrainer, key: str, prompt: Sequence[int], sequence: SampledSequence) -> float:
     """Nats a token, on average, between the log-probs that a sampler gave with its answer and its trainer's."""
     [values] = forward(trainer, key, [Encoded(tuple(prompt), sequence.tokens)])
     return float((values - torch.tensor(sequence.logprobs)).abs().mean())

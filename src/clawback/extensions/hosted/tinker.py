@@ -18,18 +18,18 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 from clawback.extensions.hosted import protobuf
-from clawback.extensions.hosted.journal import Journal
-from clawback.extensions.hosted.types import (
+from clawback.extensions.hosted.request_journal import RequestJournal
+from clawback.extensions.hosted.trainer_http import TrainerReply, Wire
+from clawback.extensions.hosted.trainer_records import (
     AdamParams,
     Datum,
     Forgotten,
+    ForwardScores,
+    HostedCost,
     HostedError,
     SampledSequence,
     SamplingParams,
-    Scores,
-    Spent,
 )
-from clawback.extensions.hosted.wire import TrainerReply, Wire
 
 T = TypeVar("T")
 API = "/api/v1/"
@@ -53,7 +53,7 @@ class TinkerTrainer:
     COSTS_IDLE = False
     """Whether it costs while nobody asks it anything."""
 
-    def __init__(self, wire: Wire, journal: Journal, base: str, *, rank: int, seed: int) -> None:
+    def __init__(self, wire: Wire, journal: RequestJournal, base: str, *, rank: int, seed: int) -> None:
         self.wire, self.journal, self.base = wire, journal, base
         self.rank, self.seed = rank, seed
 
@@ -64,17 +64,17 @@ class TinkerTrainer:
 
     # ---------------------------------------------------------------------------------------------- verbs
 
-    def forward(self, key: str, data: Sequence[Datum]) -> Scores:
+    def forward(self, key: str, data: Sequence[Datum]) -> ForwardScores:
         return self._scores(key, data, "cross_entropy", None, forward_only=True)
 
     def forward_backward(
         self, key: str, data: Sequence[Datum], loss: str, config: Mapping[str, float] | None = None
-    ) -> Scores:
+    ) -> ForwardScores:
         return self._scores(key, data, loss, config, forward_only=False)
 
     def optim_step(self, key: str, params: AdamParams) -> Mapping[str, float]:
         model = self.model()
-        number = self.journal.number(key, Spent(requests=1))
+        number = self.journal.number(key, HostedCost(requests=1))
         body = {"model_id": model, "seq_id": number, "type": "optim_step", "adam_params": asdict(params)}
         found = self._result("optim_step", body).json().get("metrics") or {}
         return {str(k): float(v) for k, v in found.items() if isinstance(v, (int, float))}
@@ -84,7 +84,7 @@ class TinkerTrainer:
     ) -> Sequence[SampledSequence]:
         self.model()
         source = path or "base"
-        most = Spent(1, prefill=len(prompt), sample=count * params.max_tokens)
+        most = HostedCost(1, prefill=len(prompt), sample=count * params.max_tokens)
         # Samplers count for themselves, so the number is not the model's; the account is the same.
         number = self.journal.facts.get(f"sample:{key}")
         if number is None:
@@ -106,13 +106,15 @@ class TinkerTrainer:
                 f"{self.wire.url} was asked for {count} answers and gave {len(made)}: its sampler does not work."
             )
         if f"paid:{key}" not in self.journal.facts:
-            self.journal.spent += Spent(1, prefill=len(prompt), sample=sum(len(one.tokens) for one in made))
+            self.journal.spent += HostedCost(
+                1, prefill=len(prompt), sample=sum(len(one.tokens) for one in made)
+            )
             self.journal.fact(f"paid:{key}", True)
         return made
 
     def save_state(self, key: str, name: str) -> str:
         model = self.model()
-        number = self.journal.number(key, Spent(requests=1))
+        number = self.journal.number(key, HostedCost(requests=1))
         body = {
             "model_id": model,
             "seq_id": number,
@@ -124,14 +126,14 @@ class TinkerTrainer:
 
     def load_state(self, key: str, path: str) -> None:
         model = self.model()
-        number = self.journal.number(key, Spent(requests=1))
+        number = self.journal.number(key, HostedCost(requests=1))
         body = {"model_id": model, "seq_id": number, "path": path, "optimizer": True, "type": "load_weights"}
         self._result("load_weights", body)
 
     def export(self, key: str, name: str, folder: Path) -> None:
         """By files with signed addresses where the server has them (Tinker since 0.37), else by the archive of a sampler's weights (SkyRL)."""
         model = self.model()
-        number = self.journal.number(key, Spent(requests=1))
+        number = self.journal.number(key, HostedCost(requests=1))
         body = {"model_id": model, "seq_id": number, "path": name}
         if self.journal.facts.get("export") != "archive":
             try:
@@ -225,13 +227,13 @@ class TinkerTrainer:
         loss: str,
         config: Mapping[str, float] | None,
         forward_only: bool,
-    ) -> Scores:
+    ) -> ForwardScores:
         self.model()
         logprobs: list[tuple[float, ...]] = []
         metrics: dict[str, float] = {}
         for place, some in enumerate(chunks(data)):
             tokens = sum(len(one.tokens) for one in some)
-            cost = Spent(1, prefill=tokens) if forward_only else Spent(1, train=tokens)
+            cost = HostedCost(1, prefill=tokens) if forward_only else HostedCost(1, train=tokens)
             number = self.journal.number(f"{key}#{place}", cost)
             found = self._pass(number, some, loss, config, forward_only)
             silent = not forward_only and not self.BACKWARD_SCORES and not any(found.logprobs)
@@ -243,7 +245,7 @@ class TinkerTrainer:
             logprobs += found.logprobs
             for name, value in found.metrics.items():
                 metrics[name] = metrics.get(name, 0.0) + value
-        return Scores(tuple(logprobs), metrics)
+        return ForwardScores(tuple(logprobs), metrics)
 
     def _pass(
         self,
@@ -252,14 +254,14 @@ class TinkerTrainer:
         loss: str,
         config: Mapping[str, float] | None,
         forward_only: bool,
-    ) -> Scores:
+    ) -> ForwardScores:
         """One request, as it goes over the wire."""
         raw = protobuf.request(self.model(), number, data, loss, config, forward_only)
         reply = self._future(self.wire.post(self.api + "forward_backward", raw), packed=True)
         return read_reply(lambda: protobuf.read_output(reply.body), reply)
 
-    def _held(self, cost: Spent) -> None:
-        from clawback.extensions.hosted.types import CapReached
+    def _held(self, cost: HostedCost) -> None:
+        from clawback.extensions.hosted.trainer_records import CapReached
 
         if why := self.journal.cap.refuses(self.journal.spent + cost):
             raise CapReached(f"The next answers could bring this run to {why}. Raise the limit to go on.")

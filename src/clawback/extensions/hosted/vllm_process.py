@@ -24,7 +24,7 @@ from clawback.extensions.hosted import leash
 from clawback.runs.process import environment
 
 if TYPE_CHECKING:
-    from clawback.config import Vllm
+    from clawback.config import VllmSection
     from clawback.paths import Home
     from clawback.policy import Policy
 
@@ -132,7 +132,7 @@ CPU_BATCH_TOKENS = 4096
 
 
 def command_line(
-    program: Path, serving: Serving, port: int, settings: Vllm, gpu_memory: float = 0.0
+    program: Path, serving: Serving, port: int, settings: VllmSection, gpu_memory: float = 0.0
 ) -> list[str]:
     """``gpu_memory``: share of a GPU's memory, where it runs on one."""
     rank = next((rank for rank in RANKS if rank >= serving.rank), 0)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from clawback.environments.conversations import Turn
-from clawback.extensions.hosted.vllm import VllmConversations
+from clawback.environments.conversations import TurnRequest
+from clawback.extensions.hosted.vllm_conversations import VllmConversations
 from clawback.extensions.hosted.vllm_server import OwnVllm, RemoteVllm, VllmServer
 from clawback.models import Encoded
 from clawback.policy import gap
@@ -58,7 +58,7 @@ class VllmSampler:
         drawer.refresh()
         seeds = (chance.first[..., 0] * 2**31).long().tolist()
         turns = [
-            Turn((i, k), prompt, seeds[i][k], tokens)
+            TurnRequest((i, k), prompt, seeds[i][k], tokens)
             for i, prompt in enumerate(prompts)
             for k in range(samples)
         ]
@@ -96,7 +96,7 @@ class VllmSampler:
         self.close()
 
 
-def _untruncated(policy: Policy, turns: Sequence[Turn], samples: Sequence[Sampled]) -> list[Sampled]:
+def _untruncated(policy: Policy, turns: Sequence[TurnRequest], samples: Sequence[Sampled]) -> list[Sampled]:
     """The same answers with log-probs of the tempered distribution alone, which is what learns; vLLM tells those of what is left of it by top-p and top-k."""
     answers = [Encoded(tuple(turn.ids), one.ids) for turn, one in zip(turns, samples, strict=True)]
     own = policy.scorer(answers).split()

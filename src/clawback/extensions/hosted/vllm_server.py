@@ -13,12 +13,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from clawback.extensions.hosted import vllm_process as process
-from clawback.extensions.hosted.types import HostedError, Unanswered
-from clawback.extensions.hosted.wire import Wire
-from clawback.learning.budget import gb
+from clawback.extensions.hosted.trainer_http import Wire
+from clawback.extensions.hosted.trainer_records import HostedError, ServiceUnanswered
+from clawback.learning.run_budget import gb
 
 if TYPE_CHECKING:
-    from clawback.config import Vllm
+    from clawback.config import VllmSection
     from clawback.paths import Home
 
 START_SECONDS = 1200.0
@@ -86,7 +86,7 @@ class OwnVllm:
     def __init__(
         self,
         home: Home,
-        settings: Vllm,
+        settings: VllmSection,
         serving: process.Serving,
         tell: Callable[[Mapping[str, Any]], None] = lambda _: None,
         *,
@@ -169,7 +169,7 @@ class OwnVllm:
                 raise HostedError(
                     f"vLLM ended while it was starting ({started.reason() or 'without a word'}). Its log is {self.log}."
                 )
-            with suppress(Unanswered):
+            with suppress(ServiceUnanswered):
                 wire.get("/health")
                 return
             if time.monotonic() > deadline:

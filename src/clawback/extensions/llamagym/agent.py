@@ -29,7 +29,7 @@ from clawback.environments.action_form import (
 from clawback.environments.core import Observation, Task
 from clawback.environments.rollouts import Order, Play, Rollouts
 from clawback.environments.token_record import TokenRecord
-from clawback.environments.worlds import mixed
+from clawback.environments.world_helpers import mixed
 from clawback.errors import UsageError
 from clawback.extensions.llamagym import agent_learner
 from clawback.extensions.llamagym.agent_form import FormCheck

@@ -15,7 +15,7 @@ from clawback.environments.action_form import (
     unread_notice,
     unread_share,
 )
-from clawback.environments.worlds import mixed
+from clawback.environments.world_helpers import mixed
 from clawback.errors import UsageError
 from clawback.extensions.llamagym.agent_learner import AgentLearner
 from clawback.extensions.llamagym.agent_worlds import ReplyForm, Speaks, equal_forms, reply_form

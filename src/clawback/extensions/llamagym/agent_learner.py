@@ -55,7 +55,7 @@ class AgentLearner:
 
     def _episode_settings(self) -> EpisodeSettings:
         from clawback.learning import EpisodeSettings
-        from clawback.rl.turns import ESTIMATORS
+        from clawback.rl.turn_advantages import ESTIMATORS
 
         given = self.settings
         if given.estimator not in ESTIMATORS:

@@ -63,20 +63,20 @@ def settings_of(
     return AgentSettings(**made), seed
 
 
-def _generation(given: Mapping[str, Any]) -> dict[str, Any]:
+def _generation(settings: Mapping[str, Any]) -> dict[str, Any]:
     known = {"max_new_tokens", "max_length", "do_sample", "temperature", "top_p", "top_k", *_NO_MATTER}
-    if unknown := sorted(set(given) - known):
+    if unknown := sorted(set(settings) - known):
         raise UsageError(
             f"Replies cannot be drawn with {', '.join(unknown)}: what is trained would not be what answers. "
             "Choose from: max_new_tokens, do_sample, temperature, top_p, top_k."
         )
-    greedy = given.get("do_sample") is False
+    greedy = settings.get("do_sample") is False
     sampling = Sampling(
-        0.0 if greedy else float(given.get("temperature") or 1.0),
-        float(given.get("top_p") or 1.0),
-        int(given.get("top_k") or 0),
+        0.0 if greedy else float(settings.get("temperature") or 1.0),
+        float(settings.get("top_p") or 1.0),
+        int(settings.get("top_k") or 0),
     )
     made: dict[str, Any] = {"sampling": sampling}
-    if limit := given.get("max_new_tokens") or given.get("max_length"):
+    if limit := settings.get("max_new_tokens") or settings.get("max_length"):
         made["max_tokens"] = int(limit)
     return made

@@ -176,7 +176,7 @@ def begun(env: Any, seed: int | None) -> Any:
     return said[0] if isinstance(said, tuple) and len(said) == 2 and isinstance(said[1], dict) else said
 
 
-def taken(env: Any, action: Any) -> tuple[Any, float, bool, bool]:
+def step_result(env: Any, action: Any) -> tuple[Any, float, bool, bool]:
     """Observation, reward, terminated and truncated, of Gymnasium's five values or of Gym's four."""
     said = env.step(action)
     if len(said) == 4:
@@ -201,7 +201,7 @@ def baseline(
         for _ in range(turns):
             free = at_random and known
             action = env.action_space.sample() if free else agent.fallback_action(observation)
-            observation, reward, terminated, truncated = taken(env, action)
+            observation, reward, terminated, truncated = step_result(env, action)
             total += reward
             if terminated or truncated:
                 break
@@ -221,15 +221,15 @@ class SeedTasks(Sequence[Task]):
         return len(self.seeds)
 
     @overload
-    def __getitem__(self, place: int) -> Task: ...
+    def __getitem__(self, index: int) -> Task: ...
 
     @overload
-    def __getitem__(self, place: slice) -> SeedTasks: ...
+    def __getitem__(self, index: slice) -> SeedTasks: ...
 
-    def __getitem__(self, place: int | slice) -> Task | SeedTasks:
-        if isinstance(place, slice):
-            return SeedTasks(self.name, self.seeds[place], self.split)
-        seed = self.seeds[place]
+    def __getitem__(self, index: int | slice) -> Task | SeedTasks:
+        if isinstance(index, slice):
+            return SeedTasks(self.name, self.seeds[index], self.split)
+        seed = self.seeds[index]
         return Task(f"{self.name}/{seed}", {"seed": seed}, self.split)
 
 
@@ -300,7 +300,7 @@ class _AgentWorld:
         reading = self.reader.read(reply, self.observation)
         if reading.again:
             return Step(({"role": "user", "content": self.agent.hint(reply)},), info={"unparsable": True})
-        self.observation, reward, terminated, truncated = taken(self.env, reading.action)
+        self.observation, reward, terminated, truncated = step_result(self.env, reading.action)
         over = terminated or truncated
         return Step(
             () if over else (shown(self.agent, self.observation),),

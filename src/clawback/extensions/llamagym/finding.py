@@ -6,7 +6,7 @@ from typing import Any
 
 from clawback import installed
 from clawback.environments.core import EnvironmentSet
-from clawback.environments.worlds import imported, loaded
+from clawback.environments.world_helpers import imported, load_object
 from clawback.errors import MissingExtra, UsageError
 from clawback.extensions.llamagym.agent import Agent
 from clawback.extensions.llamagym.agent_worlds import AgentWorlds
@@ -14,7 +14,7 @@ from clawback.extensions.llamagym.agent_worlds import AgentWorlds
 
 def of_agent(task: str, agent: str, seed: int) -> EnvironmentSet:
     """Raises ``UsageError`` for what is no agent or no world, ``MissingExtra`` without Gymnasium."""
-    kind = loaded(agent)
+    kind = load_object(agent)
     if not (isinstance(kind, type) and issubclass(kind, Agent)):
         raise UsageError(f"{agent!r} is no subclass of clawback.Agent.")
     make = getattr(kind, "make_env", None)

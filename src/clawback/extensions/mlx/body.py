@@ -44,7 +44,7 @@ class Lora(nn.Module):  # type: ignore[misc]
         return y + (self.scale * low).astype(y.dtype)
 
 
-class Body:
+class MlxBody:
     """One model in MLX. ``carry`` names the maps that have an adapter; A and B are given with every call."""
 
     def __init__(self, model: Any) -> None:
@@ -129,7 +129,7 @@ def array(tensor: Tensor) -> mx.array:
     return mx.array(flat.numpy())
 
 
-def take(model: Any) -> Body:
+def take(model: Any) -> MlxBody:
     """The weights of a transformers model into MLX, and out of torch: what is left there has their shapes, and no content but the LM head's.
 
     Raises ``ModelError`` where mlx-lm does not know the architecture, or computes something else.
@@ -148,7 +148,7 @@ def take(model: Any) -> Body:
         raise ModelError(
             f"mlx-lm cannot hold this model ({config.get('model_type')}): {error}. Use the torch engine."
         ) from error
-    body = Body(made)
+    body = MlxBody(made)
     _check(model, body)
     _empty(model)
     return body
@@ -167,7 +167,7 @@ def _config(model: Any) -> dict[str, Any]:
 
 
 @torch.no_grad()
-def _check(model: Any, body: Body) -> None:
+def _check(model: Any, body: MlxBody) -> None:
     """A few tokens through both: an architecture that differs by a detail must not be trained as if it did not."""
     count = model.config.get_text_config().vocab_size
     ids = torch.randint(0, count, (2, 9), generator=torch.Generator().manual_seed(0))

@@ -1,4 +1,4 @@
-"""Sampling with MLX, as in ``sampling/generate.py``: one random number per token, drawn beforehand.
+"""Sampling with MLX, as in ``sampling/batched_sampler.py``: one random number per token, drawn beforehand.
 
 With the same seed the answers are those of the torch engine, except where a rounding difference changes a
 token.
@@ -14,13 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clawback.extensions.mlx.body import Body
+from clawback.extensions.mlx.body import MlxBody
 from clawback.models import Sampling
-from clawback.sampling import Chance, Request, Sampled, draw_answers
+from clawback.sampling import Chance, Sampled, SamplingRequest, draw_answers
 
 
 def sample(
-    body: Body,
+    body: MlxBody,
     prompts: Sequence[Sequence[int]],
     *,
     max_tokens: int,
@@ -34,20 +34,20 @@ def sample(
     if not all(prompts):
         raise ValueError("a prompt needs at least one token")
     if not isinstance(seed, Chance):
-        seed = Chance.drawn(len(prompts), samples, max_tokens, sampling.truncates, seed)
-    return draw_answers(Batch(body), prompts, seed, most=rows, sampling=sampling, stop=stop)
+        seed = Chance.of_seed(len(prompts), samples, max_tokens, sampling.truncates, seed)
+    return draw_answers(MlxBatch(body), prompts, seed, most=rows, sampling=sampling, stop=stop)
 
 
-class Batch:
+class MlxBatch:
     """Rows of one batch, for ``rows.Rows``: others begin when all of them have ended."""
 
     open = False
 
-    def __init__(self, body: Body) -> None:
+    def __init__(self, body: MlxBody) -> None:
         self.body = body
         self.caches: list[Any] = []
 
-    def read(self, requests: Sequence[Request]) -> Tensor:
+    def read(self, requests: Sequence[SamplingRequest]) -> Tensor:
         prompts = [tuple(request.prompt) for request in requests]
         different = list(dict.fromkeys(prompts))
         self.caches = _read(self.body, [list(ids) for ids in different])
@@ -68,7 +68,7 @@ class Batch:
         self.caches = []
 
 
-def _read(body: Body, prompts: list[list[int]]) -> list[Any]:
+def _read(body: MlxBody, prompts: list[list[int]]) -> list[Any]:
     """A cache a layer with all of each prompt but its last token."""
     from mlx_lm.models.cache import BatchKVCache
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from clawback.extensions.mlx.body import Body, Values, array
+from clawback.extensions.mlx.body import MlxBody, Values, array
 from clawback.models import Encoded
 from clawback.scoring import Scorer
 
@@ -19,7 +19,7 @@ class _States(torch.autograd.Function):
     """[N, H] states as a function of A's and B's."""
 
     @staticmethod
-    def forward(ctx: Any, body: Body, ids: Values, places: Values, on: bool, *weights: Tensor) -> Tensor:  # fmt: skip
+    def forward(ctx: Any, body: MlxBody, ids: Values, places: Values, on: bool, *weights: Tensor) -> Tensor:  # fmt: skip
         arrays = [array(weight) for weight in weights]
         ctx.kept = body, ids, places, arrays
         return torch.from_numpy(body.states(ids, places, arrays, on))
@@ -38,7 +38,7 @@ class _States(torch.autograd.Function):
 class MlxScorer(Scorer):
     """Everything but ``states`` is the torch scorer's: heads, pieces, exact divergences, entropies."""
 
-    def __init__(self, model: nn.Module, body: Body, *, temperature: float = 1.0) -> None:
+    def __init__(self, model: nn.Module, body: MlxBody, *, temperature: float = 1.0) -> None:
         self._mlx = body
         super().__init__(model, temperature=temperature)
 

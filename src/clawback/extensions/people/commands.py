@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import click
 
-from clawback.cli.common import Group, current_home, emit, json_option
-from clawback.extensions.people.homes import People
+from clawback.cli.common import CommandGroup, current_home, emit, json_option
+from clawback.extensions.people.homes import PersonHomes
 
 
-def here() -> People:
-    return People(current_home().root)
+def here() -> PersonHomes:
+    return PersonHomes(current_home().root)
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def people() -> None:
     """Manage the people who share this server, each with a separate home (`clawback serve --people`).
 

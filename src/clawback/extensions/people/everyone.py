@@ -22,15 +22,15 @@ from typing import TYPE_CHECKING, Any
 
 from clawback import config, jobs
 from clawback.errors import ClawbackError
-from clawback.extensions.people.fair import Waiting
-from clawback.extensions.people.homes import People
+from clawback.extensions.people.fair import FairQueue
+from clawback.extensions.people.homes import PersonHomes
 from clawback.jobs.background import under_way
 from clawback.paths import Home
 from clawback.serve import app, guard, page, wire
 from clawback.serve.dialects import is_model_path
-from clawback.serve.local import Local
+from clawback.serve.local import LocalEngine
 from clawback.serve.server import Server, keep_little, keep_what_is_loaded
-from clawback.store.raters import ADDRESSED
+from clawback.store.invitations import ADDRESSED
 
 if TYPE_CHECKING:
     from clawback.extensions.people.shared_rows import SharedShelf
@@ -55,13 +55,13 @@ class OpenHome:
 class Everyone:
     """An ASGI app."""
 
-    def __init__(self, people: People, settings: config.Serve | None = None) -> None:
+    def __init__(self, people: PersonHomes, settings: config.ServeSection | None = None) -> None:
         self.people = people
         house = config.load(people.house.config)
         self.serve, self.limits = settings or house.serve, house.people
         self.model = house.model
-        self.local = Local(people.house, self._shelf_of)
-        self.waiting = Waiting(people.root / "training")
+        self.local = LocalEngine(people.house, self._shelf_of)
+        self.waiting = FairQueue(people.root / "training")
         self.opened: OrderedDict[str, OpenHome] = OrderedDict()
         self.opening = asyncio.Lock()
         self.training: dict[str, float] = {}
@@ -226,11 +226,11 @@ class Everyone:
                 self.training[chosen] = time.time()
 
 
-def make(home: Home, settings: config.Serve | None = None) -> Everyone:
+def make(home: Home, settings: config.ServeSection | None = None) -> Everyone:
     """The app of everybody under this root."""
-    return Everyone(People(home.root), settings)
+    return Everyone(PersonHomes(home.root), settings)
 
 
 def names(home: Home) -> list[str]:
     """Who there is."""
-    return People(home.root).names()
+    return PersonHomes(home.root).names()

@@ -17,7 +17,7 @@ HALVED = 86_400.0
 """Seconds in which what somebody has had counts half."""
 
 
-class Waiting:
+class FairQueue:
     """The queue. ``folder``: where it is kept."""
 
     def __init__(self, folder: Path) -> None:

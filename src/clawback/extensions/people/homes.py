@@ -19,12 +19,12 @@ from clawback.files import replace
 from clawback.paths import Home
 from clawback.paths import person_of as name_of
 
-__all__ = ["FILES", "NAME", "People", "name_of"]
+__all__ = ["FILES", "NAME", "PersonHomes", "name_of"]
 FILES = ("token", "hook-token")
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,38}")
 
 
-class People(NamedTuple):
+class PersonHomes(NamedTuple):
     root: Path
 
     @property

@@ -20,7 +20,7 @@ from clawback.models import wide
 from clawback.sampling import READ_TOKENS, Cache, Lean, drawing_dtype, lean
 
 if TYPE_CHECKING:
-    from clawback.sampling import ChatModel, Request
+    from clawback.sampling import ChatModel, SamplingRequest
 
 
 class _Chosen:
@@ -97,7 +97,7 @@ class SharedRows(Lean):
             for block in self.decoder.blocks
         ]
 
-    def read(self, requests: Sequence[Request]) -> Tensor:
+    def read(self, requests: Sequence[SamplingRequest]) -> Tensor:
         try:
             logits = super().read(requests)
         except BaseException:
@@ -107,9 +107,9 @@ class SharedRows(Lean):
         self.slots += [request.slot for request in requests]
         return logits
 
-    def batches(self, requests: Sequence[Request]) -> Iterator[list[Request]]:
+    def batches(self, requests: Sequence[SamplingRequest]) -> Iterator[list[SamplingRequest]]:
         """Padded: tokens of different adapters are different tokens."""
-        some: list[Request] = []
+        some: list[SamplingRequest] = []
         for request in requests:
             if some and (len(some) + 1) * max(len(one.prompt) for one in (*some, request)) > READ_TOKENS:
                 yield some
@@ -117,7 +117,7 @@ class SharedRows(Lean):
             some.append(request)
         yield some
 
-    def read_batch(self, cache: Cache, requests: Sequence[Request]) -> Tensor:
+    def read_batch(self, cache: Cache, requests: Sequence[SamplingRequest]) -> Tensor:
         first, prompts = len(self.ids), [request.prompt for request in requests]
         self.chosen.choose([request.slot for request in requests])
         slots = torch.arange(first, first + len(requests), device=self.decoder.device)

@@ -36,7 +36,7 @@ _PLACES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DecoderProduct:
     """A product of the decoder: its layers' names, how wide what goes in is, and what comes out of each."""
 
     names: tuple[str, ...]
@@ -44,18 +44,20 @@ class Place:
     out: tuple[int, ...]
 
 
-def places_of(model: Any) -> tuple[Place, ...]:
+def places_of(model: Any) -> tuple[DecoderProduct, ...]:
     """All of a base model's, block by block."""
     made = []
     for number, layer in enumerate(model.model.layers):
         for names in _PLACES:
             parts = [layer.get_submodule(name) for name in names]
             full = tuple(f"model.layers.{number}.{name}" for name in names)
-            made.append(Place(full, parts[0].in_features, tuple(part.out_features for part in parts)))
+            made.append(
+                DecoderProduct(full, parts[0].in_features, tuple(part.out_features for part in parts))
+            )
     return tuple(made)
 
 
-class Packed(NamedTuple):
+class PackedAdapter(NamedTuple):
     """An adapter as the tables take it: for each place ``A [parts · rank, in]`` and ``B [out, parts · rank]``, the scale in B."""
 
     rank: int
@@ -66,7 +68,7 @@ class Packed(NamedTuple):
         return sum(t.numel() * t.element_size() for pair in self.pairs for t in pair)
 
 
-def pack(folder: Path, info: ModelInfo, places: Sequence[Place]) -> Packed:
+def pack(folder: Path, info: ModelInfo, places: Sequence[DecoderProduct]) -> PackedAdapter:
     """Raises ``ModelError`` for what is damaged, made for another base, or no plain LoRA of these places."""
     if delta.there(folder):
         raise ModelError(f"The version {folder} changes all weights: it cannot answer beside others.")
@@ -98,7 +100,7 @@ def pack(folder: Path, info: ModelInfo, places: Sequence[Place]) -> Packed:
         raise ModelError(
             f"The adapter {folder} changes {next(iter(left))}, which cannot differ from row to row."
         )
-    return Packed(rank, tuple(pairs))
+    return PackedAdapter(rank, tuple(pairs))
 
 
 class Shelf:
@@ -115,14 +117,14 @@ class Shelf:
         """For each place ``A [1 + slots, parts · rank, in]`` and ``B [1 + slots, out, parts · rank]``."""
         self.counts: Counter[str] = Counter()
         """``disk``: read from a folder; ``device``: copied into a slot; ``hit``: was in one."""
-        self._kept: OrderedDict[str, Packed] = OrderedDict()
+        self._kept: OrderedDict[str, PackedAdapter] = OrderedDict()
         self._size = 0
         self._lock = threading.Lock()
         self._where: OrderedDict[str, int] = OrderedDict()
         """Adapter → its slot, least lately used first."""
         self._pins: Counter[int] = Counter()
 
-    def warm(self, folder: Path) -> Packed:
+    def warm(self, folder: Path) -> PackedAdapter:
         """Read it into memory, if it is not there. Raises ``ModelError``."""
         key = _key(folder)
         with self._lock:
@@ -130,7 +132,7 @@ class Shelf:
                 self._kept.move_to_end(key)
                 return known
         made = pack(folder, self.info, self.places)
-        made = Packed(made.rank, tuple((a.to(self.dtype), b.to(self.dtype)) for a, b in made.pairs))
+        made = PackedAdapter(made.rank, tuple((a.to(self.dtype), b.to(self.dtype)) for a, b in made.pairs))
         with self._lock:
             self.counts["disk"] += 1
             if key not in self._kept:
@@ -169,7 +171,7 @@ class Shelf:
         idle = next((key for key, slot in self._where.items() if not self._pins[slot]), None)
         return None if idle is None else self._where.pop(idle)
 
-    def _put(self, slot: int, packed: Packed) -> None:
+    def _put(self, slot: int, packed: PackedAdapter) -> None:
         self.counts["device"] += 1
         if packed.rank > self.rank:
             self._widen(packed.rank)

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
         Transition,
     )
     from clawback.extensions.rlprompt.critic import Agreement, ConstantCritic, Critic, MockCritic
-    from clawback.extensions.rlprompt.env import PromptRefinementEnv
-    from clawback.extensions.rlprompt.feedback import (
+    from clawback.extensions.rlprompt.feedback_signals import (
         FeedbackAggregator,
         HumanFeedbackCollector,
         HumanFeedbackResult,
@@ -30,15 +29,16 @@ if TYPE_CHECKING:
         thumbs_to_score,
     )
     from clawback.extensions.rlprompt.flow import FlowStepResult, HybridOptimizationFlow, Shown
-    from clawback.extensions.rlprompt.population import Individual, Population
-    from clawback.extensions.rlprompt.refinement import RefinementLoop
-    from clawback.extensions.rlprompt.rewards import HybridReward, RewardReport, ScalarReward
-    from clawback.extensions.rlprompt.training import (
+    from clawback.extensions.rlprompt.online_training import (
         ActorCriticParams,
         EvolutionaryParams,
         TrainingConfig,
         TrainingLoop,
     )
+    from clawback.extensions.rlprompt.population import Individual, Population
+    from clawback.extensions.rlprompt.refinement import RefinementLoop
+    from clawback.extensions.rlprompt.refinement_env import PromptRefinementEnv
+    from clawback.extensions.rlprompt.rewards import HybridReward, RewardReport, ScalarReward
 
 _WHERE = {
     **dict.fromkeys(
@@ -46,7 +46,7 @@ _WHERE = {
         "actor",
     ),
     **dict.fromkeys(("Agreement", "ConstantCritic", "Critic", "MockCritic"), "critic"),
-    **dict.fromkeys(("PromptRefinementEnv",), "env"),
+    **dict.fromkeys(("PromptRefinementEnv",), "refinement_env"),
     **dict.fromkeys(
         (
             "FeedbackAggregator",
@@ -58,7 +58,7 @@ _WHERE = {
             "rating_to_score",
             "thumbs_to_score",
         ),
-        "feedback",
+        "feedback_signals",
     ),
     **dict.fromkeys(("FlowStepResult", "HybridOptimizationFlow", "Shown"), "flow"),
     **dict.fromkeys(("Individual", "Population"), "population"),

@@ -13,17 +13,17 @@ from types import TracebackType
 
 from clawback.errors import SandboxError, SandboxRefused, UsageError
 from clawback.extensions.sandbox import container, disk, scratch, tree
+from clawback.extensions.sandbox.box_process import Process
 from clawback.extensions.sandbox.disk import Disk
-from clawback.extensions.sandbox.limits import Limits, Result
-from clawback.extensions.sandbox.process import Process
+from clawback.extensions.sandbox.limits import CommandResult, Limits
 from clawback.extensions.sandbox.rungs import (
     ACCOUNTS,
     ENGINES,
     INNER_ID,
     OWN_USERS,
     SIZED,
-    Folder,
-    Layout,
+    BoxFolder,
+    BoxLayout,
     RungName,
     inside,
     plan,
@@ -91,7 +91,7 @@ class Sandbox:
                 self._folder("tmp", Extra("/tmp", write=True)),  # noqa: S108
             ]
             folders += [self._folder(f"extra-{n}", one) for n, one in enumerate(extra)]
-            self._layout = Layout(
+            self._layout = BoxLayout(
                 tuple(folders), tuple(read), self._accounts(), self._uid, self._disk, network
             )
         except BaseException:
@@ -109,9 +109,9 @@ class Sandbox:
         assert self.listener is not None
         return f"http://127.0.0.1:{self.listener.getsockname()[1]}"
 
-    def _folder(self, name: str, extra: Extra) -> Folder:
+    def _folder(self, name: str, extra: Extra) -> BoxFolder:
         if extra.source is not None and not extra.copy:
-            return Folder(extra.source.resolve(), extra.at, False)
+            return BoxFolder(extra.source.resolve(), extra.at, False)
         held = self._disk if extra.write else None
         files = (held.path if held else self._root) / name
         files.mkdir(mode=0o755)
@@ -120,7 +120,7 @@ class Sandbox:
             tree.copy(extra.source, files, owner, self.limits.disk, self.limits.files)
         if owner is not None:
             os.chown(files, owner, owner)
-        return Folder(held.at / name if held else files, extra.at, extra.write, files)
+        return BoxFolder(held.at / name if held else files, extra.at, extra.write, files)
 
     def _accounts(self) -> Path:
         folder = self._root / "system"
@@ -135,7 +135,7 @@ class Sandbox:
     def exec(
         self, argv: Sequence[str], *, input: bytes = b"", timeout: float | None = None,
         env: Mapping[str, str] | None = None, cwd: str | None = None,
-    ) -> Result:  # fmt: skip
+    ) -> CommandResult:  # fmt: skip
         """Run a command to its end. Raises ``SandboxError`` only where it could not be run within its walls."""
         return self._start(argv, input, timeout, env, cwd, keep_open=False).wait()
 
@@ -151,7 +151,7 @@ class Sandbox:
 
     def _start(
         self, argv: Sequence[str], input: bytes, timeout: float | None, env: Mapping[str, str] | None, cwd: str | None,
-        keep_open: bool, layout: Layout | None = None,
+        keep_open: bool, layout: BoxLayout | None = None,
     ) -> Process:  # fmt: skip
         if self._closed:
             raise SandboxError("The box is closed.")

@@ -23,7 +23,7 @@ from typing import Any
 from clawback.errors import SandboxRefused
 from clawback.extensions.sandbox import scratch, seccomp
 from clawback.extensions.sandbox.limits import Limits
-from clawback.extensions.sandbox.rungs import ENGINES, Folder, Layout, RungName, limits_of
+from clawback.extensions.sandbox.rungs import ENGINES, BoxFolder, BoxLayout, RungName, limits_of
 
 LABEL = "clawback.box"
 DEFAULT_WORK = "/app"
@@ -119,7 +119,7 @@ def _image(engine: RungName, name: str, settings: Mapping[str, Any]) -> Image:
 
 
 def plan(
-    engine: RungName, image: str, layout: Layout, argv: Sequence[str], env: Mapping[str, str], cwd: str, limits: Limits
+    engine: RungName, image: str, layout: BoxLayout, argv: Sequence[str], env: Mapping[str, str], cwd: str, limits: Limits
 ) -> dict[str, Any]:  # fmt: skip
     """All that the container's keeper needs to know."""
     name = f"{layout.system.parent.name}-{uuid.uuid4().hex[:12]}"
@@ -139,7 +139,7 @@ def plan(
     ]
     words += [*_walls(engine, layout), *_limits(limits, held["rlimits"])]
     for folder in sorted(
-        (*layout.folders, *(Folder(path, str(path), False) for path in layout.read)),
+        (*layout.folders, *(BoxFolder(path, str(path), False) for path in layout.read)),
         key=lambda one: len(one.at),
     ):
         words += _mount(layout, folder)
@@ -157,7 +157,7 @@ def plan(
     }  # fmt: skip
 
 
-def _walls(engine: RungName, layout: Layout) -> list[str]:
+def _walls(engine: RungName, layout: BoxLayout) -> list[str]:
     filter = layout.system / "seccomp.json"
     if not filter.exists():
         filter.write_text(json.dumps(seccomp.profile(os.uname().machine)))
@@ -184,7 +184,7 @@ def _limits(limits: Limits, rlimits: Mapping[str, int]) -> list[str]:
     return words
 
 
-def _mount(layout: Layout, folder: Folder) -> list[str]:
+def _mount(layout: BoxLayout, folder: BoxFolder) -> list[str]:
     if ":" in f"{folder.source}{folder.at}":
         raise SandboxRefused(f"A container cannot have the folder {folder.at}: its name has a colon.")
     ours = folder.source.is_relative_to(
@@ -193,7 +193,7 @@ def _mount(layout: Layout, folder: Folder) -> list[str]:
     return ["--volume", f"{folder.source}:{folder.at}:{'rw' if folder.write else 'ro'}{',Z' if ours else ''}"]
 
 
-def filling(layout: Layout, work: str) -> tuple[Layout, list[str]]:
+def filling(layout: BoxLayout, work: str) -> tuple[BoxLayout, list[str]]:
     """A layout and the command that copies what the image has in its working folder into the box's."""
     (mine,) = (folder for folder in layout.folders if folder.at == work)
     script = f'[ ! -d "$1" ] || cp -RPp "$1/." {_FILL}/'

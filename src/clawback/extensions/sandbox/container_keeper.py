@@ -59,7 +59,7 @@ def memory_group(pid: int) -> str:
     return ""
 
 
-class Watch(keeper.Watch):
+class ContainerWatch(keeper.Watch):
     """Looks at a container's processes. Its time begins when its program does: an engine takes a while to start one."""
 
     def __init__(self, child: int, control: int, spec: dict[str, Any]) -> None:
@@ -96,7 +96,7 @@ def ask(argv: list[str], env: dict[str, str]) -> tuple[int, str]:
     return done.returncode, done.stdout if done.returncode == 0 else done.stderr
 
 
-def end(watch: Watch, spec: dict[str, Any], why: str, waited: int | None) -> dict[str, Any]:
+def end(watch: ContainerWatch, spec: dict[str, Any], why: str, waited: int | None) -> dict[str, Any]:
     """End the client, then the container; and tell how the command ended."""
     if waited is None:
         with contextlib.suppress(ProcessLookupError):
@@ -115,7 +115,7 @@ def end(watch: Watch, spec: dict[str, Any], why: str, waited: int | None) -> dic
     return {"why": why, "code": None if why else int(code), "left": left, "watched": watch.init is not None}
 
 
-def remaining(watch: Watch) -> int:
+def remaining(watch: ContainerWatch) -> int:
     """Processes of the container that outlive its end (0, or something is wrong)."""
     until = time.monotonic() + 10
     while watch.init is not None and os.path.exists(f"/proc/{watch.init}"):  # noqa: PTH110
@@ -131,7 +131,7 @@ def main(control: int, status: int) -> None:
     if spec is None:
         return
     try:
-        watch = Watch(keeper.start(spec), control, spec)
+        watch = ContainerWatch(keeper.start(spec), control, spec)
     except (keeper.Refused, OSError) as error:
         answer: dict[str, Any] = {"problem": str(error)}
     else:

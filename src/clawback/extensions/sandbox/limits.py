@@ -53,7 +53,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class CommandResult:
     """What came of a command. ``exit_code`` is 128 + the signal for one that a signal ended (137 where a limit did)."""
 
     exit_code: int

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from clawback.errors import ClawbackError
 from clawback.extensions.sandbox.box import Extra
+from clawback.extensions.sandbox.box_process import Process
 from clawback.extensions.sandbox.ladder import open_sandbox
 from clawback.extensions.sandbox.limits import MIB, Limits
-from clawback.extensions.sandbox.process import Process
 
 LIMITS = Limits(seconds=3600, cpu_seconds=600, memory=1024 * MIB, address_space=4096 * MIB, output=64 * MIB)
 FOLDER = "/server"

@@ -60,7 +60,7 @@ _SHARED_MEMORY = 16 * MIB
 
 
 @dataclass(frozen=True, slots=True)
-class Folder:
+class BoxFolder:
     """A folder of the box: where it lies, and what it is called inside, where the rung can give it a name."""
 
     source: Path
@@ -76,10 +76,10 @@ class Folder:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class BoxLayout:
     """What a box shows."""
 
-    folders: tuple[Folder, ...]
+    folders: tuple[BoxFolder, ...]
     read: tuple[Path, ...] = ()
     """Shown read-only under their own paths, beside the system's programs and this Python."""
     system: Path = field(default_factory=Path)
@@ -92,7 +92,7 @@ class Layout:
     """Commands enter a network of the box's own, with nothing on it but our server."""
 
 
-def python_home(rung: RungName, layout: Layout) -> Path | None:
+def python_home(rung: RungName, layout: BoxLayout) -> Path | None:
     """This Python's folder, where it is not among the system's programs, and the box's user can get at it."""
     home = Path(sys.base_prefix).resolve()
     if any(home.is_relative_to(Path(place).resolve()) for place in SYSTEM):
@@ -101,12 +101,12 @@ def python_home(rung: RungName, layout: Layout) -> Path | None:
     return None if closed and not all(one.stat().st_mode & 0o001 for one in (home, *home.parents)) else home
 
 
-def search_path(rung: RungName, layout: Layout) -> str:
+def search_path(rung: RungName, layout: BoxLayout) -> str:
     home = python_home(rung, layout)
     return ":".join(([f"{home}/bin"] if home else []) + ["/usr/local/bin", "/usr/bin", "/bin"])
 
 
-def inside(rung: RungName, layout: Layout, at: str) -> str:
+def inside(rung: RungName, layout: BoxLayout, at: str) -> str:
     """What a path of the box is called by the programs in it."""
     for folder in sorted(layout.folders, key=lambda one: -len(one.at)):
         if at == folder.at or at.startswith(folder.at + "/"):
@@ -115,7 +115,7 @@ def inside(rung: RungName, layout: Layout, at: str) -> str:
 
 
 def plan(
-    rung: RungName, layout: Layout, argv: Sequence[str], env: Mapping[str, str], cwd: str, limits: Limits
+    rung: RungName, layout: BoxLayout, argv: Sequence[str], env: Mapping[str, str], cwd: str, limits: Limits
 ) -> dict[str, Any]:
     """All that the keeper needs to know."""
     writable = [str(folder.source) for folder in layout.folders if folder.write]
@@ -164,7 +164,7 @@ def plan(
     return it
 
 
-def _shown(rung: RungName, layout: Layout) -> list[str]:
+def _shown(rung: RungName, layout: BoxLayout) -> list[str]:
     home = python_home(rung, layout)
     return [*SYSTEM, *ETC, *([str(home)] if home else []), *(str(path) for path in layout.read)]
 
@@ -202,7 +202,7 @@ def _processes_of_user() -> int:
     return count or 512
 
 
-def _bubblewrap(layout: Layout, cwd: str) -> list[str]:
+def _bubblewrap(layout: BoxLayout, cwd: str) -> list[str]:
     program = shutil.which("bwrap") or "bwrap"
     words = [
         program,

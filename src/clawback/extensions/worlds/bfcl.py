@@ -15,12 +15,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from clawback.environments import worlds
+from clawback.environments import world_helpers
 from clawback.environments.core import Task, Tool
 from clawback.environments.tools import calls as reading
-from clawback.environments.tools.environment import Rules, ToolSet
-from clawback.environments.tools.rewards import Finished
-from clawback.environments.tools.toolbox import Given
+from clawback.environments.tools.environment import EpisodeRules, ToolSet
+from clawback.environments.tools.task_rewards import Finished
+from clawback.environments.tools.toolbox import DefinedTools
 from clawback.errors import NotFound
 from clawback.records import Message
 
@@ -42,20 +42,20 @@ def names() -> list[str]:
 
 
 def make(rest: str, settings: Mapping[str, Any]) -> ToolSet:
-    worlds.unknown_settings("bfcl", settings, ("data", "held_out"))
-    category = worlds.member("bfcl", rest, list(CATEGORIES))
+    world_helpers.unknown_settings("bfcl", settings, ("data", "held_out"))
+    category = world_helpers.member("bfcl", rest, list(CATEGORIES))
     folder = data_folder(settings.get("data"))
     rows = _rows(folder / f"BFCL_v4_{category}.json")
     path = folder / "possible_answer" / f"BFCL_v4_{category}.json"
     answers = {row["id"]: row["ground_truth"] for row in _rows(path)} if path.is_file() else {}
     made = [_task(row, answers.get(row["id"]), category) for row in rows]
-    tasks = worlds.split_rows("bfcl", made, float(settings.get("held_out", 0.2)))
+    tasks = world_helpers.split_rows("bfcl", made, float(settings.get("held_out", 0.2)))
     return BfclSet(
         f"bfcl:{category}",
         tasks,
-        lambda task: Given(task.data["tools"]),
+        lambda task: DefinedTools(task.data["tools"]),
         Matches(),
-        Rules(turns=1, one_reply=True),
+        EpisodeRules(turns=1, one_reply=True),
     )
 
 
@@ -79,7 +79,7 @@ def data_folder(setting: Any = None) -> Path:
 def _rows(path: Path) -> list[Json]:
     if not path.is_file():
         raise NotFound(f"There is no file {path}.")
-    return worlds.rows(path)
+    return world_helpers.rows(path)
 
 
 def _task(row: Mapping[str, Any], answer: Any, category: str) -> Json:

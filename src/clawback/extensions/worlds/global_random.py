@@ -46,7 +46,7 @@ class GlobalRandom:
                 numpy.random.set_state(outer[1])
 
 
-def _differ(before: tuple[Any, Any], after: tuple[Any, Any]) -> bool:
-    if before[0] != after[0]:
+def _differ(first: tuple[Any, Any], after: tuple[Any, Any]) -> bool:
+    if first[0] != after[0]:
         return True
-    return bool(before[1][2] != after[1][2] or (before[1][1] != after[1][1]).any())
+    return bool(first[1][2] != after[1][2] or (first[1][1] != after[1][1]).any())

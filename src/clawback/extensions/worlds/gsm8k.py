@@ -13,17 +13,17 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from clawback.environments import worlds
+from clawback.environments import world_helpers
 from clawback.environments.core import Task
-from clawback.environments.tools.environment import Rules, ToolSet
-from clawback.environments.tools.rewards import Answer
-from clawback.environments.tools.toolbox import Functions, Given, Toolbox, ToolError
+from clawback.environments.tools.environment import EpisodeRules, ToolSet
+from clawback.environments.tools.task_rewards import AnswerReward
+from clawback.environments.tools.toolbox import DefinedTools, Functions, Toolbox, ToolError
 from clawback.errors import UsageError
 from clawback.extensions.sandbox.python_tool import PythonTool
 
 SYSTEM = "Solve the problem step by step. End with the answer, a number, on a line of its own: #### NUMBER"
 BOXES: dict[str, Callable[[Task], Toolbox]] = {
-    "none": lambda _: Given(()),
+    "none": lambda _: DefinedTools(()),
     "calculator": lambda _: Functions(calculate),
     "python": lambda _: PythonTool(),
 }
@@ -44,16 +44,16 @@ def names() -> list[str]:
 
 
 def make(rest: str, settings: Mapping[str, Any]) -> ToolSet:
-    worlds.unknown_settings("gsm8k", settings, ("tools", "held_out", "turns"))
+    world_helpers.unknown_settings("gsm8k", settings, ("tools", "held_out", "turns"))
     tools = str(settings.get("tools", "calculator"))
     if tools not in BOXES:
         raise UsageError(f"gsm8k has no tools `{tools}`. It has: {', '.join(BOXES)}.")
     if not rest:
         raise UsageError("gsm8k needs the file with the questions: gsm8k:path/to/gsm8k-test.json")
-    rows = [_row(row, rest) for row in worlds.rows(Path(rest))]
-    tasks = worlds.split_rows("gsm8k", rows, float(settings.get("held_out", 0.2)))
-    rules = Rules(turns=int(settings.get("turns", 8)), system=SYSTEM)
-    return ToolSet(f"gsm8k?tools={tools}", tasks, BOXES[tools], Answer(), rules)
+    rows = [_row(row, rest) for row in world_helpers.rows(Path(rest))]
+    tasks = world_helpers.split_rows("gsm8k", rows, float(settings.get("held_out", 0.2)))
+    rules = EpisodeRules(turns=int(settings.get("turns", 8)), system=SYSTEM)
+    return ToolSet(f"gsm8k?tools={tools}", tasks, BOXES[tools], AnswerReward(), rules)
 
 
 def _row(row: Mapping[str, Any], file: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from importlib.util import find_spec
 from typing import Any
 
-from clawback.environments import worlds
+from clawback.environments import world_helpers
 from clawback.environments.core import EnvironmentFailure, Observation, Split, Step, Task
 from clawback.errors import NotFound, UsageError
 from clawback.extensions.worlds import gymnasium_words, toy_text
@@ -38,17 +38,17 @@ _QUICK = ("gymnasium.envs.toy_text", "gymnasium.envs.classic_control")
 
 
 def names() -> list[str]:
-    gym = worlds.needed(PACKAGE, "Gymnasium")
+    gym = world_helpers.needed(PACKAGE, "Gymnasium")
     return [str(name) for name in gym.registry]
 
 
 def make(rest: str, settings: Mapping[str, Any]) -> GymnasiumSet:
     """The environment of an id (``FrozenLake-v1``), of a package that registers one (``package:Id-v0``), or a class of its own
     (``module:Class``, ``file.py:Class``)."""
-    worlds.needed(PACKAGE, "Gymnasium")
+    world_helpers.needed(PACKAGE, "Gymnasium")
     if ":" in rest:
         return of_package(rest, settings)
-    return _set_of(worlds.member("gymnasium", rest, names(), OWN_PACKAGE.format(rest)), settings)
+    return _set_of(world_helpers.member("gymnasium", rest, names(), OWN_PACKAGE.format(rest)), settings)
 
 
 OWN_PACKAGE = "An id that another package registers is named with it: gymnasium:PACKAGE:{}."
@@ -56,14 +56,14 @@ OWN_PACKAGE = "An id that another package registers is named with it: gymnasium:
 
 def of_package(name: str, settings: Mapping[str, Any]) -> GymnasiumSet:
     """What a package or a file of one's own provides: an id that it registers when it is imported or by a function, or a class. Raises ``NotFound``."""
-    gym = worlds.needed(PACKAGE, "Gymnasium")
+    gym = world_helpers.needed(PACKAGE, "Gymnasium")
     module, _, rest = name.rpartition(":")
-    package = worlds.imported(module)
+    package = world_helpers.imported(module)
     if rest not in gym.registry:
         _register(package)
     inner = f"{module}.envs"
     if rest not in gym.registry and hasattr(package, "__path__") and find_spec(inner):  # some register there
-        worlds.imported(inner)
+        world_helpers.imported(inner)
         module = inner if rest in gym.registry else module
     if rest in gym.registry:
         return _set_of(rest if module.endswith(".py") else f"{module}:{rest}", settings)
@@ -72,7 +72,7 @@ def of_package(name: str, settings: Mapping[str, Any]) -> GymnasiumSet:
         raise NotFound(
             f"There is no {rest} in {module}. It registers: {', '.join(sorted(known)[:MOST_NAMED])}."
         )
-    return of_class(worlds.loaded(name), name, settings)
+    return of_class(world_helpers.load_object(name), name, settings)
 
 
 def _register(package: Any) -> None:
@@ -84,9 +84,9 @@ def _register(package: Any) -> None:
                 function()
 
 
-def _is_of(place: Any, package: str) -> bool:
+def _is_of(reference: Any, package: str) -> bool:
     """Whether what stands at this place (``module``, ``module:Class``, or a class) is of a package."""
-    module = place if isinstance(place, str) else getattr(place, "__module__", "")
+    module = reference if isinstance(reference, str) else getattr(reference, "__module__", "")
     return module.partition(":")[0].partition(".")[0] == package.partition(".")[0]
 
 
@@ -106,13 +106,13 @@ def is_environment(kind: Any) -> bool:
 
 
 def _set_of(known: str, settings: Mapping[str, Any], kind: Any = None) -> GymnasiumSet:
-    gym = worlds.needed(PACKAGE, "Gymnasium")
+    gym = world_helpers.needed(PACKAGE, "Gymnasium")
     own = {key: value for key, value in settings.items() if key not in OURS}
     found = GymnasiumSet(known, own, {key: value for key, value in settings.items() if key in OURS}, kind)
     try:
         inner = found.open_world()
     except ImportError as error:
-        raise worlds.not_importable(known, error) from error
+        raise world_helpers.not_importable(known, error) from error
     except (gym.error.Error, TypeError) as error:
         raise UsageError(f"Gymnasium cannot make {known}: {error}") from error
     if not isinstance(inner.unwrapped, gym.Env):
@@ -170,16 +170,16 @@ class GymnasiumSet:
             dict(set_options or {}),
             kind,
         )
-        self.name = worlds.full_name("gymnasium", world, self.world_options)
+        self.name = world_helpers.full_name("gymnasium", world, self.world_options)
         self.draws_globally = False
         """Whether it draws from the process's generators, as ``reset`` showed."""
 
     def tasks(self, split: Split) -> Sequence[Task]:
         given = (
-            self.set_options.get("tasks", worlds.TRAIN_TASKS),
-            self.set_options.get("held_out", worlds.TEST_TASKS),
+            self.set_options.get("tasks", world_helpers.TRAIN_TASKS),
+            self.set_options.get("held_out", world_helpers.TEST_TASKS),
         )
-        return worlds.seeded_tasks(self.name, split, *given)
+        return world_helpers.seeded_tasks(self.name, split, *given)
 
     def make(self) -> Gymnasium:
         return Gymnasium(self)
@@ -257,7 +257,7 @@ class Gymnasium:
 
     async def reset(self, task: Task, seed: int) -> Observation:
         self.unread = self.turns = 0
-        seen = await self._call(self._reset, int(task.data["seed"]), worlds.mixed(task.id, seed))
+        seen = await self._call(self._reset, int(task.data["seed"]), world_helpers.mixed(task.id, seed))
         goal = (
             self.of.set_options.get("goal")
             or toy_text.GOALS.get(self.world)
@@ -276,7 +276,7 @@ class Gymnasium:
         spec = self.inner.spec
         endless = spec is None or spec.max_episode_steps is None
         late = endless and self.turns >= int(self.of.set_options.get("turns", TURNS))
-        action = self.read(worlds.text(message))
+        action = self.read(world_helpers.text(message))
         if action is None:
             self.unread += 1
             over = self.unread >= int(self.of.set_options.get("patience", PATIENCE)) or late
@@ -292,7 +292,7 @@ class Gymnasium:
     async def close(self) -> None:
         inner, self.inner = self.inner, None
         if inner is not None:
-            with worlds.faults(self.of.name):
+            with world_helpers.faults(self.of.name):
                 inner.close()
 
     @property
@@ -339,7 +339,7 @@ class Gymnasium:
         space = self.inner.action_space
         if options := self.options():
             numbers = {str(value): value for value in options.values()}
-            return worlds.choose(reply, {**numbers, **options})
+            return world_helpers.choose(reply, {**numbers, **options})
         if isinstance(space, gymnasium.spaces.Text):
             return reply.strip() if space.contains(reply.strip()) else None
         try:
@@ -387,7 +387,7 @@ class Gymnasium:
 
     async def _call(self, function: Any, *arguments: Any) -> Any:
         """In a thread where a step may take long: other episodes wait for nothing."""
-        with worlds.faults(self.of.name):
+        with world_helpers.faults(self.of.name):
             if self.inner is not None and type(self.inner.unwrapped).__module__.startswith(_QUICK):
                 return function(*arguments)
             return await asyncio.to_thread(function, *arguments)

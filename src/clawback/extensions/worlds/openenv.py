@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from clawback.environments import worlds
+from clawback.environments import world_helpers
 from clawback.environments.core import EnvironmentFailure, Observation, Split, Step, Task, Tool
 from clawback.environments.tools import calls as reading
 from clawback.errors import UsageError
@@ -32,8 +32,8 @@ def names() -> list[str]:
 
 
 def make(rest: str, settings: Mapping[str, Any]) -> OpenEnvSet:
-    worlds.needed("aiohttp", "OpenEnv", "serve")
-    worlds.unknown_settings("openenv", settings, ("tasks", "held_out", "turns", "goal", "seconds"))
+    world_helpers.needed("aiohttp", "OpenEnv", "serve")
+    world_helpers.unknown_settings("openenv", settings, ("tasks", "held_out", "turns", "goal", "seconds"))
     parts = urlsplit(rest)
     if parts.scheme not in ("ws", "wss", "http", "https") or not parts.hostname:
         raise UsageError(f"`{rest}` is no address: write openenv:ws://127.0.0.1:8000")
@@ -54,10 +54,10 @@ class OpenEnvSet:
 
     def tasks(self, split: Split) -> Sequence[Task]:
         given = (
-            int(self.settings.get("tasks", worlds.TRAIN_TASKS)),
-            int(self.settings.get("held_out", worlds.TEST_TASKS)),
+            int(self.settings.get("tasks", world_helpers.TRAIN_TASKS)),
+            int(self.settings.get("held_out", world_helpers.TEST_TASKS)),
         )
-        return worlds.seeded_tasks(self.name, split, *given)
+        return world_helpers.seeded_tasks(self.name, split, *given)
 
     def make(self) -> OpenEnv:
         return OpenEnv(self)
@@ -78,10 +78,10 @@ class OpenEnv:
     async def reset(self, task: Task, seed: int) -> Observation:
         await self.close()
         self.turns = 0
-        with worlds.faults(self.of.name):
+        with world_helpers.faults(self.of.name):
             await self._open()
             seen = await self._ask(
-                {"type": "reset", "data": {"seed": worlds.mixed(task.data["seed"], seed) >> 1}}
+                {"type": "reset", "data": {"seed": world_helpers.mixed(task.data["seed"], seed) >> 1}}
             )
             if self.is_mcp:
                 listed = await self._ask({"type": "step", "data": {"type": "list_tools"}})
@@ -95,7 +95,7 @@ class OpenEnv:
         late = self.turns >= int(self.of.settings.get("turns", TURNS))
         reply = reading.read(message, tools=self.tools)
         if self.field:
-            return await self._step_once({self.field: worlds.text(message)}, None, late)
+            return await self._step_once({self.field: world_helpers.text(message)}, None, late)
         if not reply.calls:
             if self.is_mcp and not reply.problems:
                 return Step((), None, True, {"answer": reply.text})
@@ -171,7 +171,7 @@ class OpenEnv:
         return Step(tuple(messages), sum(rewards) if rewards else None, step.done, info)
 
     async def _step_once(self, action: Mapping[str, Any], call: reading.Call | None, late: bool) -> Step:
-        with worlds.faults(self.of.name):
+        with world_helpers.faults(self.of.name):
             try:
                 made = await self._ask({"type": "step", "data": action})
             except _WrongAction as error:

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from clawback.environments import worlds
+from clawback.environments import world_helpers
 from clawback.environments.core import Observation, Split, Step, Task
 from clawback.errors import NotFound, UsageError
 from clawback.records import Message
@@ -20,14 +20,14 @@ _ANSWER = re.compile(r"<answer>(.*?)(?:</answer>|\Z)", re.DOTALL)
 
 
 def names() -> list[str]:
-    worlds.needed(PACKAGE, "reasoning-gym")
+    world_helpers.needed(PACKAGE, "reasoning-gym")
     from reasoning_gym.factory import DATASETS
 
     return [str(name) for name in DATASETS]
 
 
 def make(rest: str, settings: Mapping[str, Any]) -> ReasoningSet:
-    known = worlds.member("reasoning-gym", rest, names())
+    known = world_helpers.member("reasoning-gym", rest, names())
     own = {key: value for key, value in settings.items() if key not in OURS}
     found = ReasoningSet(
         known, own, settings.get("tasks", 500), settings.get("held_out", 100), settings.get("tags", True)
@@ -48,7 +48,7 @@ class ReasoningSet:
     ) -> None:
         self.kind, self.world_options, self.tags = kind, dict(world_options), tags
         self.sizes: dict[Split, int] = {"train": train, "test": test}
-        self.name = worlds.full_name("reasoning-gym", kind, self.world_options)
+        self.name = world_helpers.full_name("reasoning-gym", kind, self.world_options)
         self._made: dict[Split, Any] = {}
         self._lock = threading.Lock()
 
@@ -57,7 +57,7 @@ class ReasoningSet:
 
         with self._lock:
             if split not in self._made:
-                seed = 0 if split == "train" else worlds.HELD_OUT_FROM
+                seed = 0 if split == "train" else world_helpers.HELD_OUT_FROM
                 self._made[split] = reasoning_gym.create_dataset(
                     self.kind, seed=seed, size=self.sizes[split], **self.world_options
                 )
@@ -65,7 +65,7 @@ class ReasoningSet:
 
     def entry(self, task: Task) -> Any:
         """The item as the generator made it: question, answer, and what scoring needs."""
-        with worlds.faults(self.name):
+        with world_helpers.faults(self.name):
             return self.dataset(task.split)[int(task.data["index"])]
 
     def tasks(self, split: Split) -> Sequence[Task]:
@@ -98,10 +98,10 @@ class Reasoning:
         return Observation((*([{"role": "system", "content": ASK}] if self.of.tags else []), asked))
 
     async def step(self, message: Message) -> Step:
-        reply = worlds.text(message)
+        reply = world_helpers.text(message)
         tagged = _ANSWER.findall(reply)
         answer = tagged[-1].strip() if tagged else reply.strip()
-        with worlds.faults(self.of.name):
+        with world_helpers.faults(self.of.name):
             score = await asyncio.to_thread(self.of.dataset("train").score_answer, answer, self.item)
         info = {"unparsable": True} if self.of.tags and not tagged else {}
         return Step((), min(1.0, max(0.0, float(score))), True, info)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from clawback.environments import worlds
+from clawback.environments import world_helpers
 from clawback.environments.core import Observation, Split, Step, Task
 from clawback.errors import UsageError
 from clawback.records import Message
@@ -16,20 +16,22 @@ PACKAGE = "skyrl_gym"
 
 
 def names() -> list[str]:
-    worlds.needed(PACKAGE, "skyrl-gym")
+    world_helpers.needed(PACKAGE, "skyrl-gym")
     from skyrl_gym.envs.registration import registry
 
     return [str(name) for name in registry]
 
 
 def make(rest: str, settings: Mapping[str, Any]) -> SkyRLSet:
-    known = worlds.member("skyrl-gym", rest, names())
+    known = world_helpers.member("skyrl-gym", rest, names())
     own = {key: value for key, value in settings.items() if key not in ("rows", "held_out")}
     if "rows" not in settings:
         raise UsageError(
             f"skyrl-gym:{rest} needs rows with `prompt` and `reward_spec`: skyrl-gym:{rest}?rows=FILE.jsonl"
         )
-    return SkyRLSet(known, worlds.rows(Path(settings["rows"])), own, float(settings.get("held_out", 0.1)))
+    return SkyRLSet(
+        known, world_helpers.rows(Path(settings["rows"])), own, float(settings.get("held_out", 0.1))
+    )
 
 
 class SkyRLSet:
@@ -39,8 +41,8 @@ class SkyRLSet:
         self, kind: str, rows: Sequence[Mapping[str, Any]], config: Mapping[str, Any], held_out: float = 0.1
     ) -> None:
         self.kind, self.config = kind, dict(config)
-        self.name = worlds.full_name("skyrl-gym", kind, self.config)
-        self.by_split = worlds.split_rows(self.name, rows, held_out)
+        self.name = world_helpers.full_name("skyrl-gym", kind, self.config)
+        self.by_split = world_helpers.split_rows(self.name, rows, held_out)
 
     def tasks(self, split: Split) -> Sequence[Task]:
         return self.by_split[split]
@@ -58,7 +60,7 @@ class SkyRL:
 
     async def reset(self, task: Task, seed: int) -> Observation:  # noqa: ARG002 — its contract has no seed
         await self.close()
-        with worlds.faults(self.of.name):
+        with world_helpers.faults(self.of.name):
             messages = await asyncio.to_thread(self._open, task)
         return Observation(tuple(messages))
 
@@ -74,8 +76,8 @@ class SkyRL:
         return list(messages)
 
     async def step(self, message: Message) -> Step:
-        with worlds.faults(self.of.name):
-            made = await asyncio.to_thread(self.inner.step, worlds.text(message))
+        with world_helpers.faults(self.of.name):
+            made = await asyncio.to_thread(self.inner.step, world_helpers.text(message))
         done = bool(made["done"])
         return Step(
             tuple(made["observations"] or ()), float(made["reward"]), done, dict(made.get("metadata") or {})
@@ -84,5 +86,5 @@ class SkyRL:
     async def close(self) -> None:
         inner, self.inner = self.inner, None
         if inner is not None:
-            with worlds.faults(self.of.name):
+            with world_helpers.faults(self.of.name):
                 await asyncio.to_thread(inner.close)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
-from clawback.environments import worlds
+from clawback.environments import world_helpers
 from clawback.environments.core import Observation, Split, Step, Task
 from clawback.errors import UsageError
 from clawback.records import Message
@@ -26,14 +26,14 @@ _DRAWING = threading.Lock()
 
 
 def names() -> list[str]:
-    arena = worlds.needed(PACKAGE, "TextArena")
+    arena = world_helpers.needed(PACKAGE, "TextArena")
     return [str(name) for name in arena.envs.registration.ENV_REGISTRY]
 
 
 def make(rest: str, settings: Mapping[str, Any]) -> TextArenaSet:
-    known = worlds.member("textarena", rest, names())
+    known = world_helpers.member("textarena", rest, names())
     own = {key: value for key, value in settings.items() if key not in OURS}
-    opponent = worlds.loaded(settings["opponent"]) if "opponent" in settings else None
+    opponent = world_helpers.load_object(settings["opponent"]) if "opponent" in settings else None
     players = int(settings.get("players", 2 if opponent else 1))
     found = TextArenaSet(known, own, settings, players, opponent)
     try:
@@ -64,14 +64,14 @@ class TextArenaSet:
             players,
             opponent,
         )
-        self.name = worlds.full_name("textarena", game, self.world_options)
+        self.name = world_helpers.full_name("textarena", game, self.world_options)
 
     def tasks(self, split: Split) -> Sequence[Task]:
         given = (
-            self.set_options.get("tasks", worlds.TRAIN_TASKS),
-            self.set_options.get("held_out", worlds.TEST_TASKS),
+            self.set_options.get("tasks", world_helpers.TRAIN_TASKS),
+            self.set_options.get("held_out", world_helpers.TEST_TASKS),
         )
-        return worlds.seeded_tasks(self.name, split, *given)
+        return world_helpers.seeded_tasks(self.name, split, *given)
 
     def make(self) -> TextArena:
         return TextArena(self)
@@ -131,9 +131,9 @@ class TextArena:
     async def reset(self, task: Task, seed: int) -> Observation:
         await self.close()
         self.turns = 0
-        with worlds.faults(self.of.name):
+        with world_helpers.faults(self.of.name):
             self.game = self.of.new_game(int(task.data["seed"]))
-            self.luck = Luck(worlds.mixed(task.id, seed))
+            self.luck = Luck(world_helpers.mixed(task.id, seed))
             with _own_luck(self.luck):
                 over, seen = self._to_us()
         if over:
@@ -142,9 +142,9 @@ class TextArena:
 
     async def step(self, message: Message) -> Step:
         self.turns += 1
-        with worlds.faults(self.of.name), _own_luck(self.luck):
+        with world_helpers.faults(self.of.name), _own_luck(self.luck):
             errors = getattr(self.game.state, "error_count", 0)
-            over, _ = self.game.step(worlds.text(message))
+            over, _ = self.game.step(world_helpers.text(message))
             refused = getattr(self.game.state, "error_count", 0) > errors
             over, seen = (True, "") if over else self._to_us()
             late = not over and self.turns >= int(self.of.set_options.get("turns", TURNS))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from clawback.environments import worlds
+from clawback.environments import world_helpers
 from clawback.environments.core import Observation, Split, Step, Task, Tool
 from clawback.environments.tools import calls as reading
 from clawback.environments.tools.toolbox import Functions, called
@@ -31,13 +31,13 @@ def names() -> list[str]:
 
 
 def make(rest: str, settings: Mapping[str, Any]) -> TrlSet:
-    worlds.unknown_settings("trl", settings, ("rows", "held_out", "turns", "tasks"))
-    factory = worlds.loaded(rest)
+    world_helpers.unknown_settings("trl", settings, ("rows", "held_out", "turns", "tasks"))
+    factory = world_helpers.load_object(rest)
     if not callable(factory) or not hasattr(factory, "reset"):
         raise UsageError(
             f"{rest} has no reset: TRL's contract is a class with reset(**row) and public methods as tools."
         )
-    given = worlds.rows(Path(str(settings["rows"]))) if "rows" in settings else None
+    given = world_helpers.rows(Path(str(settings["rows"]))) if "rows" in settings else None
     return TrlSet(rest, factory, given, settings)
 
 
@@ -55,8 +55,12 @@ class TrlSet:
 
     def tasks(self, split: Split) -> Sequence[Task]:
         if self.rows is None:
-            return worlds.seeded_tasks(self.name, split, int(self.settings.get("tasks", worlds.TRAIN_TASKS)))
-        return worlds.split_rows(self.name, self.rows, float(self.settings.get("held_out", 0.1)))[split]
+            return world_helpers.seeded_tasks(
+                self.name, split, int(self.settings.get("tasks", world_helpers.TRAIN_TASKS))
+            )
+        return world_helpers.split_rows(self.name, self.rows, float(self.settings.get("held_out", 0.1)))[
+            split
+        ]
 
     def make(self) -> Trl:
         return Trl(self)
@@ -74,9 +78,9 @@ class Trl:
 
     async def reset(self, task: Task, seed: int) -> Observation:
         self.turns = self.unread = 0
-        with worlds.faults(self.of.name):
+        with world_helpers.faults(self.of.name):
             self.inner = self.of.factory()
-            begin = worlds.mixed(task.id, seed)
+            begin = world_helpers.mixed(task.id, seed)
             said = await asyncio.to_thread(
                 self.inner.reset, **_accepted(self.inner.reset, {"seed": begin} | dict(task.data))
             )
@@ -107,14 +111,14 @@ class Trl:
     async def close(self) -> None:
         inner, self.inner = self.inner, None
         if callable(end := getattr(inner, "close", None)):
-            with worlds.faults(self.of.name):
+            with world_helpers.faults(self.of.name):
                 await asyncio.to_thread(end)
 
     async def _reward(self) -> float | None:
         """None where the class has no reward of its own: somebody else gives it."""
         if not callable(reward := getattr(self.inner, "get_reward", None)):
             return None
-        with worlds.faults(self.of.name):
+        with world_helpers.faults(self.of.name):
             return float(await asyncio.to_thread(reward))
 
 

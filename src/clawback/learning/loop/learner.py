@@ -1,6 +1,6 @@
 """The seam of the training loop: what is done with the weights of a run, wherever they are.
 
-``torch_learner.TorchLearner`` has them in this process. ``extensions/hosted/learner.py`` has them at a trainer elsewhere. Schedule, guards,
+``torch_learner.TorchLearner`` has them in this process. ``extensions/hosted/remote_learner.py`` has them at a trainer elsewhere. Schedule, guards,
 checkpoints and events are the loop's (``trainer.py``), the same for both.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from clawback.learning.examples import Example
+from clawback.learning.examples import TrainingExample
 from clawback.learning.loop.checkpoint import State
 from clawback.rl.algorithms import Algorithm
 from clawback.scoring import Scored
@@ -23,12 +23,12 @@ class Learner(Protocol):
         """The full learning rate of each group of weights: first the adapter's."""
         ...
 
-    def score(self, examples: Sequence[Example]) -> Scored:
+    def score(self, examples: Sequence[TrainingExample]) -> Scored:
         """Log-probs of the responses under the weights as they are, without gradients."""
         ...
 
     def backward(
-        self, examples: Sequence[Example], algorithm: Algorithm, kl_scale: float
+        self, examples: Sequence[TrainingExample], algorithm: Algorithm, kl_scale: float
     ) -> dict[str, float]:
         """The loss of a step and its gradient, which ``step`` takes or ``restore`` drops.
 

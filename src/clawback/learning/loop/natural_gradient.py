@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from clawback.errors import TrainingError
-from clawback.learning.examples import Example
+from clawback.learning.examples import TrainingExample
 from clawback.scoring import Scorer, divergence
 
 _PROBE = 0.1
@@ -31,10 +31,12 @@ class Natural(Protocol):
         ...
 
 
-class Step:
+class NaturalStep:
     """One step: made at the weights as they are."""
 
-    def __init__(self, scorer: Scorer, weights: Sequence[nn.Parameter], examples: Sequence[Example]) -> None:
+    def __init__(
+        self, scorer: Scorer, weights: Sequence[nn.Parameter], examples: Sequence[TrainingExample]
+    ) -> None:
         if not scorer.fused_head:
             raise TrainingError(
                 "The LM head of this model is of an unknown kind, and natural gradients need its whole distribution. "

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from clawback.learning.examples import Example
+from clawback.learning.examples import TrainingExample
 from clawback.rl import Batch, algorithms
 from clawback.rl.algorithms import Algorithm
 from clawback.scoring import Scored, Scorer, entropy, teacher_divergence, token_logprobs
@@ -27,11 +27,11 @@ class Shared:
     kl_scale: float = 1.0
 
     @classmethod
-    def of(cls, examples: Sequence[Example], **fields: object) -> Shared:
+    def of(cls, examples: Sequence[TrainingExample], **fields: object) -> Shared:
         return cls(samples=len(examples), tokens=sum(example.counted for example in examples), **fields)  # type: ignore[arg-type]
 
 
-def measure(scorer: Scorer, examples: Sequence[Example], shared: Shared) -> Batch:
+def measure(scorer: Scorer, examples: Sequence[TrainingExample], shared: Shared) -> Batch:
     """One of the scorer's ``pieces`` as a batch, with gradients where they are enabled."""
     encoded = [example.encoded for example in examples]
     if any(example.base is not None for example in examples) and all(map(_exact, examples)):
@@ -62,7 +62,7 @@ def measure(scorer: Scorer, examples: Sequence[Example], shared: Shared) -> Batc
 
 
 def pack(
-    examples: Sequence[Example],
+    examples: Sequence[TrainingExample],
     scored: Scored,
     shared: Shared,
     teacher_kl: Tensor | None = None,
@@ -121,7 +121,7 @@ def pack(
 def gradients(
     scorer: Scorer,
     algorithm: Algorithm,
-    examples: Sequence[Example],
+    examples: Sequence[TrainingExample],
     shared: Shared,
     *,
     every_piece: bool = False,
@@ -149,7 +149,7 @@ def gradients(
 
 def logprob_gradients(
     algorithm: Algorithm,
-    examples: Sequence[Example],
+    examples: Sequence[TrainingExample],
     values: Sequence[Tensor],
     mismatched: Sequence[Tensor] = (),
     kl_scale: float = 1.0,
@@ -193,12 +193,12 @@ def drift(batch: Batch) -> Tensor:
     return distance + (-distance).expm1()
 
 
-def _pairs(examples: Sequence[Example]) -> Tensor:
+def _pairs(examples: Sequence[TrainingExample]) -> Tensor:
     """[P, 2]: those that are paired come in twos, the better one first."""
     places = [index for index, example in enumerate(examples) if example.paired]
     return torch.tensor(places, dtype=torch.int64).reshape(-1, 2)
 
 
-def _exact(example: Example) -> bool:
+def _exact(example: TrainingExample) -> bool:
     """Whether its divergence can be had exactly, or has no weight."""
     return example.base is not None or (example.kl_weight is not None and not example.kl_weight.any())

@@ -29,7 +29,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from clawback.errors import Interrupted, UsageError
-from clawback.learning.examples import Example
+from clawback.learning.examples import TrainingExample
 from clawback.learning.loop import sharding
 from clawback.learning.loop.packing import Shared, gradients, together
 from clawback.learning.machines import node, nodes, number
@@ -50,7 +50,7 @@ MOST = 64
 
 
 @dataclass
-class Group:
+class ProcessGroup:
     """The first process's end."""
 
     world: int
@@ -67,7 +67,7 @@ class Group:
         policy: Policy,
         algorithm: Algorithm,
         adapter: Sequence[Tensor],
-        examples: Sequence[Example],
+        examples: Sequence[TrainingExample],
         shared: Shared,
     ) -> dict[str, float]:
         """Gradients of the whole step in ``adapter``'s ``grad``, and the step's figures. Raises ``Interrupted`` where a process has died."""
@@ -122,7 +122,9 @@ class Group:
 
 
 @contextmanager
-def processes(policy: Policy, recipe: Recipe, count: int, shard: bool = False) -> Iterator[Group | None]:
+def processes(
+    policy: Policy, recipe: Recipe, count: int, shard: bool = False
+) -> Iterator[ProcessGroup | None]:
     """The workers of a run, ended with it. None where one process is enough. ``count``: on each machine. ``shard``: the base is in parts from here on,
     and the policy of no use afterwards but to be saved. Raises ``Interrupted``, ``UsageError``."""
     if count * nodes() <= 1:
@@ -138,7 +140,7 @@ def processes(policy: Policy, recipe: Recipe, count: int, shard: bool = False) -
     threads = torch.get_num_threads()
     torch.set_num_threads(max(1, threads // count))
     workers = [_start(rank, world, count, address, port, torch.get_num_threads()) for rank in range(1, count)]
-    group = Group(world, workers, sharded=shard)
+    group = ProcessGroup(world, workers, sharded=shard)
     try:
         try:
             join_group(0, world, address, port)
@@ -205,7 +207,7 @@ def description_of(policy: Policy, recipe: Recipe) -> dict[str, Any]:
 # ------------------------------------------------------------------------------------------------- a step
 
 
-def shares(examples: Sequence[Example], count: int, together: int = 1) -> list[list[int]]:
+def shares(examples: Sequence[TrainingExample], count: int, together: int = 1) -> list[list[int]]:
     """Places of the examples for each process: units of ``together`` stay whole, the longest go to whoever has least. In order within each."""
     sizes = [len(e.encoded.prompt) + len(e.encoded.response) for e in examples]
     units = [list(range(i, min(i + together, len(sizes)))) for i in range(0, len(sizes), together)]
@@ -219,7 +221,7 @@ def shares(examples: Sequence[Example], count: int, together: int = 1) -> list[l
 
 
 def backward(
-    policy: Policy, algorithm: Algorithm, examples: Sequence[Example], shared: Shared, passes: int = 0
+    policy: Policy, algorithm: Algorithm, examples: Sequence[TrainingExample], shared: Shared, passes: int = 0
 ) -> dict[str, float]:
     """One process's share: gradients are added to the weights, figures come back. None of them: no figures. ``passes``: how many all make
     where the base is in parts."""
@@ -273,7 +275,7 @@ def receive(of: int | None = None) -> dict[str, Any]:
     return found
 
 
-def to_plain(example: Example) -> dict[str, Any]:
+def to_plain(example: TrainingExample) -> dict[str, Any]:
     """An example as tensors, numbers and lists."""
     plain: dict[str, Any] = {}
     for one in dataclasses.fields(example):
@@ -287,7 +289,7 @@ def to_plain(example: Example) -> dict[str, Any]:
     return plain
 
 
-def from_plain(plain: Mapping[str, Any]) -> Example:
+def from_plain(plain: Mapping[str, Any]) -> TrainingExample:
     """Raises ``TypeError`` or ``ValueError`` for what is none."""
     values = dict(plain)
     for name in ("encoded", "mismatched"):
@@ -296,7 +298,7 @@ def from_plain(plain: Mapping[str, Any]) -> Example:
             values[name] = Encoded(tuple(prompt), tuple(response), int(thought), Pixels.of(seen))
     if values["teacher_top"] is not None:
         values["teacher_top"] = tuple(values["teacher_top"])
-    return Example(**values)
+    return TrainingExample(**values)
 
 
 # ------------------------------------------------------------------------------------------------- processes
@@ -315,7 +317,7 @@ def _start(
         "OMP_WAIT_POLICY": "PASSIVE",
     }
     return subprocess.Popen(
-        [sys.executable, "-m", "clawback.learning.loop.worker"],
+        [sys.executable, "-m", "clawback.learning.loop.process_worker"],
         env={**os.environ, **told},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

@@ -10,7 +10,7 @@ from torch import nn
 
 from clawback.errors import TrainingError
 from clawback.learning import value_head
-from clawback.learning.examples import Example
+from clawback.learning.examples import TrainingExample
 from clawback.learning.loop import natural_gradient
 from clawback.learning.loop.checkpoint import State
 from clawback.learning.loop.packing import Shared, gradients
@@ -20,8 +20,8 @@ from clawback.rl.algorithms import Algorithm
 from clawback.scoring import Scored
 
 if TYPE_CHECKING:
-    from clawback.learning.loop.parallel import Group
-    from clawback.learning.loop.trainer import Settings
+    from clawback.learning.loop.parallel import ProcessGroup
+    from clawback.learning.loop.trainer import LoopSettings
 
 
 class TorchLearner:
@@ -30,9 +30,9 @@ class TorchLearner:
     def __init__(
         self,
         policy: Policy,
-        settings: Settings,
+        settings: LoopSettings,
         critic: nn.Module | None = None,
-        group: Group | None = None,
+        group: ProcessGroup | None = None,
     ) -> None:
         """``group``: further processes that a step's gradient is shared out among. Raises ``TrainingError`` where there is no adapter."""
         self.policy, self.critic, self.group = policy, critic, group
@@ -53,15 +53,15 @@ class TorchLearner:
         self.optimizer = torch.optim.AdamW(groups, weight_decay=settings.weight_decay, fused=True)
         self.good = [weight.detach().clone() for weight in self.weights]
         self.good_steps = 0
-        self.last: tuple[Sequence[Example], Algorithm, Shared, float] | None = None
+        self.last: tuple[Sequence[TrainingExample], Algorithm, Shared, float] | None = None
         """What the gradient is of, and its loss."""
 
-    def score(self, examples: Sequence[Example]) -> Scored:
+    def score(self, examples: Sequence[TrainingExample]) -> Scored:
         with torch.no_grad():
             return self.policy.scorer([example.encoded for example in examples])
 
     def backward(
-        self, examples: Sequence[Example], algorithm: Algorithm, kl_scale: float
+        self, examples: Sequence[TrainingExample], algorithm: Algorithm, kl_scale: float
     ) -> dict[str, float]:
         needs = algorithms.needs(algorithm)
         shared = Shared.of(
@@ -83,7 +83,7 @@ class TorchLearner:
         return {**figures, "grad_norm": float(norm)}
 
     @torch.no_grad()
-    def _mismatch(self, examples: Sequence[Example]) -> float:
+    def _mismatch(self, examples: Sequence[TrainingExample]) -> float:
         """Nats between policy and base on an answer to another prompt, mean of the step, not below 0."""
         odd = [(e.mismatched, e.mismatched_ref) for e in examples if e.mismatched is not None]
         if not odd:
@@ -104,13 +104,13 @@ class TorchLearner:
         return figures
 
     def _natural_step(
-        self, examples: Sequence[Example], algorithm: Any, shared: Shared, loss: float
+        self, examples: Sequence[TrainingExample], algorithm: Any, shared: Shared, loss: float
     ) -> dict[str, float]:
         def loss_now() -> float:
             with torch.no_grad():
                 return gradients(self.policy.scorer, algorithm, examples, shared)["loss"]
 
-        step = natural_gradient.Step(self.policy.scorer, self.adapter, examples)
+        step = natural_gradient.NaturalStep(self.policy.scorer, self.adapter, examples)
         return step.take(algorithm, loss, loss_now)
 
     @torch.no_grad()

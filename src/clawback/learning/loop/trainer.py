@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from clawback.errors import Stopped, TrainingError
-from clawback.learning.examples import Example, Source
+from clawback.learning.examples import Source, TrainingExample
 from clawback.learning.loop import checkpoint
 from clawback.learning.loop.checkpoint import State
 from clawback.learning.loop.learner import Learner
@@ -39,7 +39,7 @@ _SMOOTH = 4
 
 
 @dataclass(frozen=True)
-class Settings:
+class LoopSettings:
     """The part of a recipe that the loop needs."""
 
     learning_rate: float
@@ -80,7 +80,7 @@ def fit(
     learner: Learner,
     source: Source,
     algorithm: Algorithm,
-    settings: Settings,
+    settings: LoopSettings,
     callbacks: Sequence[Callback] = (),
 ) -> Fitted:
     """Train the learner's weights.
@@ -111,13 +111,15 @@ def fit(
 class Loop:
     """The state that the steps of one run share."""
 
-    def __init__(self, learner: Learner, source: Source, algorithm: Algorithm, settings: Settings) -> None:
+    def __init__(
+        self, learner: Learner, source: Source, algorithm: Algorithm, settings: LoopSettings
+    ) -> None:
         self.learner, self.source, self.algorithm, self.settings = learner, source, algorithm, settings
         self.kl_scale = 1.0
         """Factor on the weight of the KL, for algorithms that adapt it."""
         self.step = 0
         self.fitted = Fitted()
-        self.last: Sequence[Example] = ()
+        self.last: Sequence[TrainingExample] = ()
         self.written = time.monotonic()
 
     def advance(self) -> dict[str, float]:

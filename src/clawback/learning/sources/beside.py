@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from clawback.learning.examples import Example
-from clawback.learning.sources.episodes import Episodes
-from clawback.learning.sources.rollouts import Rollouts
+from clawback.learning.examples import TrainingExample
+from clawback.learning.sources.episode_examples import Episodes
+from clawback.learning.sources.fresh_answers import RolloutSource
 
 
 class EpisodesBeside:
@@ -27,7 +27,7 @@ class EpisodesBeside:
     fresh = True
     critic: nn.Module | None = None
 
-    def __init__(self, episodes: Episodes, rated: Rollouts, kl: float) -> None:
+    def __init__(self, episodes: Episodes, rated: RolloutSource, kl: float) -> None:
         """``kl``: the weight that the algorithm gives to the KL of all tokens."""
         self.episodes, self.rated, self.kl = episodes, rated, kl
         self.steps = episodes.steps
@@ -37,19 +37,19 @@ class EpisodesBeside:
         graded = [one.reward for one in self.rated.round]
         return {**self.episodes.figures, "rated": sum(graded) / max(1, len(graded))}
 
-    def examples(self, step: int) -> list[Example]:
+    def examples(self, step: int) -> list[TrainingExample]:
         played = self.episodes.examples(step)
         return [*played, *map(self._as_episode, self.rated.examples(step))]
 
-    def _as_episode(self, one: Example) -> Example:
+    def _as_episode(self, example: TrainingExample) -> TrainingExample:
         """A graded answer in the form of an episode's reply: an advantage for each token, and a KL that is estimated on the tokens."""
         share = self.rated.settings.exact_kl / max(self.kl, 1e-9)
-        weight = one.kl_weight if one.kl_weight is not None else torch.ones_like(one.old)
+        weight = example.kl_weight if example.kl_weight is not None else torch.ones_like(example.old)
         return dataclasses.replace(
-            one,
+            example,
             base=None,
             kl_weight=weight * share,
-            token_advantages=torch.full_like(one.old, one.advantage),
+            token_advantages=torch.full_like(example.old, example.advantage),
         )
 
     def state(self) -> dict[str, Any]:

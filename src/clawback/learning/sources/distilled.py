@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from clawback.learning.examples import Example
+from clawback.learning.examples import TrainingExample
 from clawback.learning.recipe import FULL_RATE
 from clawback.learning.sources.graded import Graded, Grading, Prompt, Seen
-from clawback.learning.sources.instructed import Arm, Conversations, Tell, draw_under, picked, relevance
-from clawback.learning.sources.targets import Target, opening
+from clawback.learning.sources.instructed import Arm, PromptMessages, Tell, draw_under, picked, relevance
+from clawback.learning.sources.targets import AnswerTarget, opening
 from clawback.models import Encoded
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Chosen:
     seen: Seen
     worst: Mapping[Prompt, Graded] = field(default_factory=dict)
     """The worst answer to each prompt, for the others to be preferred to."""
-    targets: Sequence[Target] = ()
+    targets: Sequence[AnswerTarget] = ()
     """Feedback that is learned as it is, each with a worse answer."""
 
     def of(self, places: Sequence[int]) -> Chosen:
@@ -46,7 +46,7 @@ class Chosen:
         return replace(self, answers=[self.answers[i] for i in places], seen=self.seen.of(places))
 
 
-def nothing(targets: Sequence[Target] = ()) -> Chosen:
+def nothing(targets: Sequence[AnswerTarget] = ()) -> Chosen:
     """No answers, and targets alone."""
     return Chosen([], Seen([], [], np.zeros((0, 0))), targets=targets)
 
@@ -158,12 +158,12 @@ class DistilSettings:
 
 def gathered(
     grading: Grading,
-    conversations: Conversations,
+    conversations: PromptMessages,
     arms: Sequence[Arm],
     base: Mapping[Prompt, float],
     settings: DistilSettings,
     tell: Tell,
-    told: bool = True,
+    progress: bool = True,
     others: Sequence[Graded] = (),
 ) -> Chosen:
     """Fresh answers to the person's prompts, beside all that was drawn before; the best for each prompt.
@@ -172,16 +172,16 @@ def gathered(
         arms: sentences, with what was drawn under each; more is added.
         base: mean reward of the base's own answers, by prompt, as far as it has answered.
         others: answers that somebody else gave, to choose from as well.
-        told: all are drawn under the first sentence. Else each sentence is taken the more often, the more of its answers are worth learning.
+        progress: all are drawn under the first sentence. Else each sentence is taken the more often, the more of its answers are worth learning.
     """
-    each = settings.answers if told else 1
+    each = settings.answers if progress else 1
     chance = np.random.default_rng(grading.seed)
     prompts = list(conversations.messages)[-settings.distil_prompts :]
     usual = dict.fromkeys(prompts, grading.typical) | dict(base)
     for start in range(0, len(prompts), CHUNK):
         tell({"phase": "draw", "step": start, "steps": len(prompts), "sentence": arms[0].instruction.text})
         some = prompts[start : start + CHUNK]
-        if told:
+        if progress:
             taken = [(prompt, arms[0]) for prompt in some]
         else:
             least, count = settings.least(grading), settings.untold * len(some)
@@ -203,8 +203,8 @@ def best_of(good: Chosen, count: int) -> Chosen:
 
 def with_base_answers(grading: Grading, good: Chosen) -> Chosen:
     """The same, where the base has answered each of the prompts once: what it says there is what the answers are preferred to."""
-    answered = {one.asked for one in grading.base}
-    lacking = [one.encoded.asked for one in good.answers if one.encoded.asked not in answered]
+    answered = {one.question for one in grading.base}
+    lacking = [one.encoded.question for one in good.answers if one.encoded.question not in answered]
     if not lacking:
         return good
     with grading.policy.base():
@@ -217,9 +217,9 @@ def worst(grading: Grading, answers: Sequence[Graded]) -> dict[Prompt, Graded]:
     """The answer to each prompt that is worth least: whoever likes lists does not like those that go round in circles."""
     found: dict[Prompt, Graded] = {}
     for one in answers:
-        known = found.get(one.encoded.asked)
+        known = found.get(one.encoded.question)
         if one.encoded.response and (known is None or grading.worth(one) < grading.worth(known)):
-            found[one.encoded.asked] = one
+            found[one.encoded.question] = one
     return found
 
 
@@ -228,14 +228,14 @@ def chosen(grading: Grading, answers: Sequence[Graded], settings: DistilSettings
     is long enough by itself goes before what is shorter and still better."""
     least = settings.least(grading)
 
-    def rank(one: Graded) -> tuple[bool, float]:
-        return len(one.encoded.response) >= grading.shortest, one.reward
+    def rank(graded: Graded) -> tuple[bool, float]:
+        return len(graded.encoded.response) >= grading.shortest, graded.reward
 
     best: dict[Prompt, Graded] = {}
     for one in answers:
-        known = best.get(one.encoded.asked)
+        known = best.get(one.encoded.question)
         if one.whole and one.reward > least and (known is None or rank(one) > rank(known)):
-            best[one.encoded.asked] = one
+            best[one.encoded.question] = one
     good = long_enough(list(best.values()), grading.shortest)
     if not good:
         return nothing()
@@ -266,11 +266,11 @@ def long_enough(answers: Sequence[Graded], shortest: float) -> list[Graded]:
 
 def examples(
     grading: Grading, good: Chosen, settings: DistilSettings, number: int = 0
-) -> list[tuple[Example, Example]]:
+) -> list[tuple[TrainingExample, TrainingExample]]:
     """The chosen answers in twos: each before the one that it is preferred to, if there is one that is clearly worse; then the targets; the others by
     themselves, with base answers as anchors: other ones in each round ``number``."""
     least = settings.better * grading.spread
-    worse = [good.worst.get(one.encoded.asked) for one in good.answers]
+    worse = [good.worst.get(one.encoded.question) for one in good.answers]
     pairs = [
         (i, settings.opening(low))
         for i, low in enumerate(worse)
@@ -300,8 +300,8 @@ def examples(
 
 
 def _target_examples(
-    grading: Grading, targets: Sequence[Target], settings: DistilSettings
-) -> tuple[list[tuple[Example, Example]], list[Example]]:
+    grading: Grading, targets: Sequence[AnswerTarget], settings: DistilSettings
+) -> tuple[list[tuple[TrainingExample, TrainingExample]], list[TrainingExample]]:
     """Targets as pairs of the better and the worse answer; and those by themselves whose worse answer is only the beginning of the better one."""
     better = grading.look([one.better for one in targets])
     learned = [_example(grading, one.better, better, i, one.likelihood, 0.0) for i, one in enumerate(targets)]
@@ -324,9 +324,11 @@ def anchors(grading: Grading) -> tuple[list[int], list[int]]:
     return order[:middle], order[middle:]
 
 
-def _example(grading: Grading, one: Encoded, seen: Seen, i: int, weight: float, kl_weight: float) -> Example:
-    return Example(
-        encoded=one,
+def _example(
+    grading: Grading, answer: Encoded, seen: Seen, i: int, weight: float, kl_weight: float
+) -> TrainingExample:
+    return TrainingExample(
+        encoded=answer,
         advantage=weight,
         old=seen.ref[i],
         ref=seen.ref[i],

@@ -15,7 +15,7 @@ from typing import Any, Protocol, cast
 import torch
 from torch import Tensor
 
-from clawback.learning.examples import Example, Ratings
+from clawback.learning.examples import RatingSource, TrainingExample
 from clawback.learning.value_head import ValueHead
 from clawback.models import Encoded
 from clawback.policy import Policy
@@ -37,16 +37,16 @@ class Crediting(Protocol):
         ...
 
 
-class Rounds(Ratings):
+class Rounds(RatingSource):
     """Each round: π_old is the policy of the moment, and the advantage that a teacher gives a token is log π_teacher − log π_old."""
 
-    def __init__(self, policy: Policy, examples: Sequence[Example], **dealing: Any) -> None:
+    def __init__(self, policy: Policy, examples: Sequence[TrainingExample], **dealing: Any) -> None:
         super().__init__([[example] for example in examples], **dealing)
         self._policy = policy
         self._all = list(examples)
         self._round = -1
 
-    def examples(self, step: int) -> list[Example]:
+    def examples(self, step: int) -> list[TrainingExample]:
         number = step * self._per_step // len(self._all)
         if number != self._round:
             # The first round keeps what was recorded when the answers were sampled.
@@ -55,7 +55,7 @@ class Rounds(Ratings):
         return super().examples(step)
 
     @torch.no_grad()
-    def _begun(self, examples: Sequence[Example], keep_old: bool) -> list[Example]:
+    def _begun(self, examples: Sequence[TrainingExample], keep_old: bool) -> list[TrainingExample]:
         """The examples as a round begins."""
         if keep_old and all(one.teacher is None for one in examples):
             return list(examples)  # nothing would come of another pass
@@ -73,7 +73,7 @@ class Rounds(Ratings):
     def _scored(self, encoded: Sequence[Encoded]) -> Scored:
         return self._policy.scorer(encoded)
 
-    def _set(self, examples: Sequence[Example]) -> None:
+    def _set(self, examples: Sequence[TrainingExample]) -> None:
         self._all = list(examples)
         self._units = [[example] for example in self._all]
 
@@ -92,7 +92,7 @@ class Valued(Rounds):
     critic: ValueHead
 
     def __init__(
-        self, policy: Policy, algorithm: object, examples: Sequence[Example], **dealing: Any
+        self, policy: Policy, algorithm: object, examples: Sequence[TrainingExample], **dealing: Any
     ) -> None:
         super().__init__(policy, examples, **dealing)
         self._algorithm = cast(Crediting, algorithm)
@@ -108,13 +108,13 @@ class Valued(Rounds):
         self.critic.fit(states, hoped.to(states.device))
 
     @torch.no_grad()
-    def _begun(self, examples: Sequence[Example], keep_old: bool) -> list[Example]:
+    def _begun(self, examples: Sequence[TrainingExample], keep_old: bool) -> list[TrainingExample]:
         if self._round >= 0:  # else nothing has been learned since they were read
             self._hidden = self._read()
         begun = super()._begun(examples, keep_old)
         values = self.critic(self._written_states()).cpu()
         advantages, returns = self._algorithm.credit(self._rewards, values, self._segment)
-        columns = [self._whole(begun, column) for column in (advantages, returns, values)]
+        columns = [self._scattered(begun, column) for column in (advantages, returns, values)]
         return [
             dataclasses.replace(one, token_advantages=a, returns=r, old_values=v)
             for one, a, r, v in zip(begun, *columns, strict=True)
@@ -136,14 +136,14 @@ class Valued(Rounds):
         chosen = [part[places.to(part.device)] for part, places in zip(parts, self._kept, strict=True)]
         return torch.cat(chosen).float()
 
-    def _whole(self, examples: Sequence[Example], values: Tensor) -> list[Tensor]:
+    def _scattered(self, examples: Sequence[TrainingExample], values: Tensor) -> list[Tensor]:
         """[written tokens of all] → [tokens] of each, 0 for those that the policy did not write."""
         blank = [torch.zeros(len(example.encoded.response)) for example in examples]
         parts = zip(blank, self._kept, values.split(self._lengths), strict=True)
         return [zeros.index_put((places,), part) for zeros, places, part in parts]
 
 
-def _written(example: Example) -> Tensor:
+def _written(example: TrainingExample) -> Tensor:
     """Places of the tokens that the policy wrote."""
     count = len(example.encoded.response)
     return torch.arange(count) if example.mask is None else example.mask.nonzero()[:, 0].cpu()

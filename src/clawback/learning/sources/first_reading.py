@@ -16,7 +16,7 @@ import numpy as np
 
 from clawback.errors import NothingRead
 from clawback.learning.options import ANYWAY, RULES
-from clawback.learning.sources.targets import Evidence, evidence
+from clawback.learning.sources.targets import DirectEvidence, evidence
 from clawback.models import Encoded
 from clawback.records import BETTER
 from clawback.rewards.features import Floats
@@ -47,7 +47,7 @@ class Inputs:
     """Remarks in the owner's own words."""
     sentences: Sequence[str]
     """Rules that a model may be told of."""
-    shown: Evidence
+    shown: DirectEvidence
     """Demonstrations and comparisons, which need no reading."""
 
     @classmethod
@@ -107,7 +107,7 @@ def reads(grading: Grading) -> bool:
 
 def unreadable(inputs: Inputs, ensemble: RewardEnsemble | None) -> str:
     """Why nothing can be read from ratings, rules and remarks, in a sentence; "" where something can. ``ensemble``: as ``read`` made it."""
-    if inputs.sentences or inputs.spoken or (ensemble is not None and ensemble.heard):
+    if inputs.sentences or inputs.spoken or (ensemble is not None and ensemble.recognised_remarks):
         return ""
     if ensemble is None:
         return "" if inputs.remarks else inputs.alike

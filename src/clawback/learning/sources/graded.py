@@ -13,7 +13,7 @@ from torch import Tensor
 from clawback.errors import TrainingError
 from clawback.models import Encoded
 from clawback.rewards.features import SHARES, Floats
-from clawback.rewards.guards import repeats
+from clawback.rewards.overoptimization import repeats
 from clawback.rewards.reward_ensemble import RIDGE, RULES, Answers, RewardEnsemble, learn
 from clawback.rewards.reward_head import TRUSTED_BELOW
 from clawback.sampling import Chance
@@ -146,7 +146,7 @@ class Grading:
 
     def learn(
         self,
-        asked: Sequence[Prompt],
+        prompts: Sequence[Prompt],
         rated: Sequence[Encoded],
         rewards: Floats,
         remarks: Sequence[tuple[Encoded, str]] = (),
@@ -156,7 +156,7 @@ class Grading:
 
         ``order`` ``[n]`` grows with the time of each rating: those from before a change of mind are left out.
         """
-        shape = self.draw_base(asked)
+        shape = self.draw_base(prompts)
         liked = [len(one.response) for one, reward in zip(rated, rewards, strict=True) if reward > 0]
         usual = [len(one.response) for one in self.base]
         self.shortest = self.settings.shortest * min(float(np.mean(some)) for some in (liked, usual) if some)
@@ -196,9 +196,9 @@ class Grading:
         self.by_rules = by_rules
         self._measure(self.shape)
 
-    def ground(self, asked: Sequence[Prompt]) -> None:
+    def ground(self, prompts: Sequence[Prompt]) -> None:
         """See how the base answers and how the grader rates that: nothing has to be fitted."""
-        self._measure(self.draw_base(asked))
+        self._measure(self.draw_base(prompts))
 
     def draw_base(self, asked: Sequence[Prompt], count: int = 0) -> tuple[int, int]:
         """See how the base answers, without grading it: how many prompts, and answers to each; at least two, or one where only ``count`` answers are
@@ -231,7 +231,7 @@ class Grading:
     def draw(self, prompts: Sequence[Prompt], each: int, generator: torch.Generator) -> Drawn:
         """``each`` answers of the model as it stands to each prompt."""
         policy, merge = self.policy, self.policy.info.bucket == "micro"
-        chance = Chance.drawn(len(prompts), each, self.room, policy.sampling.truncates, generator)
+        chance = Chance.of_seed(len(prompts), each, self.room, policy.sampling.truncates, generator)
         if self.sampler is not None:
             groups = self.sampler(policy, prompts, chance, merge)
         else:
@@ -274,7 +274,7 @@ class Grading:
 
     def seen(self, answers: Sequence[Encoded], hidden: Floats) -> Answers:
         """The answers in the form that the ensemble takes."""
-        asked = [self.questions.get(one.asked, "") for one in answers]
+        asked = [self.questions.get(one.question, "") for one in answers]
         ids, words = [one.response for one in answers], self.policy.word_vectors
         return Answers(ids, self.texts(answers), hidden, asked, words=words)
 
@@ -286,14 +286,16 @@ class Grading:
         """Answers with their grades and features."""
         return _graded(answers, self.expected(answers, self.hidden(answers)), self.broken(answers, ended))
 
-    def worth(self, one: Graded) -> float:
+    def worth(self, answer: Graded) -> float:
         """What it is expected to be rated; ``cut_off`` less if it is broken."""
-        return one.reward - (0.0 if one.whole else self.settings.cut_off)
+        return answer.reward - (0.0 if answer.whole else self.settings.cut_off)
 
     def expected(self, answers: Sequence[Encoded], hidden: Floats | None) -> Floats:
         """``[S]`` predicted ratings."""
         texts = self.texts(answers)
-        asked = [(self.questions.get(one.asked, ""), text) for one, text in zip(answers, texts, strict=True)]
+        asked = [
+            (self.questions.get(one.question, ""), text) for one, text in zip(answers, texts, strict=True)
+        ]
         if self.grader is not None:
             rewards = np.asarray(self.grader(asked), dtype=np.float64)
         elif self.by_rules is not None:

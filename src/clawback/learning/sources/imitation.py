@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from clawback.learning.examples import Example
+from clawback.learning.examples import TrainingExample
 from clawback.learning.loop.torch_learner import TorchLearner
-from clawback.learning.loop.trainer import Loop, Settings
-from clawback.learning.sources.episodes import sequences
+from clawback.learning.loop.trainer import Loop, LoopSettings
+from clawback.learning.sources.episode_examples import sequences
 from clawback.records import Episode
 from clawback.rl import algorithms
 
@@ -50,7 +50,9 @@ class Imitation:
         self.seed = seed
         weight = 0.0 if held else 1.0
         self.examples_by_place = [
-            Example(one.encoded, weight, torch.zeros_like(one.old), torch.zeros_like(one.old), mask=one.mask)
+            TrainingExample(
+                one.encoded, weight, torch.zeros_like(one.old), torch.zeros_like(one.old), mask=one.mask
+            )
             for one in sequences(episodes, held=held)
         ]
         replies = sum(len(episode.steps) for episode in episodes)
@@ -58,7 +60,7 @@ class Imitation:
         self.reply_tokens = tokens / max(1, replies)
         """Tokens of a reply, on average."""
 
-    def examples(self, step: int) -> list[Example]:
+    def examples(self, step: int) -> list[TrainingExample]:
         count = len(self.examples_by_place)
         positions = range(step * PER_STEP, step * PER_STEP + min(PER_STEP, count))
         return [self.examples_by_place[self._nth(position, count)] for position in positions]
@@ -84,7 +86,7 @@ def imitate(
     """
     held = policy.choices is not None
     source = Imitation(episodes, seed, held=held)
-    settings = Settings(learning_rate=learning_rate, warm_up=RAMP, seed=seed)
+    settings = LoopSettings(learning_rate=learning_rate, warm_up=RAMP, seed=seed)
     name, recipe = ("grpo", {"kl": 1.0}) if held else ("reinforce", {"kl": 0.0, "importance_cap": 0.0})
     loop = Loop(TorchLearner(policy, settings), source, algorithms.make(name, recipe), settings)
     optimum, slack = math.log(max(1, replies)), HELD_SLACK if held else SLACK

@@ -54,7 +54,7 @@ class Arm:
     def add(self, answers: Sequence[Graded], base: Mapping[Prompt, float]) -> None:
         """More that was drawn under it. ``base``: mean reward of the base's own answers, by prompt."""
         self.answers += answers
-        self.gains += [one.whole * (one.reward - base[one.encoded.asked]) for one in answers]
+        self.gains += [one.whole * (one.reward - base[one.encoded.question]) for one in answers]
 
     @property
     def stubs(self) -> bool:
@@ -70,7 +70,7 @@ class Arm:
 
 
 @dataclass(frozen=True)
-class Conversations:
+class PromptMessages:
     """The person's own prompts: token ids → the messages they were made of."""
 
     messages: Mapping[Prompt, Sequence[Message]]
@@ -89,30 +89,34 @@ class Conversations:
 
 def draw_under(
     grading: Grading,
-    conversations: Conversations,
-    asked: Sequence[tuple[Prompt, str]],
+    conversations: PromptMessages,
+    prompts: Sequence[tuple[Prompt, str]],
     each: int,
     generator: torch.Generator,
 ) -> list[Graded]:
     """``each`` answers of the base to each prompt with its sentence after it, graded as answers to the prompt alone."""
     with grading.policy.base():
-        said = [conversations.under(grading, *one) for one in asked]
-        return answers_to(grading, [prompt for prompt, _ in asked], said, each, generator)
+        said = [conversations.under(grading, *one) for one in prompts]
+        return answers_to(grading, [prompt for prompt, _ in prompts], said, each, generator)
 
 
 def answers_to(
-    grading: Grading, own: Sequence[Prompt], said: Sequence[Prompt], each: int, generator: torch.Generator
+    grading: Grading,
+    plain: Sequence[Prompt],
+    instructed: Sequence[Prompt],
+    each: int,
+    generator: torch.Generator,
 ) -> list[Graded]:
-    """``each`` answers of the model as it stands to each of the prompts ``said``, graded as answers to the ``own`` that they are made of."""
-    drawn = grading.draw(said, each, generator)
-    asked = [prompt for prompt in own for _ in range(each)]
+    """``each`` answers of the model as it stands to each of the prompts ``instructed``, graded as answers to the ``plain`` that they are made of."""
+    drawn = grading.draw(instructed, each, generator)
+    asked = [prompt for prompt in plain for _ in range(each)]
     answers = [Encoded(prompt, one.response) for prompt, one in zip(asked, drawn.answers, strict=True)]
     return grading.judged(answers, drawn.ended)
 
 
 def search(
     grading: Grading,
-    conversations: Conversations,
+    conversations: PromptMessages,
     base: Mapping[Prompt, float],
     instructions: Sequence[Instruction],
     *,
@@ -168,21 +172,21 @@ def follows(arm: Arm, scale: float) -> bool:
 
 
 @torch.no_grad()
-def relevance(grading: Grading, answers: Sequence[Encoded], own: Sequence[Tensor]) -> Floats:
+def relevance(grading: Grading, answers: Sequence[Encoded], logprobs: Sequence[Tensor]) -> Floats:
     """``[S]`` nats a token by which each answer is likelier after its own prompt than after the next one's: is it about what was asked?
 
     The pointwise mutual information of answer and prompt under the base (Li et al. 2016, arXiv:1510.03055), a token. Of long answers the beginning
     is read: there it shows what is spoken of, and reading all of it again would take as long as to score it.
 
     Args:
-        own: log-probs ``[T]`` of each answer after its own prompt, under the base, on the CPU (``Seen.ref``).
+        logprobs: log-probs ``[T]`` of each answer after its own prompt, under the base, on the CPU (``Seen.ref``).
     """
     others = list(answers[1:]) + list(answers[:1])
     swapped = [Encoded(b.prompt, a.response[:OPENING]) for a, b in zip(answers, others, strict=True)]
     with grading.policy.base():
         odd = [part.cpu() for part in grading.policy.scorer(swapped).split()]
     return np.array(
-        [float((a[: len(b)] - b).mean()) if len(b) else 0.0 for a, b in zip(own, odd, strict=True)]
+        [float((a[: len(b)] - b).mean()) if len(b) else 0.0 for a, b in zip(logprobs, odd, strict=True)]
     )
 
 

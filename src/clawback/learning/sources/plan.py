@@ -56,13 +56,13 @@ from clawback.learning.sources.distilled import (
     with_base_answers,
 )
 from clawback.learning.sources.first_reading import Inputs
+from clawback.learning.sources.fresh_answers import RolloutSettings, RolloutSource
 from clawback.learning.sources.graded import Graded, Grading, GradingSettings, Prompt
-from clawback.learning.sources.instructed import Arm, Conversations, follows, search
+from clawback.learning.sources.instructed import Arm, PromptMessages, follows, search
 from clawback.learning.sources.ratings import from_ratings
-from clawback.learning.sources.rollouts import Rollouts, RolloutSettings
 from clawback.learning.sources.rpo_rounds import RpoRounds
 from clawback.learning.sources.rule_grades import rule_grades
-from clawback.learning.sources.targets import Evidence, Target, room_for, with_worse
+from clawback.learning.sources.targets import AnswerTarget, DirectEvidence, room_for, with_worse
 from clawback.models import Encoded
 from clawback.pictures import pictures
 from clawback.records import Turn
@@ -107,7 +107,7 @@ def _start(run: TrainingRun) -> _Start:
         )
     if not inputs.samples:
         return _Start(inputs, {}, unreadable="all rated answers were cut off")
-    conversations = _asked(run, inputs.samples, inputs.rated)
+    conversations = _messages_of_prompts(run, inputs.samples, inputs.rated)
     if not conversations:
         return _Start(inputs, conversations)
     grading = _grading(run, inputs.samples, inputs.rated, conversations)
@@ -148,17 +148,19 @@ def plan(run: TrainingRun) -> Plan:
     if (
         start.unreadable
     ):  # fresh answers only hold the policy in place, at other prompts than those that something is shown to
-        known = {one.better.asked for one in shown.targets}
+        known = {one.better.question for one in shown.targets}
         grading.draw_base(sorted(prompts, key=known.__contains__), HELD)
         return learned_directly(grading, shown, run, inputs.every, start.unreadable)
     if run.grader is None:
         ensemble = grading.learn(prompts, inputs.rated, inputs.rewards, inputs.remarks, inputs.order)
         trust = ensemble.trust if start.reader is None else start.reader.trust
         note = f"graded by a reward ensemble: {trust.reason}"
-        note += f"; remarks recognised: {ensemble.heard}" if ensemble.heard else ""
-        if not ensemble.heard and (inputs.alike or (not trust.trusted and recipe.algorithm == "auto")):
+        note += f"; remarks recognised: {ensemble.recognised_remarks}" if ensemble.recognised_remarks else ""
+        if not ensemble.recognised_remarks and (
+            inputs.alike or (not trust.trusted and recipe.algorithm == "auto")
+        ):
             why = inputs.alike or trust.reason
-            rules = rule_grades(grading, Conversations(start.conversations), run, inputs.spoken)
+            rules = rule_grades(grading, PromptMessages(start.conversations), run, inputs.spoken)
             if rules is None:
                 return learned_directly(grading, shown, run, inputs.every, why)
             grading.regrade(rules)
@@ -181,9 +183,9 @@ def _distilled(start: _Start, grading: Grading, run: TrainingRun, note: str, bas
     """
     inputs, folded = start.inputs, str(run.recipe.extra.get(SYSTEM, ""))
     made = (
-        fold(grading, Conversations(start.conversations, system=True), folded, run)
+        fold(grading, PromptMessages(start.conversations, system=True), folded, run)
         if folded
-        else distil(grading, Conversations(start.conversations), inputs.spoken, run, inputs.shown)
+        else distil(grading, PromptMessages(start.conversations), inputs.spoken, run, inputs.shown)
     )
     if made is not None:
         return dataclasses.replace(made, note=f"{made.note}; {note}", baseline=baseline)
@@ -196,25 +198,27 @@ def _distilled(start: _Start, grading: Grading, run: TrainingRun, note: str, bas
     return learned_directly(grading, inputs.shown, run, inputs.every, few)
 
 
-def _rollouts(grading: Grading, asked: list[Prompt], shown: Evidence, note: str, baseline: float) -> Plan:
+def _rollouts(
+    grading: Grading, prompts: list[Prompt], shown: DirectEvidence, note: str, baseline: float
+) -> Plan:
     """The plan that grades fresh answers round by round, with edits and comparisons beside them."""
     recipe = grading.recipe
     settings = RolloutSettings.of(recipe)
     algorithm = Grpo(
         kl=settings.exact_kl, clip_low=recipe.clip_low, clip_high=recipe.clip_high, scale_advantages=False
     )
-    source = Rollouts(grading, asked, settings, with_worse(grading, shown.targets))
+    source = RolloutSource(grading, prompts, settings, with_worse(grading, shown.targets))
     rate = recipe.learning_rate * settings.rate
-    note = f"fresh answers, {note}{_beside(shown)}"
+    note = f"fresh answers, {note}{_evidence_note(shown)}"
     return Plan(algorithm, source, NAME, note, baseline, rate=rate, cover=settings.cover, decay=True)
 
 
 def distil(
     grading: Grading,
-    conversations: Conversations,
+    conversations: PromptMessages,
     remarks: Sequence[str],
     run: TrainingRun,
-    shown: Evidence,
+    shown: DirectEvidence,
 ) -> Plan | None:
     """The plan that distils good answers: of other models where enough may be learned, else drawn under the best sentence, or under several where none
     surely helps. None: too few are good."""
@@ -226,11 +230,13 @@ def distil(
         rounds = dataclasses.replace(
             settings, refine_rounds=min(settings.refine_rounds, settings.other_rounds)
         )
-        note = f"{len(good.answers)} answers of other models, chosen from {len(others)}{_beside(shown)}"
+        note = (
+            f"{len(good.answers)} answers of other models, chosen from {len(others)}{_evidence_note(shown)}"
+        )
         return _rpo(grading, dataclasses.replace(good, targets=targets), rounds, conversations, run, note)
     arms, sure = _arms(grading, conversations, remarks, settings, run)
     base = _base_rewards(grading)
-    good = gathered(grading, conversations, arms, base, settings, run.tell, told=sure, others=others)
+    good = gathered(grading, conversations, arms, base, settings, run.tell, progress=sure, others=others)
     if len(good.answers) < settings.distil_batch:
         return None
     best = arms[0] if sure else max(arms, key=lambda arm: arm.gain)
@@ -241,7 +247,7 @@ def distil(
             f"drawn under {'' if sure else 'several sentences, most of all '}{best.instruction.text!r} "
             f"(expected rating {best.gain:+.2f} ± {best.error:.2f} against the base)"
         )
-    note = f"{len(good.answers)} answers {why}{_beside(shown)}"
+    note = f"{len(good.answers)} answers {why}{_evidence_note(shown)}"
     good = dataclasses.replace(good, targets=targets)
     return _rpo(grading, good, settings, conversations, run, note, best.instruction.text if told else "")
 
@@ -250,7 +256,7 @@ def _rpo(
     grading: Grading,
     good: Chosen,
     settings: DistilSettings,
-    conversations: Conversations,
+    conversations: PromptMessages,
     run: TrainingRun,
     note: str,
     sentence: str = "",
@@ -270,15 +276,15 @@ def _rpo(
 
 def _base_rewards(grading: Grading) -> dict[Prompt, float]:
     """Mean reward of the base's own answers, by prompt."""
-    answered: dict[Prompt, list[float]] = {one.asked: [] for one in grading.base}
+    answered: dict[Prompt, list[float]] = {one.question: [] for one in grading.base}
     for one in [one for one in grading.base_graded if one.whole] or grading.base_graded:
-        answered[one.encoded.asked].append(one.reward)
+        answered[one.encoded.question].append(one.reward)
     return {prompt: float(np.mean(values or [grading.typical])) for prompt, values in answered.items()}
 
 
 def _arms(
     grading: Grading,
-    conversations: Conversations,
+    conversations: PromptMessages,
     remarks: Sequence[str],
     settings: DistilSettings,
     run: TrainingRun,
@@ -307,7 +313,7 @@ def _arms(
 
 
 def of_other_models(
-    grading: Grading, run: TrainingRun, shown: Evidence, asked: Mapping[Prompt, object]
+    grading: Grading, run: TrainingRun, shown: DirectEvidence, prompts: Mapping[Prompt, object]
 ) -> list[Graded]:
     """Answers of other models that may be learned, graded: liked ones, and captured ones that nobody rated. None longer than what the policy may write."""
     rated = {sample.turn_id for sample in run.samples}
@@ -317,20 +323,20 @@ def of_other_models(
         learnable = may_learn(sample, policy.info.base, run.recipe.learn_from)
         if sample.turn_id not in rated and learnable and sample.ends:
             found.append(policy.encode(sample))
-    fitting = [one for one in found if one.asked in asked and 0 < len(one.response) <= grading.room]
+    fitting = [one for one in found if one.question in prompts and 0 < len(one.response) <= grading.room]
     return grading.judged(fitting, [True] * len(fitting)) if fitting else []
 
 
 def learned_directly(
-    grading: Grading, shown: Evidence, run: TrainingRun, samples: Sequence[Sample], why: str
+    grading: Grading, shown: DirectEvidence, run: TrainingRun, samples: Sequence[Sample], why: str
 ) -> Plan:
     """The plan that learns demonstrations and comparisons, where nothing can be read from the ratings."""
     if not shown or run.recipe.algorithm != "auto":
         return _unread(run, samples, why)
     settings = dataclasses.replace(DistilSettings.of(run.recipe), refine_rounds=0)
-    answers = [Target(one) for one in shown.answers if len(one.response) <= grading.room]
+    answers = [AnswerTarget(one) for one in shown.answers if len(one.response) <= grading.room]
     targets = with_worse(grading, [*shown.targets, *answers])
-    rewards = np.array([one.said for one in samples], dtype=np.float64)
+    rewards = np.array([one.feedback_value for one in samples], dtype=np.float64)
     return Plan(
         Rpo(kl=settings.hold_kl),
         RpoRounds(grading, nothing(targets), settings, tell=run.tell),
@@ -342,7 +348,7 @@ def learned_directly(
     )
 
 
-def fold(grading: Grading, conversations: Conversations, prompt: str, run: TrainingRun) -> Plan | None:
+def fold(grading: Grading, conversations: PromptMessages, prompt: str, run: TrainingRun) -> Plan | None:
     """The plan that folds a learned prompt into the adapter: answers drawn under it, the best to each question, learned without it. None where too few
     are good."""
     settings = DistilSettings.of(run.recipe)
@@ -394,7 +400,7 @@ def _moved(run: TrainingRun, rewards: Floats) -> float:
     return advantages.ema(torch.tensor(rewards), run.baseline, run.recipe.ema_decay)[1]
 
 
-def _beside(shown: Evidence) -> str:
+def _evidence_note(shown: DirectEvidence) -> str:
     return f"; beside them {shown}" if shown.targets else ""
 
 
@@ -402,16 +408,16 @@ def _grading(
     run: TrainingRun,
     samples: Sequence[Sample],
     rated: Sequence[Encoded],
-    asked: Mapping[Prompt, Sequence[Message]],
+    prompts: Mapping[Prompt, Sequence[Message]],
 ) -> Grading:
     """What draws and grades. How long an answer may be follows from rated answers that are the policy's own; without any, from what the base draws."""
     room, own = room_for(run.policy, samples, rated)
-    grading = Grading(run, GradingSettings.of(run.recipe), room, _questions(asked))
+    grading = Grading(run, GradingSettings.of(run.recipe), room, _questions(prompts))
     grading.follows_base = not own
     return grading
 
 
-def _asked(
+def _messages_of_prompts(
     run: TrainingRun, samples: Sequence[Sample], rated: Sequence[Encoded]
 ) -> dict[Prompt, Sequence[Message]]:
     """Every different prompt once, rated ones first: token ids → messages. None with pictures: the sampler of a run reads text."""
@@ -427,6 +433,6 @@ def _asked(
     return found
 
 
-def _questions(asked: Mapping[Prompt, Sequence[Message]]) -> dict[Prompt, str]:
+def _questions(prompts: Mapping[Prompt, Sequence[Message]]) -> dict[Prompt, str]:
     """Token ids of a prompt → what the person said in it, for a grader that reads text."""
-    return {prompt: Turn("", tuple(messages), "").prompt for prompt, messages in asked.items()}
+    return {prompt: Turn("", tuple(messages), "").prompt for prompt, messages in prompts.items()}

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from clawback.errors import TrainingError
 from clawback.learning.authorship import NONE_LEFT, may_learn
-from clawback.learning.examples import Example, Plan, Ratings
+from clawback.learning.examples import Plan, RatingSource, TrainingExample
 from clawback.learning.sources.epochs import Rounds, Valued
 from clawback.learning.sources.pairs import find
 from clawback.learning.sources.teacher import taught
@@ -53,7 +53,7 @@ def from_ratings(run: TrainingRun, algorithm: Algorithm) -> Plan:
         # A fresh adapter changes nothing, so its policy is the base: no need to ask twice.
         start = policy.scorer(encoded).split() if policy.moved else ref
     examples = [
-        Example(
+        TrainingExample(
             one,
             float(a),
             _recorded(sample, s, one.thought),
@@ -126,8 +126,8 @@ def _usable(samples: Sequence[Sample], wants: frozenset[str], name: str) -> list
 
 
 def _dealt(
-    run: TrainingRun, samples: Sequence[Sample], examples: list[Example], algorithm: Algorithm
-) -> Ratings:
+    run: TrainingRun, samples: Sequence[Sample], examples: list[TrainingExample], algorithm: Algorithm
+) -> RatingSource:
     """The source that hands the examples out, in the units that the algorithm wants."""
     policy, recipe, wants, each = run.policy, run.recipe, algorithms.needs(algorithm), 1
     units = [[example] for example in examples]
@@ -154,10 +154,10 @@ def _dealt(
         return Valued(policy, algorithm, [example for [example] in units], **dealing)
     if "proximal" in wants:
         return Rounds(policy, [example for [example] in units], **dealing)
-    return Ratings(units, **dealing)
+    return RatingSource(units, **dealing)
 
 
-def _easy_first(units: Sequence[list[Example]], by: curriculum.By) -> list[list[Example]]:
+def _easy_first(units: Sequence[list[TrainingExample]], by: curriculum.By) -> list[list[TrainingExample]]:
     """In order of difficulty; a pair is as clear as its two are on average, and as long as both."""
     clear = [sum(abs(example.reward) for example in unit) / len(unit) for unit in units]
     lengths = [sum(example.counted for example in unit) for unit in units]
@@ -165,7 +165,7 @@ def _easy_first(units: Sequence[list[Example]], by: curriculum.By) -> list[list[
 
 
 @torch.no_grad()
-def _mismatched(policy: Policy, examples: list[Example]) -> list[Example]:
+def _mismatched(policy: Policy, examples: list[TrainingExample]) -> list[TrainingExample]:
     """Each prompt with the next one's answer, and what the base makes of it."""
     others = examples[1:] + examples[:1]
     odd = [
@@ -201,5 +201,5 @@ def _recorded(sample: Sample, otherwise: Tensor, thought: int = 0) -> Tensor:
 def _groups(encoded: Sequence[Encoded]) -> Tensor:
     """[S] int64: answers to the same prompt share a number."""
     numbers: dict[tuple[tuple[int, ...], str], int] = {}
-    asked = [(one.asked, one.pixels.digest if one.pixels else "") for one in encoded]
+    asked = [(one.question, one.pixels.digest if one.pixels else "") for one in encoded]
     return torch.tensor([numbers.setdefault(key, len(numbers)) for key in asked], dtype=torch.int64)

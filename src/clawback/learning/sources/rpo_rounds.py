@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from clawback.learning.examples import Example, Ratings
+from clawback.learning.examples import RatingSource, TrainingExample
 from clawback.learning.sources.distilled import (
     BASE,
     Chosen,
@@ -63,7 +63,7 @@ class RpoRounds:
     ) -> None:
         """``prompts``: all that may be asked in the rounds. ``under``: a prompt with the sentence that won; None where none did."""
         self.grading, self.settings, self.tell, self.under = grading, settings, tell, under
-        self.known: dict[Prompt, Graded] = {one.encoded.asked: one for one in first.answers}
+        self.known: dict[Prompt, Graded] = {one.encoded.question: one for one in first.answers}
         """The best answer to each prompt so far."""
         new = [prompt for prompt in prompts if prompt not in self.known]
         self.prompts = [*self._shuffled(new), *self._shuffled(list(self.known))]
@@ -76,16 +76,16 @@ class RpoRounds:
         self.rounds = settings.rounds(len(self.prompts))
         self.steps = self.dealt.steps + self.rounds * self._steps(settings.refine_prompts + len(self.targets))
 
-    def examples(self, step: int) -> list[Example]:
+    def examples(self, step: int) -> list[TrainingExample]:
         if step >= self.begun + self.dealt.steps:
-            best = self._drawn(self.number + 1) if self.number < self.rounds else None
+            best = self._best_answers(self.number + 1) if self.number < self.rounds else None
             if best is None:
                 return []
             self.round, self.number, self.begun = best, self.number + 1, step
             self.dealt = self._dealt()
         return self.dealt.examples(step - self.begun)
 
-    def _drawn(self, number: int) -> Chosen | None:
+    def _best_answers(self, number: int) -> Chosen | None:
         """The best answers of a round to learn from; none where they are hardly better than the policy's usual ones."""
         grading, settings = self.grading, self.settings
         if self._forgotten() > settings.most_forgotten:
@@ -102,7 +102,7 @@ class RpoRounds:
             others += answers_to(grading, some, said, told, grading.generator(number, 9))
         best = chosen(grading, ours + others, settings)
         for one in best.answers:
-            self.known[one.encoded.asked] = one
+            self.known[one.encoded.question] = one
         left = np.mean([one.reward for one in best.answers] or [-np.inf]) - np.mean(
             [one.reward for one in ours if one.whole] or [grading.typical]
         )
@@ -133,7 +133,7 @@ class RpoRounds:
         order = torch.randperm(len(prompts), generator=self.grading.generator(0, 2)).tolist()
         return [prompts[i] for i in order]
 
-    def _dealt(self) -> Ratings:
+    def _dealt(self) -> RatingSource:
         """The round's answers and targets with some of the base's, each ``passes`` times, shuffled."""
         made = examples(self.grading, self.round, self.settings, self.number)
         count = len(self.targets)
@@ -142,7 +142,7 @@ class RpoRounds:
         steps = once if self.number else max(self.settings.least_steps, once)
         seed = self.grading.seed * 1_009 + self.number
         each = max(1, round(len(made) * self.settings.passes / once))
-        return Ratings(made, steps=steps, per_step=each, seed=seed)
+        return RatingSource(made, steps=steps, per_step=each, seed=seed)
 
     def _steps(self, answers: int) -> int:
         settings = self.settings
@@ -155,9 +155,9 @@ class RpoRounds:
         return {
             "number": self.number,
             "begun": self.begun,
-            "round": [_kept(one) for one in self.round.answers],
-            "worst": [_kept(one) for one in self.round.worst.values()],
-            "known": [_kept(one) for one in self.known.values()],
+            "round": [_record(one) for one in self.round.answers],
+            "worst": [_record(one) for one in self.round.worst.values()],
+            "known": [_record(one) for one in self.known.values()],
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -167,20 +167,20 @@ class RpoRounds:
         self.round = nothing(self.targets)
         if best:
             self.round = Chosen(best, self.grading.look([one.encoded for one in best]), low, self.targets)
-        self.known = {one.encoded.asked: one for one in map(_graded, state["known"])}
+        self.known = {one.encoded.question: one for one in map(_graded, state["known"])}
         self.dealt = self._dealt()
 
 
-def _kept(one: Graded) -> list[Any]:
+def _record(answer: Graded) -> list[Any]:
     return [
-        list(one.encoded.prompt),
-        list(one.encoded.response),
-        one.encoded.thought,
-        one.reward,
-        one.whole,
+        list(answer.encoded.prompt),
+        list(answer.encoded.response),
+        answer.encoded.thought,
+        answer.reward,
+        answer.whole,
     ]
 
 
-def _graded(kept: Sequence[Any]) -> Graded:
-    prompt, response, thought, reward, whole = kept
+def _graded(record: Sequence[Any]) -> Graded:
+    prompt, response, thought, reward, whole = record
     return Graded(Encoded(tuple(prompt), tuple(response), int(thought)), float(reward), bool(whole))

@@ -21,7 +21,7 @@ from clawback.rewards.features import Floats
 if TYPE_CHECKING:
     from clawback.learning.run import TrainingRun
     from clawback.learning.sources.graded import Grading
-    from clawback.learning.sources.instructed import Conversations
+    from clawback.learning.sources.instructed import PromptMessages
     from clawback.rewards.judged import Judge
 
 MOST = 4
@@ -35,7 +35,7 @@ class RuleGrades:
     """Grades ``[S]`` in [-1, 1] of answers by rules. ``base``: mean and standard deviation of r among the base's answers."""
 
     grading: Grading
-    conversations: Conversations
+    conversations: PromptMessages
     sentences: Sequence[str]
     judge: Judge | None
     columns: Sequence[int]
@@ -68,7 +68,8 @@ class RuleGrades:
         """``[S]`` r of each answer, all rules without a verdict told at once."""
         grading, sentence = self.grading, " ".join(self.unchecked)
         prompts = [
-            Encoded(self.conversations.under(grading, one.asked, sentence), one.response) for one in answers
+            Encoded(self.conversations.under(grading, one.question, sentence), one.response)
+            for one in answers
         ]
         with grading.policy.base():
             scorer = grading.policy.scorer
@@ -81,7 +82,7 @@ class RuleGrades:
 
 
 def rule_grades(
-    grading: Grading, conversations: Conversations, run: TrainingRun, remarks: Sequence[str]
+    grading: Grading, conversations: PromptMessages, run: TrainingRun, remarks: Sequence[str]
 ) -> RuleGrades | None:
     """What grades by the rules of the run and by the owner's newest remarks; None where there are none, or the model is too small to be told any."""
     entered = run.recipe.extra.get(RULES) or {}

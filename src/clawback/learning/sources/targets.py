@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class AnswerTarget:
     """A better answer, and a worse one to the same prompt if there is one."""
 
     better: Encoded
@@ -36,16 +36,16 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class DirectEvidence:
     """What samples show directly. ``edits`` and ``comparisons`` are targets in any run; of liked answers of other models a reader may choose."""
 
-    edits: tuple[Target, ...] = ()
-    comparisons: tuple[Target, ...] = ()
+    edits: tuple[AnswerTarget, ...] = ()
+    comparisons: tuple[AnswerTarget, ...] = ()
     answers: tuple[Encoded, ...] = ()
     """Liked answers of other models that may be learned."""
 
     @property
-    def targets(self) -> tuple[Target, ...]:
+    def targets(self) -> tuple[AnswerTarget, ...]:
         """Those that no reader has to choose from."""
         return self.edits + self.comparisons
 
@@ -60,23 +60,23 @@ class Evidence:
         return ", ".join(texts)
 
 
-def evidence(samples: Sequence[Sample], policy: Policy, learn_from: Sequence[str]) -> Evidence:
+def evidence(samples: Sequence[Sample], policy: Policy, learn_from: Sequence[str]) -> DirectEvidence:
     """The demonstrations and comparisons among samples. Cut answers, and those that call tools, are never the better one."""
     base, encoded = policy.info.base, [policy.encode(sample) for sample in samples]
     liked = _liked(samples)
 
-    def usable(place: int) -> bool:
-        sample, one = samples[place], encoded[place]
+    def usable(index: int) -> bool:
+        sample, one = samples[index], encoded[index]
         complete = bool(sample.response.strip()) and not (sample.cut or sample.has_calls or one.pixels)
         return complete and may_learn(sample, base, learn_from)
 
-    edits: dict[int, Target] = {}
-    comparisons: list[Target] = []
+    edits: dict[int, AnswerTarget] = {}
+    comparisons: list[AnswerTarget] = []
     raised: set[int] = set()
     for better, worse in find(samples, encoded):
         if not usable(better) or encoded[worse].pixels:
             continue
-        target = Target(encoded[better], encoded[worse])
+        target = AnswerTarget(encoded[better], encoded[worse])
         if samples[better].edited:
             edits.setdefault(better, target)
             continue
@@ -88,10 +88,10 @@ def evidence(samples: Sequence[Sample], policy: Policy, learn_from: Sequence[str
         if not usable(place):
             continue
         if sample.edited:
-            edits.setdefault(place, Target(encoded[place]))
+            edits.setdefault(place, AnswerTarget(encoded[place]))
         elif place in liked and is_foreign(sample, base):
             answers.append(encoded[place])
-    return Evidence(tuple(edits[place] for place in sorted(edits)), tuple(comparisons), tuple(answers))
+    return DirectEvidence(tuple(edits[place] for place in sorted(edits)), tuple(comparisons), tuple(answers))
 
 
 def room_for(policy: Policy, samples: Sequence[Sample], encoded: Sequence[Encoded]) -> tuple[int, bool]:
@@ -126,18 +126,22 @@ def opening(better: Encoded, worse: Encoded, tokens: int) -> Encoded | None:
         if left != right:
             break
         shared += 1
-    if worse.asked == better.asked and shared == len(worse.response):
+    if worse.question == better.question and shared == len(worse.response):
         return None
-    first = shared if worse.asked == better.asked else 0
+    first = shared if worse.question == better.question else 0
     return replace(worse, response=worse.response[: first + tokens])
 
 
-def with_worse(grading: Grading, targets: Sequence[Target]) -> list[Target]:
+def with_worse(grading: Grading, targets: Sequence[AnswerTarget]) -> list[AnswerTarget]:
     """The same, where the base has answered each prompt that no worse answer is known to."""
-    known = {one.asked: one for one in reversed(grading.base)}
-    lacking = [one.better.asked for one in targets if one.worse is None and one.better.asked not in known]
+    known = {one.question: one for one in reversed(grading.base)}
+    lacking = [
+        one.better.question for one in targets if one.worse is None and one.better.question not in known
+    ]
     if lacking:
         with grading.policy.base():
             drawn = grading.draw(list(dict.fromkeys(lacking)), 1, grading.generator(2, 2))
-        known |= {one.asked: one for one in drawn.answers}
-    return [one if one.worse is not None else replace(one, worse=known[one.better.asked]) for one in targets]
+        known |= {one.question: one for one in drawn.answers}
+    return [
+        one if one.worse is not None else replace(one, worse=known[one.better.question]) for one in targets
+    ]

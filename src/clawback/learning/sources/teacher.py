@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from clawback.errors import TrainingError
-from clawback.learning.examples import Example
+from clawback.learning.examples import TrainingExample
 from clawback.models import Encoded
 from clawback.records import Message, Sample
 from clawback.scoring import Scorer, overlap, token_logprobs, top
@@ -43,7 +43,7 @@ def hinted(messages: Sequence[Message], hint: str) -> tuple[Message, ...]:
     return appended(messages, f"{HEADING}\n{hint.strip()}")
 
 
-def appended(messages: Sequence[Message], said: str) -> tuple[Message, ...]:
+def appended(messages: Sequence[Message], text: str) -> tuple[Message, ...]:
     """The conversation with a text at the end of the last thing that the user said."""
     for index in range(len(messages) - 1, -1, -1):
         message: Mapping[str, Any] = messages[index]
@@ -51,21 +51,21 @@ def appended(messages: Sequence[Message], said: str) -> tuple[Message, ...]:
             continue
         content = message.get("content")
         longer: Any = (
-            [*content, {"type": "text", "text": said}]
+            [*content, {"type": "text", "text": text}]
             if isinstance(content, (list, tuple))
-            else f"{content or ''}\n\n{said}".strip()
+            else f"{content or ''}\n\n{text}".strip()
         )
         return (*messages[:index], {**message, "content": longer}, *messages[index + 1 :])
-    return (*messages, {"role": "user", "content": said})
+    return (*messages, {"role": "user", "content": text})
 
 
 @torch.no_grad()
 def taught(
     policy: Policy,
-    examples: Sequence[Example],
+    examples: Sequence[TrainingExample],
     samples: Sequence[Sample],
     top_k: int,
-) -> list[Example]:
+) -> list[TrainingExample]:
     """The examples with what a teacher says of each of their tokens, where its sample has a hint.
 
     Args:
@@ -102,7 +102,7 @@ def taught(
 
 def _nearest(
     scorer: Scorer,
-    examples: Sequence[Example],
+    examples: Sequence[TrainingExample],
     places: Sequence[tuple[int, str]],
     readings: Sequence[_Reading],
 ) -> dict[int, _Reading]:

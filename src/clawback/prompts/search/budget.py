@@ -34,18 +34,18 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class SearchCost:
     """What a search has used. ``usage`` is of tries and proposals together."""
 
     calls: int = 0
     proposals: int = 0
     usage: Usage = NOTHING
 
-    def tried(self, usage: Usage) -> Spent:
-        return Spent(self.calls + 1, self.proposals, self.usage + usage)
+    def tried(self, usage: Usage) -> SearchCost:
+        return SearchCost(self.calls + 1, self.proposals, self.usage + usage)
 
-    def proposed(self, usage: Usage) -> Spent:
-        return Spent(self.calls, self.proposals + 1, self.usage + usage)
+    def proposed(self, usage: Usage) -> SearchCost:
+        return SearchCost(self.calls, self.proposals + 1, self.usage + usage)
 
     def over(self, budget: Budget, calls: int = 1, proposals: int = 0) -> str:
         """Why so much more would go beyond the budget, "" where it would not. Tokens and money are judged by the mean so far."""
@@ -67,7 +67,7 @@ class Spent:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class BudgetPlan:
     """What a budget will buy. ``warning``: it is too small for one full cycle, and what would do.
 
     A cycle is one proposal with all that it takes to find out whether it is better: a first look at the prompt as it is,

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from clawback.prompts.prompt import Prompt
-from clawback.prompts.rules import Rule
+from clawback.prompts.rule_comparison import Rule
 from clawback.prompts.search.ledger import Ledger
-from clawback.prompts.types import Example, mean
+from clawback.prompts.search_types import Example, mean
 
 DOUBT = 2.0
 """Tries that a gain is shrunk by: seen on one example only, a third of it is believed of the others."""

@@ -12,18 +12,18 @@ from collections.abc import Sequence
 from functools import partial
 
 from clawback.prompts.prompt import Prompt
-from clawback.prompts.rules import distance
+from clawback.prompts.rule_comparison import distance
 from clawback.prompts.search.candidates import Candidate
 from clawback.prompts.search.genome import PromptGenome, crossover_genomes
-from clawback.prompts.search.optimize import Optimizer, Run, Settings
+from clawback.prompts.search.optimize import Optimizer, SearchRun, SearchSettings
 from clawback.prompts.search.optimize import optimize as search
-from clawback.prompts.types import Example, Request
+from clawback.prompts.search_types import Example, ProposalRequest
 
 SIZE, ELITE = 8, 3
 """Children a generation, and parents that they are made from."""
 
 
-class Generations(Run):
+class Generations(SearchRun):
     phase = "generation"
 
     def step(self) -> str:
@@ -62,10 +62,10 @@ class Generations(Run):
                 return prompt
         cases = tuple(self.ledger.case(candidate.prompt, e) for e in failing)
         made = self.ledger.propose(
-            Request(prompt, cases, self.remarks, lost=tuple(candidate.lost[-12:]), number=self.number)
+            ProposalRequest(prompt, cases, self.remarks, lost=tuple(candidate.lost[-12:]), number=self.number)
         )
         return made.prompt and candidate.prompt.with_refinement(made.prompt.text, **made.prompt.metadata)
 
 
-optimize: Optimizer = partial(search, settings=Settings(merge=False), strategy=Generations)
+optimize: Optimizer = partial(search, settings=SearchSettings(merge=False), strategy=Generations)
 """As ``search.optimize``."""

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from clawback.errors import UsageError
 from clawback.prompts import sections as parts
 from clawback.prompts.prompt import Prompt
-from clawback.prompts.rules import alike
-from clawback.prompts.sections import ROLE, Section
-from clawback.prompts.types import Case, Propose, Request
+from clawback.prompts.rule_comparison import alike
+from clawback.prompts.search_types import Case, ProposalRequest, Propose
+from clawback.prompts.sections import ROLE, PromptSection
 
 _STRENGTHS = ((0.34, "Where it fits: "), (0.67, ""), (1.0, "Above all: "))
 """Up to which strength a wish is said how."""
@@ -34,8 +34,10 @@ class PromptGenome:
     def to_prompt(self, version: int = 0) -> Prompt:
         return Prompt(self.to_prompt_text(), version)
 
-    def _parts(self) -> list[Section]:
-        named = [Section(_role(name), text, name in self.locked) for name, text in self.sections.items()]
+    def _parts(self) -> list[PromptSection]:
+        named = [
+            PromptSection(_role(name), text, name in self.locked) for name, text in self.sections.items()
+        ]
         return sorted(named, key=lambda one: one.name != ROLE)
 
     @classmethod
@@ -66,12 +68,12 @@ def mutate_genome(
     if rng.random() >= mutation_rate:
         return genome
     if propose is None:
-        from clawback.prompts.search.templates import (
+        from clawback.prompts.search.remark_templates import (
             from_remarks,  # brings NumPy, which nothing else here needs
         )
 
         propose = from_remarks
-    request = Request(genome.to_prompt(), tuple(cases), tuple(remarks), number=rng.randrange(1 << 30))
+    request = ProposalRequest(genome.to_prompt(), tuple(cases), tuple(remarks), number=rng.randrange(1 << 30))
     made = propose(request).prompt
     return genome if made is None else _like(genome, made)
 
@@ -107,10 +109,10 @@ def guided_mutation(genome: PromptGenome, direction_hint: str, strength: float =
         raise UsageError(f"A strength is from 0 to 1, not {strength:g}.")
     if not strength or not direction_hint.strip():
         return genome
-    from clawback.prompts.search.templates import sentence, sentences_of
+    from clawback.prompts.search.remark_templates import sentence, sentences_of
 
     opening = next(words for limit, words in _STRENGTHS if strength <= limit)
-    found: tuple[Section, ...] = tuple(genome._parts())
+    found: tuple[PromptSection, ...] = tuple(genome._parts())
     lines = [("constraints", direction_hint.strip())]
     if wanted := sentences_of(direction_hint):
         lines = [sentence(feature, more) for feature, more in wanted]
@@ -122,7 +124,7 @@ def guided_mutation(genome: PromptGenome, direction_hint: str, strength: float =
     return _like(genome, Prompt(parts.render(found)))
 
 
-def _without(sections: tuple[Section, ...], section: str, line: str) -> tuple[Section, ...]:
+def _without(sections: tuple[PromptSection, ...], section: str, line: str) -> tuple[PromptSection, ...]:
     """Without a line in whatever strength it was said."""
     old = parts.named(sections, section)
     for rule in old.rules if old else ():

@@ -14,15 +14,15 @@ from typing import Any, TypeVar, cast
 from clawback import installed
 from clawback.errors import ClawbackError, MissingExtra
 from clawback.progress import OnProgress
-from clawback.prompts.guards import Screen, objections
 from clawback.prompts.prompt import Prompt
+from clawback.prompts.prompt_guards import Screen, objections
 from clawback.prompts.search import racing
 from clawback.prompts.search.budget import Budget
 from clawback.prompts.search.journal import Journal
 from clawback.prompts.search.ledger import Ledger, Over
-from clawback.prompts.search.optimize import Result
+from clawback.prompts.search.optimize import PromptSearchResult
 from clawback.prompts.search.planning import split_up
-from clawback.prompts.types import Case, Evaluate, Example, Propose, Request, mean
+from clawback.prompts.search_types import Case, Evaluate, Example, ProposalRequest, Propose, mean
 
 COMPONENT = "system"
 _T = TypeVar("_T")
@@ -43,7 +43,7 @@ def optimize(
     on_progress: OnProgress | None = None,
     screen: Screen = objections,
     **options: Any,
-) -> Result:
+) -> PromptSearchResult:
     """As ``search.optimize``; ``options`` go to ``gepa.optimize``. Raises ``MissingExtra`` where gepa is not installed."""
     try:
         from gepa.api import optimize as run
@@ -118,7 +118,7 @@ class _Adapter:
         """One request for each component (there is one). What may not be used is not proposed."""
         prompt = self._known(candidate[COMPONENT])
         cases = tuple(one["case"] for one in reflective_dataset[components[0]])
-        request = Request(prompt, cases, self.remarks, number=self.ledger.spent.proposals)
+        request = ProposalRequest(prompt, cases, self.remarks, number=self.ledger.spent.proposals)
         made = self._paid(lambda: self.ledger.propose(request))
         if made.prompt is None:
             self.notes[f"A proposal could not be read: {made.problem}"] = None
@@ -148,7 +148,7 @@ class _Adapter:
     def _known(self, text: str) -> Prompt:
         return self.prompts.setdefault(text, self.prompt.with_refinement(text, author="gepa"))
 
-    def result(self, validation: Sequence[Example], notes: Sequence[str]) -> Result:
+    def result(self, validation: Sequence[Example], notes: Sequence[str]) -> PromptSearchResult:
         """GEPA's own choice: the best mean over the whole validation set, among those that were tried on all of it."""
         whole = [p for p in self.prompts.values() if all(self.ledger.looks(p, e) for e in validation)]
         ranked = sorted(whole, key=lambda p: -mean([self.ledger.score(p, e) or 0.0 for e in validation]))
@@ -161,7 +161,7 @@ class _Adapter:
         if best.id != self.prompt.id and (worse := _regressed(self.ledger, best, self.prompt, self.examples)):
             self.notes[f"GEPA's best gets worse on the anchor {worse}, so the prompt stays as it was."] = None
             best, after = self.prompt, before
-        return Result(
+        return PromptSearchResult(
             best,
             best.id != self.prompt.id,
             before,

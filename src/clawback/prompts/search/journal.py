@@ -17,7 +17,7 @@ from clawback.errors import UsageError
 from clawback.files import append_line
 from clawback.prompts.backends import NOTHING, Usage
 from clawback.prompts.prompt import Prompt
-from clawback.prompts.types import Example, Outcome, Proposal, Request
+from clawback.prompts.search_types import Example, Outcome, Proposal, ProposalRequest
 
 FORMAT = 1
 
@@ -35,7 +35,7 @@ class Journal:
     def outcome(self, prompt: Prompt, example: Example, again: int = 0) -> Outcome | None:
         return self.outcomes.get(_tried(prompt, example, again))
 
-    def proposal(self, request: Request) -> Proposal | None:
+    def proposal(self, request: ProposalRequest) -> Proposal | None:
         return self.proposals.get(request.fingerprint)
 
     def keep_outcome(self, prompt: Prompt, example: Example, again: int, outcome: Outcome) -> None:
@@ -43,7 +43,7 @@ class Journal:
         self.outcomes[key] = outcome
         self._write({"tried": key, **outcome.to_dict()})
 
-    def keep_proposal(self, request: Request, proposal: Proposal) -> None:
+    def keep_proposal(self, request: ProposalRequest, proposal: Proposal) -> None:
         self.proposals[request.fingerprint] = proposal
         self._write({"asked": request.fingerprint, **proposal.to_dict()})
 

@@ -7,9 +7,18 @@ from collections.abc import Mapping, Sequence
 
 from clawback.errors import ClawbackError
 from clawback.prompts.prompt import Prompt
-from clawback.prompts.search.budget import Budget, Spent
+from clawback.prompts.search.budget import Budget, SearchCost
 from clawback.prompts.search.journal import Journal
-from clawback.prompts.types import Case, Evaluate, Example, Outcome, Proposal, Propose, Request, mean
+from clawback.prompts.search_types import (
+    Case,
+    Evaluate,
+    Example,
+    Outcome,
+    Proposal,
+    ProposalRequest,
+    Propose,
+    mean,
+)
 
 
 class Over(ClawbackError):
@@ -23,7 +32,7 @@ class Ledger:
         self, evaluate: Evaluate, propose: Propose, budget: Budget, journal: Journal | None = None
     ) -> None:
         self.budget, self.journal = budget, journal or Journal()
-        self.spent = Spent()
+        self.spent = SearchCost()
         self.reserved = 0
         self.unparsable = 0
         """Proposals in a row that nothing could be read out of."""
@@ -45,7 +54,7 @@ class Ledger:
         known.append(_sound(outcome))
         return known[-1]
 
-    def propose(self, request: Request) -> Proposal:
+    def propose(self, request: ProposalRequest) -> Proposal:
         """A proposal for a request, paid from the budget. Raises ``Over``."""
         if why := self.spent.over(self.budget, calls=1 + self.reserved, proposals=1):
             raise Over(why)

@@ -25,22 +25,22 @@ from typing import Any, ClassVar, Protocol, cast
 
 from clawback.errors import UsageError
 from clawback.progress import OnProgress
-from clawback.prompts.guards import Screen, objections
 from clawback.prompts.prompt import Prompt
-from clawback.prompts.rules import added, merged, with_earned
+from clawback.prompts.prompt_guards import Screen, objections
+from clawback.prompts.rule_comparison import added, merged, with_earned
 from clawback.prompts.search import racing
-from clawback.prompts.search.budget import Budget, Spent
+from clawback.prompts.search.budget import Budget, SearchCost
 from clawback.prompts.search.candidates import Candidate, Pool
 from clawback.prompts.search.journal import Journal
 from clawback.prompts.search.ledger import Ledger, Over
 from clawback.prompts.search.planning import reserve, split_up
-from clawback.prompts.types import Evaluate, Example, Propose, Request, mean
+from clawback.prompts.search_types import Evaluate, Example, ProposalRequest, Propose, mean
 
 ENGINES = {"reflect": "optimize", "evolve": "evolution", "gepa": "gepa_engine"}
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class SearchSettings:
     """How a search goes about it.
 
     Attributes:
@@ -64,7 +64,7 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class PromptSearchResult:
     """What a search found.
 
     Attributes:
@@ -87,7 +87,7 @@ class Result:
     checked: int
     candidates: tuple[dict[str, Any], ...]
     trace: tuple[tuple[int, str], ...]
-    spent: Spent
+    spent: SearchCost
     stopped: str
     notes: tuple[str, ...] = ()
 
@@ -123,7 +123,7 @@ class Optimizer(Protocol):
         seed: int = 0,
         on_progress: OnProgress | None = None,
         screen: Screen = objections,
-    ) -> Result: ...
+    ) -> PromptSearchResult: ...
 
 
 def optimize(
@@ -138,9 +138,9 @@ def optimize(
     seed: int = 0,
     on_progress: OnProgress | None = None,
     screen: Screen = objections,
-    settings: Settings | None = None,
-    strategy: type[Run] | None = None,
-) -> Result:
+    settings: SearchSettings | None = None,
+    strategy: type[SearchRun] | None = None,
+) -> PromptSearchResult:
     """Search for a prompt that does better on the examples.
 
     Args:
@@ -158,8 +158,8 @@ def optimize(
     Raises:
         UsageError: no examples, or two with one id.
     """
-    settings = settings or Settings()
-    run = (strategy or Run)(
+    settings = settings or SearchSettings()
+    run = (strategy or SearchRun)(
         prompt, examples, Ledger(evaluate, propose, budget, journal), settings, tuple(remarks), seed, screen
     )
     tell = on_progress or (lambda _: None)
@@ -172,14 +172,14 @@ def optimize(
 
 
 @dataclass
-class Run:
+class SearchRun:
     """One search under way."""
 
     phase: ClassVar[str] = "search"
     prompt: Prompt
     examples: Sequence[Example]
     ledger: Ledger
-    settings: Settings
+    settings: SearchSettings
     remarks: tuple[str, ...]
     seed: int
     screen: Screen
@@ -209,7 +209,7 @@ class Run:
             return "the best prompt fails on no training example any more"
         others = self.others(parent, failing)
         cases = [self.ledger.case(parent.prompt, one) for one in (*failing, *others)]
-        request = Request(
+        request = ProposalRequest(
             parent.prompt, tuple(cases), self.remarks, lost=tuple(parent.lost[-12:]), number=self.number
         )
         made = self.ledger.propose(request)
@@ -303,7 +303,7 @@ class Run:
         self.rng("others").shuffle(known)
         return [e for _, e in sorted(known, key=lambda pair: -pair[0])][: self.settings.guard]
 
-    def finish(self, stopped: str) -> Result:
+    def finish(self, stopped: str) -> PromptSearchResult:
         """The last check, from the calls that were set aside."""
         self.ledger.reserved = 0
         ranked = [one for _, one in self.pool.ranked(self.train)]
@@ -321,7 +321,7 @@ class Run:
         if finalists and not used:
             self.notes["The budget left nothing for the last check, so the prompt stays as it was."] = None
             best = self.prompt
-        return Result(
+        return PromptSearchResult(
             best,
             best.id != self.prompt.id,
             before,

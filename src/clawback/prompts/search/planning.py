@@ -9,8 +9,8 @@ from clawback.errors import UsageError
 from clawback.feedback.endpoint import guess
 from clawback.prompts.backends import Price
 from clawback.prompts.prompt import Prompt
-from clawback.prompts.search.budget import Budget, Plan
-from clawback.prompts.types import Example
+from clawback.prompts.search.budget import Budget, BudgetPlan
+from clawback.prompts.search_types import Example
 from clawback.records import text_of
 
 KEPT = 0.4
@@ -62,7 +62,7 @@ def plan(
     task: Price | None = None,
     reflection: Price | None = None,
     finalists: int = 3,
-) -> Plan:
+) -> BudgetPlan:
     """What the budget will buy, before anything is paid. Tokens are guessed from the texts, on the high side."""
     train, validation, _ = split_up(examples, 0)
     anchors = sum(one.anchor for one in examples)
@@ -88,4 +88,4 @@ def plan(
     warning = ""
     if cycles < 1 and limits:
         warning = f"This budget does not pay for one cycle: that takes about {first + each + last} calls and 1 proposal ({(first + each + last) * task_tokens + ask_tokens:,} tokens). Raise it."  # fmt: skip
-    return Plan(cycles, calls, cycles, calls * task_tokens + cycles * ask_tokens, calls * task_money + cycles * ask_money, warning)  # fmt: skip
+    return BudgetPlan(cycles, calls, cycles, calls * task_tokens + cycles * ask_tokens, calls * task_money + cycles * ask_money, warning)  # fmt: skip

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from clawback.prompts.prompt import Prompt
 from clawback.prompts.search.ledger import Ledger, Over, paired
-from clawback.prompts.types import Example, mean
+from clawback.prompts.search_types import Example, mean
 
 TRUSTED = 5
 """Second looks that all gave the same score, from which on scores are taken to have no noise."""

@@ -11,8 +11,8 @@ import re
 
 from clawback.prompts.backends import Complete, Usage, as_backend
 from clawback.prompts.prompt import Prompt
+from clawback.prompts.search_types import Case, Proposal, ProposalRequest, Propose
 from clawback.prompts.sections import LONGEST_PROMPT, NAMES
-from clawback.prompts.types import Case, Proposal, Propose, Request
 
 SHOWN = 1500
 """Characters of each text of a case that are shown."""
@@ -41,7 +41,7 @@ def reflector(
     """Proposals by a model. The cost of each is counted with it."""
     backend = as_backend(model)
 
-    def propose(request: Request) -> Proposal:
+    def propose(request: ProposalRequest) -> Proposal:
         asked = [{"role": "user", "content": question(request)}]
         made = backend.complete(asked, max_tokens=max_tokens, temperature=temperature)
         usage = Usage(1, made.sent, made.received, backend.price.of(made.sent, made.received))
@@ -56,7 +56,7 @@ def reflector(
     return propose
 
 
-def question(request: Request) -> str:
+def question(request: ProposalRequest) -> str:
     """What the model is asked."""
     locked = [one.name for one in request.prompt.sections if one.locked]
     return ASK.format(

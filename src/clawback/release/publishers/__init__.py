@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from clawback import plugins
 from clawback.errors import UsageError
-from clawback.release.publishers.base import NotLoaded, Probe, Publication, Publisher, Target, probe
+from clawback.release.publishers.publisher import NotLoaded, Probe, Publication, Publisher, Target, probe
 
 __all__ = [
     "ADAPTERS_ALONE",

@@ -25,8 +25,8 @@ from urllib.parse import quote
 
 from clawback.errors import ClawbackError, ModelError, UsageError
 from clawback.files import replace
-from clawback.release.publishers import gguf, merged_gguf
-from clawback.release.publishers.base import (
+from clawback.release.publishers import gguf_adapter, merged_gguf
+from clawback.release.publishers.publisher import (
     NotLoaded,
     Publication,
     Target,
@@ -83,7 +83,7 @@ class LlamaCpp:
             if _needs_merged_file(publication):
                 merged_gguf.write(publication, self._gguf_of_base(), self.out)
             else:
-                gguf.convert(publication.adapter, publication.config, self.out)
+                gguf_adapter.convert(publication.adapter, publication.config, self.out)
         except BaseException:
             settle(self.out)
             raise
@@ -253,7 +253,7 @@ _ASK = "ask a prompt on which version and base differ"
 def _needs_merged_file(publication: Publication) -> bool:
     """Whether it gets a merged file: all weights were trained, or how adapters of this family are stored over there is not known."""
     full = not (publication.adapter / "adapter_config.json").exists()
-    return full or str(publication.config.get("model_type")) not in gguf.FAMILIES
+    return full or str(publication.config.get("model_type")) not in gguf_adapter.FAMILIES
 
 
 def _command(merged: bool, out: Path) -> str:

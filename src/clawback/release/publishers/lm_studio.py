@@ -14,7 +14,7 @@ from pathlib import Path
 
 from clawback.errors import ClawbackError, UsageError
 from clawback.release.publishers import merged_gguf
-from clawback.release.publishers.base import Publication, Target, ask, call
+from clawback.release.publishers.publisher import Publication, Target, ask, call
 
 
 class LmStudio:

@@ -10,7 +10,7 @@ from typing import Any
 from clawback import engine
 from clawback.errors import UsageError
 from clawback.models import GREEDY, identity
-from clawback.release.publishers.base import (
+from clawback.release.publishers.publisher import (
     PROBE_TOKENS,
     Publication,
     Target,

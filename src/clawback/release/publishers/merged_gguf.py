@@ -16,7 +16,7 @@ from pathlib import Path
 
 from clawback.errors import ModelError, NotFound, UsageError
 from clawback.models import gguf_file, identity, local_models
-from clawback.release.publishers.base import Publication, Target, keep_former, restore, settle
+from clawback.release.publishers.publisher import Publication, Target, keep_former, restore, settle
 
 CONVERTER = "convert_hf_to_gguf.py"
 CONVERT_SECONDS = 3600

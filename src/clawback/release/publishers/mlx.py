@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Sequence
 
 from clawback.errors import UsageError
-from clawback.release.publishers.base import (
+from clawback.release.publishers.publisher import (
     Publication,
     Target,
     ask,

@@ -18,7 +18,7 @@ from clawback.errors import ClawbackError, ModelError, UsageError
 from clawback.files import sha256
 from clawback.models.local_models import OLLAMA
 from clawback.release.publishers import merged_gguf
-from clawback.release.publishers.base import Publication, ServerRefused, Target, ask, call
+from clawback.release.publishers.publisher import Publication, ServerRefused, Target, ask, call
 
 INHERITED = ("template", "system", "license", "renderer", "parser")
 """What a model made of a file alone would lack, as ``/api/show`` and ``/api/create`` name it."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from clawback.errors import ClawbackError, ModelError, UsageError
-from clawback.release.publishers.base import Publication, ServerRefused, Target, ask, call
+from clawback.release.publishers.publisher import Publication, ServerRefused, Target, ask, call
 
 
 class Vllm:

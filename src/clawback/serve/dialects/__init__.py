@@ -17,9 +17,9 @@ from clawback.serve.dialects import (
     openai_chat,
     openai_responses,
 )
-from clawback.serve.dialects.shapes import Asked, Dialect, Reading, Said
+from clawback.serve.dialects.shapes import Asked, Dialect, DialectReading, Said
 
-__all__ = ["BY_PATH", "OLLAMA", "Asked", "Dialect", "Reading", "Said", "is_model_path", "of"]
+__all__ = ["BY_PATH", "OLLAMA", "Asked", "Dialect", "DialectReading", "Said", "is_model_path", "of"]
 
 BY_PATH: dict[str, Dialect] = {
     "/v1/chat/completions": openai_chat.DIALECT,
@@ -45,7 +45,7 @@ OLLAMA = (
 _GEMINI = re.compile(r"/v1(?:beta)?/models/[^/:]{1,200}:(?:stream)?[gG]enerateContent")
 
 
-def of(path: str) -> Reading | None:
+def of(path: str) -> DialectReading | None:
     """The dialect that is spoken at a path; None where nothing of a conversation is said."""
     if _GEMINI.fullmatch(path):
         return gemini.READING

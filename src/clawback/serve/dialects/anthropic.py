@@ -9,7 +9,7 @@ from typing import Any
 from clawback.records import text_of
 from clawback.serve.dialects import shapes
 from clawback.serve.dialects.assembler import AnswerAssembler
-from clawback.serve.dialects.shapes import Asked, Dialect, Json, Reply, Said, event
+from clawback.serve.dialects.shapes import Asked, Dialect, DialectReply, Json, Said, event
 
 _RUN_BY_PROVIDER = ("web_search", "web_fetch", "code_execution", "mcp_toolset", "tool_search")
 """How types of tools begin that Anthropic's own servers run: no client answers a call of these."""
@@ -158,7 +158,7 @@ def _begin(answer: AnswerAssembler, block: Json, index: int) -> None:
         answer.call(block.get("name"), "", block.get("id"), index)
 
 
-def write(reply: Reply) -> Json:
+def write(reply: DialectReply) -> Json:
     content: list[Json] = [{"type": "text", "text": reply.text}] if reply.text or not reply.calls else []
     content += [
         {"type": "tool_use", "id": c["id"], "name": c["name"], "input": _input(c)} for c in reply.calls
@@ -166,7 +166,7 @@ def write(reply: Reply) -> Json:
     return {**_head(reply), "content": content, "stop_reason": _reason(reply), "usage": _usage(reply)}
 
 
-def opening(reply: Reply) -> Iterator[bytes]:
+def opening(reply: DialectReply) -> Iterator[bytes]:
     start = {
         **_head(reply),
         "content": [],
@@ -178,12 +178,12 @@ def opening(reply: Reply) -> Iterator[bytes]:
     yield _start(0, {"type": "text", "text": ""})
 
 
-def delta(_: Reply, more: str) -> bytes:
+def delta(_: DialectReply, more: str) -> bytes:
     change = {"type": "text_delta", "text": more}
     return event({"type": "content_block_delta", "index": 0, "delta": change}, "content_block_delta")
 
 
-def closing(reply: Reply, _: bool) -> Iterator[bytes]:
+def closing(reply: DialectReply, _: bool) -> Iterator[bytes]:
     yield _stop(0)
     for place, one in enumerate(reply.calls, 1):
         yield _start(place, {"type": "tool_use", "id": one["id"], "name": one["name"], "input": {}})
@@ -216,7 +216,7 @@ def _stop(index: int) -> bytes:
     return event({"type": "content_block_stop", "index": index}, "content_block_stop")
 
 
-def _head(reply: Reply) -> Json:
+def _head(reply: DialectReply) -> Json:
     return {
         "id": f"msg_{reply.id}",
         "type": "message",
@@ -233,7 +233,7 @@ def _input(call: Mapping[str, Any]) -> Any:
         return {}
 
 
-def _reason(reply: Reply) -> str:
+def _reason(reply: DialectReply) -> str:
     if reply.calls:
         return "tool_use"
     if reply.stopped:
@@ -241,7 +241,7 @@ def _reason(reply: Reply) -> str:
     return "end_turn" if reply.finished else "max_tokens"
 
 
-def _usage(reply: Reply) -> Json:
+def _usage(reply: DialectReply) -> Json:
     return {
         "input_tokens": reply.prompt_tokens - reply.cached,
         "cache_read_input_tokens": reply.cached,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from clawback.serve.dialects import openai_chat, shapes
 from clawback.serve.dialects.assembler import AnswerAssembler
-from clawback.serve.dialects.shapes import Asked, Dialect, Json, Reply, Said, event
+from clawback.serve.dialects.shapes import Asked, Dialect, DialectReply, Json, Said, event
 
 
 def read(body: shapes.Body) -> Asked:
@@ -57,7 +57,7 @@ def hear(raw: bytes) -> Said:
     return first.answer()
 
 
-def write(reply: Reply) -> Json:
+def write(reply: DialectReply) -> Json:
     usage = {
         "prompt_tokens": reply.prompt_tokens,
         "completion_tokens": reply.tokens,
@@ -67,26 +67,26 @@ def write(reply: Reply) -> Json:
     return {**_part(reply, reply.text, _reason(reply)), "usage": usage}
 
 
-def opening(_: Reply) -> Iterator[bytes]:
+def opening(_: DialectReply) -> Iterator[bytes]:
     yield from ()
 
 
-def delta(reply: Reply, more: str) -> bytes:
+def delta(reply: DialectReply, more: str) -> bytes:
     return event(_part(reply, more, None))
 
 
-def closing(reply: Reply, usage: bool) -> Iterator[bytes]:
+def closing(reply: DialectReply, usage: bool) -> Iterator[bytes]:
     yield event(_part(reply, "", _reason(reply)))
     if usage:
         yield event({**write(reply), "choices": []})
     yield b"data: [DONE]\n\n"
 
 
-def _reason(reply: Reply) -> str:
+def _reason(reply: DialectReply) -> str:
     return "stop" if reply.finished else "length"
 
 
-def _part(reply: Reply, text: str, reason: str | None) -> Json:
+def _part(reply: DialectReply, text: str, reason: str | None) -> Json:
     choice = {"index": 0, "text": text, "logprobs": None, "finish_reason": reason}
     head = {
         "id": f"cmpl-{reply.id}",

@@ -8,7 +8,7 @@ from typing import Any
 
 from clawback.serve.dialects import shapes
 from clawback.serve.dialects.assembler import AnswerAssembler
-from clawback.serve.dialects.shapes import Asked, Json, Reading, Said
+from clawback.serve.dialects.shapes import Asked, DialectReading, Json, Said
 
 
 def read(body: shapes.Body) -> Asked:
@@ -119,4 +119,4 @@ def error(status: int, message: str) -> Json:
     return {"error": {"code": status, "message": message, "status": kinds.get(status, "UNAVAILABLE")}}
 
 
-READING = Reading("gemini", read, hear, error)
+READING = DialectReading("gemini", read, hear, error)

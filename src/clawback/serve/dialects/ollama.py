@@ -10,7 +10,7 @@ from typing import Any
 
 from clawback.serve.dialects import shapes
 from clawback.serve.dialects.assembler import AnswerAssembler
-from clawback.serve.dialects.shapes import Asked, Dialect, Json, Reply, Said
+from clawback.serve.dialects.shapes import Asked, Dialect, DialectReply, Json, Said
 
 LINES = "application/x-ndjson"
 
@@ -132,7 +132,7 @@ def refuses(body: shapes.Body) -> str:
     return shapes.refused(filled, suffix=None, raw=False, context=None, template=None)
 
 
-def write_chat(reply: Reply) -> Json:
+def write_chat(reply: DialectReply) -> Json:
     return {
         **_head(reply),
         "message": {"role": "assistant", "content": reply.text, **_called(reply)},
@@ -140,30 +140,30 @@ def write_chat(reply: Reply) -> Json:
     }
 
 
-def write_generate(reply: Reply) -> Json:
+def write_generate(reply: DialectReply) -> Json:
     return {**_head(reply), "response": reply.text, **_end(reply)}
 
 
-def opening(_: Reply) -> Iterator[bytes]:
+def opening(_: DialectReply) -> Iterator[bytes]:
     yield from ()
 
 
-def chat_delta(reply: Reply, more: str) -> bytes:
+def chat_delta(reply: DialectReply, more: str) -> bytes:
     return _line({**_head(reply), "message": {"role": "assistant", "content": more}, "done": False})
 
 
-def generate_delta(reply: Reply, more: str) -> bytes:
+def generate_delta(reply: DialectReply, more: str) -> bytes:
     return _line({**_head(reply), "response": more, "done": False})
 
 
-def chat_closing(reply: Reply, _: bool) -> Iterator[bytes]:
+def chat_closing(reply: DialectReply, _: bool) -> Iterator[bytes]:
     if reply.calls:
         message = {"role": "assistant", "content": "", **_called(reply)}
         yield _line({**_head(reply), "message": message, "done": False})
     yield _line({**_head(reply), "message": {"role": "assistant", "content": ""}, **_end(reply)})
 
 
-def generate_closing(reply: Reply, _: bool) -> Iterator[bytes]:
+def generate_closing(reply: DialectReply, _: bool) -> Iterator[bytes]:
     yield _line({**_head(reply), "response": "", **_end(reply)})
 
 
@@ -181,11 +181,11 @@ def _line(data: Json) -> bytes:
     return json.dumps(data, ensure_ascii=False).encode() + b"\n"
 
 
-def _head(reply: Reply) -> Json:
+def _head(reply: DialectReply) -> Json:
     return {"model": reply.model, "created_at": datetime.fromtimestamp(reply.created, UTC).isoformat()}
 
 
-def _called(reply: Reply) -> Json:
+def _called(reply: DialectReply) -> Json:
     """Arguments are an object here, where OpenAI's APIs have a text."""
     calls = [
         {"id": c["id"], "function": {"name": c["name"], "arguments": shapes.parse(c["arguments"].encode())}}
@@ -194,7 +194,7 @@ def _called(reply: Reply) -> Json:
     return {"tool_calls": calls} if calls else {}
 
 
-def _end(reply: Reply) -> Json:
+def _end(reply: DialectReply) -> Json:
     nanoseconds = max(1, int((time.time() - reply.created) * 1e9))
     return {
         "done": True,

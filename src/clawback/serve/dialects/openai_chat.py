@@ -7,7 +7,7 @@ from typing import Any
 
 from clawback.serve.dialects import shapes
 from clawback.serve.dialects.assembler import AnswerAssembler
-from clawback.serve.dialects.shapes import Asked, Dialect, Json, Reply, Said, event
+from clawback.serve.dialects.shapes import Asked, Dialect, DialectReply, Json, Said, event
 
 MOST_BESIDE = 20
 
@@ -86,7 +86,7 @@ def _add(answer: AnswerAssembler, choice: Json) -> None:
         answer.close()
 
 
-def write(reply: Reply) -> Json:
+def write(reply: DialectReply) -> Json:
     message: Json = {"role": "assistant", "content": reply.text or (None if reply.calls else "")}
     if reply.calls:
         message["tool_calls"] = [_written(c, None) for c in reply.calls]
@@ -94,15 +94,15 @@ def write(reply: Reply) -> Json:
     return {**_head(reply, "chat.completion"), "choices": [choice], "usage": _usage(reply)}
 
 
-def opening(reply: Reply) -> Iterator[bytes]:
+def opening(reply: DialectReply) -> Iterator[bytes]:
     yield _chunk(reply, {"role": "assistant", "content": ""})
 
 
-def delta(reply: Reply, more: str) -> bytes:
+def delta(reply: DialectReply, more: str) -> bytes:
     return _chunk(reply, {"content": more})
 
 
-def closing(reply: Reply, usage: bool) -> Iterator[bytes]:
+def closing(reply: DialectReply, usage: bool) -> Iterator[bytes]:
     for place, one in enumerate(reply.calls):
         yield _chunk(reply, {"tool_calls": [_written(one, place)]})
     yield _chunk(reply, {}, _reason(reply), _logprobs(reply))
@@ -125,11 +125,11 @@ def _written(call: Mapping[str, Any], index: int | None) -> Json:
     return made if index is None else {"index": index, **made}
 
 
-def _head(reply: Reply, kind: str) -> Json:
+def _head(reply: DialectReply, kind: str) -> Json:
     return {"id": f"chatcmpl-{reply.id}", "object": kind, "created": reply.created, "model": reply.model}
 
 
-def _logprobs(reply: Reply) -> Json | None:
+def _logprobs(reply: DialectReply) -> Json | None:
     """Of a stream all at once, with its end: what is held back for a stop string is not cut where tokens are."""
     if not reply.logprobs:
         return None
@@ -145,16 +145,18 @@ def _token_logprob(token: str, logprob: float) -> Json:
     return {"token": token, "logprob": logprob, "bytes": list(token.encode())}
 
 
-def _chunk(reply: Reply, change: Json, reason: str | None = None, logprobs: Json | None = None) -> bytes:
+def _chunk(
+    reply: DialectReply, change: Json, reason: str | None = None, logprobs: Json | None = None
+) -> bytes:
     choice = {"index": 0, "delta": change, "logprobs": logprobs, "finish_reason": reason}
     return event({**_head(reply, "chat.completion.chunk"), "choices": [choice]})
 
 
-def _reason(reply: Reply) -> str:
+def _reason(reply: DialectReply) -> str:
     return "tool_calls" if reply.calls else "stop" if reply.finished else "length"
 
 
-def _usage(reply: Reply) -> Json:
+def _usage(reply: DialectReply) -> Json:
     return {
         "prompt_tokens": reply.prompt_tokens,
         "completion_tokens": reply.tokens,

@@ -8,7 +8,7 @@ from typing import Any
 
 from clawback.serve.dialects import shapes
 from clawback.serve.dialects.assembler import AnswerAssembler, words_of
-from clawback.serve.dialects.shapes import Asked, Dialect, Json, Reply, Said, event
+from clawback.serve.dialects.shapes import Asked, Dialect, DialectReply, Json, Said, event
 
 _KINDS = {"input_text": "text", "output_text": "text", "text": "text"}
 
@@ -200,11 +200,11 @@ def _item(answer: AnswerAssembler, item: Json, index: int) -> None:
         answer.replace_call(call, index)
 
 
-def write(reply: Reply) -> Json:
+def write(reply: DialectReply) -> Json:
     return _response(reply, "completed" if reply.finished else "incomplete", _items(reply))
 
 
-def opening(reply: Reply) -> Iterator[bytes]:
+def opening(reply: DialectReply) -> Iterator[bytes]:
     started = _response(reply, "in_progress", [])
     yield _event("response.created", 0, response=started)
     yield _event("response.in_progress", 1, response=started)
@@ -220,11 +220,11 @@ def opening(reply: Reply) -> Iterator[bytes]:
     yield _event("response.content_part.added", 3, **_at(reply), part=part)
 
 
-def delta(reply: Reply, more: str) -> bytes:
+def delta(reply: DialectReply, more: str) -> bytes:
     return _event("response.output_text.delta", 4, **_at(reply), delta=more, logprobs=[])
 
 
-def closing(reply: Reply, _: bool) -> Iterator[bytes]:
+def closing(reply: DialectReply, _: bool) -> Iterator[bytes]:
     part = {"type": "output_text", "text": reply.text, "annotations": []}
     yield _event("response.output_text.done", 5, **_at(reply), text=reply.text, logprobs=[])
     yield _event("response.content_part.done", 6, **_at(reply), part=part)
@@ -243,7 +243,7 @@ def error(status: int, message: str) -> Json:
     return {"error": {"message": message, "type": kind, "param": None, "code": None}}
 
 
-def _at(reply: Reply) -> Json:
+def _at(reply: DialectReply) -> Json:
     return {"item_id": f"msg_{reply.id}", "output_index": 0, "content_index": 0}
 
 
@@ -251,12 +251,12 @@ def _event(kind: str, number: int, **fields: Any) -> bytes:
     return event({"type": kind, "sequence_number": number, **fields}, kind)
 
 
-def _items(reply: Reply) -> list[Json]:
+def _items(reply: DialectReply) -> list[Json]:
     said = [_message(reply)] if reply.text or not reply.calls else []
     return [*said, *(_called(c) for c in reply.calls)]
 
 
-def _message(reply: Reply) -> Json:
+def _message(reply: DialectReply) -> Json:
     part = {"type": "output_text", "text": reply.text, "annotations": [], "logprobs": []}
     return {
         "id": f"msg_{reply.id}",
@@ -278,7 +278,7 @@ def _called(call: Mapping[str, Any]) -> Json:
     }
 
 
-def _response(reply: Reply, status: str, output: list[Json]) -> Json:
+def _response(reply: DialectReply, status: str, output: list[Json]) -> Json:
     usage = {
         "input_tokens": reply.prompt_tokens,
         "input_tokens_details": {"cached_tokens": reply.cached},

@@ -18,7 +18,7 @@ ANY_OBJECT: Json = {"type": "object"}
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class TextField:
     """An object with one text in it: ``{"title": "…"}``, which is what agents ask for on their own account."""
 
     name: str
@@ -61,7 +61,7 @@ class Asked:
     """Text to go on from as it stands, without a chat template."""
 
     @property
-    def field(self) -> Field | None:
+    def field(self) -> TextField | None:
         """The one text of that schema, where there is no more to it: then whatever the model says is put into it."""
         return None if self.form is None or self.tools else field(self.form)
 
@@ -93,7 +93,7 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class DialectReply:
     """What the embedded model answered, for writing it down in a dialect."""
 
     id: str
@@ -116,7 +116,7 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class DialectReading:
     """A dialect as far as it is read along on its way to an upstream and back."""
 
     name: str
@@ -128,23 +128,23 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Dialect(Reading):
+class Dialect(DialectReading):
     """One in which the embedded model answers, too."""
 
     refuses: Callable[[Body], str]
     """What the body asks for that the embedded model does not do, in a sentence; "" for nothing."""
-    write: Callable[[Reply], Json]
+    write: Callable[[DialectReply], Json]
     """A whole answer as JSON."""
-    open: Callable[[Reply], Iterator[bytes]]
+    open: Callable[[DialectReply], Iterator[bytes]]
     """The events before the first text."""
-    delta: Callable[[Reply, str], bytes]
+    delta: Callable[[DialectReply, str], bytes]
     """The event of one more piece of text."""
-    close: Callable[[Reply, bool], Iterator[bytes]]
+    close: Callable[[DialectReply, bool], Iterator[bytes]]
     """The events after the last text; ``True``: with a count of tokens."""
     stream_type: str = "text/event-stream"
 
 
-def field(schema: Any) -> Field | None:
+def field(schema: Any) -> TextField | None:
     """What a JSON schema asks for, where any text can be made to follow it; None for any other schema."""
     known = schema if isinstance(schema, dict) else {}
     properties = known.get("properties")
@@ -168,7 +168,7 @@ def field(schema: Any) -> Field | None:
     needed = known.get("required", [name])
     if not (plain and rest and needed in ([], [name]) and (most is None or (type(most) is int and most > 0))):
         return None
-    return Field(str(name), most)
+    return TextField(str(name), most)
 
 
 def schema_in(layout: Any) -> Json | None:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clawback.extensions.hosted.stand_in.around import signature
+from clawback.extensions.hosted.stand_in.request_service import ApiRefused, Service
 from clawback.extensions.hosted.stand_in.requests import answer
-from clawback.extensions.hosted.stand_in.service import ApiRefused, Service
 
 if TYPE_CHECKING:
     from starlette.requests import Request

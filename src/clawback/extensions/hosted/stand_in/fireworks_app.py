@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clawback.extensions.hosted import protobuf
-from clawback.extensions.hosted.stand_in import app
+from clawback.extensions.hosted.stand_in import tinker_app
 from clawback.extensions.hosted.stand_in.around import Failing, Faults, Keyed, signature
 from clawback.extensions.hosted.stand_in.downloads import FILES
+from clawback.extensions.hosted.stand_in.request_service import NAME, ApiRefused, Made, Service
 from clawback.extensions.hosted.stand_in.requests import Json, answer, json_body
-from clawback.extensions.hosted.stand_in.service import NAME, ApiRefused, Made, Service
-from clawback.extensions.hosted.types import SamplingParams, Spent
+from clawback.extensions.hosted.trainer_records import HostedCost, SamplingParams
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -103,7 +103,7 @@ def make(cloud: FireworksCloud, faults: Faults | None = None) -> Any:
     from starlette.applications import Starlette
     from starlette.routing import Mount, Route
 
-    routes = Routes(cloud)
+    routes = FireworksRoutes(cloud)
 
     def route(path: str, handler: Any, method: str = "POST") -> Route:
         async def handled(request: Request) -> Response:
@@ -135,7 +135,9 @@ def make(cloud: FireworksCloud, faults: Faults | None = None) -> Any:
             route(f"{own}/models/{{name}}:getDownloadEndpoint", routes.download, "GET"),
             route(f"{own}/models/{{name}}", routes.delete_model, "DELETE"),
             Route("/files/{name}/{file}", routes.file),
-            Mount(f"/training/v1/{JOBS}/{ACCOUNT}", Trainers(cloud, app.make(cloud.service, cloud.key))),
+            Mount(
+                f"/training/v1/{JOBS}/{ACCOUNT}", Trainers(cloud, tinker_app.make(cloud.service, cloud.key))
+            ),
         ]
     )
     guarded: Any = Keyed(made, cloud.key)
@@ -165,7 +167,7 @@ class Trainers:
         await self.inner({**scope, "path": f"/{rest}", "root_path": "", "headers": headers}, receive, send)
 
 
-class Routes:
+class FireworksRoutes:
     """One method a route."""
 
     def __init__(self, cloud: FireworksCloud) -> None:
@@ -272,7 +274,7 @@ class Routes:
 
         def work() -> Made:
             made = service.learner.sample(folder, prompt, count, params)
-            service.pay(Spent(1, prefill=len(prompt), sample=sum(len(one.tokens) for one in made)))
+            service.pay(HostedCost(1, prefill=len(prompt), sample=sum(len(one.tokens) for one in made)))
             return Made(
                 {
                     "choices": [

@@ -8,8 +8,11 @@ from typing import Any
 
 from clawback.errors import UsageError
 from clawback.extensions.sandbox import scratch
-from clawback.extensions.sandbox.repository.environment import RepositoryEnvironment, RepositoryTasks
-from clawback.extensions.sandbox.terminal.episode import Settings
+from clawback.extensions.sandbox.repository.repository_environment import (
+    RepositoryEnvironment,
+    RepositoryTasks,
+)
+from clawback.extensions.sandbox.terminal.episode import TerminalSettings
 
 __all__ = ["RepositoryEnvironment", "RepositoryTasks", "make", "names"]
 
@@ -21,18 +24,18 @@ def names() -> list[str]:
 
 def make(rest: str = "", settings: Mapping[str, Any] | None = None) -> RepositoryTasks:
     """Our own instances, or rows of a file over clones: ``repository:ROWS.jsonl?repositories=FOLDER&packages=FOLDER``."""
-    from clawback.extensions.sandbox.repository import own, rows
+    from clawback.extensions.sandbox.repository import own, swe_rows
 
     told = dict(settings or {})
     repositories, packages = told.pop("repositories", None), told.pop("packages", None)
     seconds = float(told.pop("test_seconds", 300.0))
-    known = Settings.names()
+    known = TerminalSettings.names()
     for name in told:
         if name not in known:
             raise UsageError(
                 f"Repository tasks have no setting `{name}`. There are {', '.join([*known, 'repositories', 'packages', 'test_seconds'])}."
             )
-    chosen = Settings(**{"turns": 20, **told})
+    chosen = TerminalSettings(**{"turns": 20, **told})
     extra = [Path(packages).expanduser().resolve()] if packages else []
     if not rest:
         folder = scratch.make("own")
@@ -41,7 +44,7 @@ def make(rest: str = "", settings: Mapping[str, Any] | None = None) -> Repositor
         return made
     if repositories is None:
         raise UsageError("Say where the clones are: repository:ROWS.jsonl?repositories=FOLDER.")
-    found = rows.load(Path(rest).expanduser())
+    found = swe_rows.load(Path(rest).expanduser())
     return RepositoryTasks(
         found, Path(repositories).expanduser(), chosen, f"repository:{rest}", extra, seconds
     )

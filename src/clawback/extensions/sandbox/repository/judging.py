@@ -41,7 +41,7 @@ Key = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TestBox:
     """Where tests run: the box's rung and limits, and the packages beside pytest."""
 
     limits: Limits
@@ -51,7 +51,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class TestVerdict:
     """Tests that passed, of those that were asked about. ``void``: why none of it counts, "" if it does."""
 
     passed: frozenset[str]
@@ -59,7 +59,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class CaseResult:
     """What a process says of one case of a test: its full name, its outcome, the values that were observed."""
 
     id: str
@@ -68,20 +68,20 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ProcessReport:
     """What a process says of a file. ``ended``: why it was stopped; ``complete``: it came to its end."""
 
-    results: Mapping[Key, Result] = field(default_factory=dict)
+    results: Mapping[Key, CaseResult] = field(default_factory=dict)
     ended: str = ""
     complete: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class VariantCheck:
     """A variant of a file, and what the fixed code does with it (None where no fix is known)."""
 
     variant: Variant
-    fixed: Report | None = None
+    fixed: ProcessReport | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class FilePlan:
     path: str
     tests: tuple[str, ...]
     ids: tuple[str, ...]
-    checks: tuple[Check, ...]
+    checks: tuple[VariantCheck, ...]
 
 
 def packages() -> list[Path]:
@@ -112,7 +112,7 @@ def packages() -> list[Path]:
 
 
 def plan(
-    reference: Path, fixed: Path | None, ids: Sequence[str], deciding: Sequence[str], box_settings: Place
+    reference: Path, fixed: Path | None, ids: Sequence[str], deciding: Sequence[str], box_settings: TestBox
 ) -> tuple[FilePlan, ...]:
     """How the tests ``ids`` are judged. ``deciding``: those that the fix makes pass.
 
@@ -146,7 +146,7 @@ def plan(
 def _guarded(id: str, file: FilePlan) -> bool:
     """Whether a test cannot be forged: it is twisted in a variant, or values are observed in it."""
     for check in file.checks:
-        report = check.fixed or Report()
+        report = check.fixed or ProcessReport()
         if _below(id) in check.variant.twisted or (not _below(id) and check.variant.twisted):
             return True
         if any(report.results[key].seen for key in _keys(id, report)):
@@ -158,7 +158,7 @@ def _below(id: str) -> str:
     return id.partition("[")[0].partition("::")[2]
 
 
-def _unproven(file: FilePlan, text: str, chance: random.Random, rounds: int) -> list[Check]:
+def _unproven(file: FilePlan, text: str, chance: random.Random, rounds: int) -> list[VariantCheck]:
     """Without a known fix: twists that must make a test fail, whatever the code does."""
     plain = variants.unchanged(text)
     able = variants.twistable(plain.text, certain=True)
@@ -167,13 +167,15 @@ def _unproven(file: FilePlan, text: str, chance: random.Random, rounds: int) -> 
     for _ in range(rounds):
         for chosen in _halves(names, chance):
             variant = variants.twist(plain, [name for name in chosen if name in able], chance, certain=True)
-            checks.append(Check(variants.refute(variant, [n for n in chosen if n not in able], chance)))
+            checks.append(
+                VariantCheck(variants.refute(variant, [n for n in chosen if n not in able], chance))
+            )
     return checks
 
 
 def _proven(
-    file: FilePlan, text: str, fixed: Path, box_settings: Place, chance: random.Random, rounds: int
-) -> list[Check]:
+    file: FilePlan, text: str, fixed: Path, box_settings: TestBox, chance: random.Random, rounds: int
+) -> list[VariantCheck]:
     """With the fix: expected values are hidden where they are plain, and each twist is seen to fail on the fixed code."""
     base = _hidden(file, text, fixed, box_settings)
     assert base.fixed is not None
@@ -197,7 +199,7 @@ def _halves(names: Sequence[str], chance: random.Random) -> list[list[str]]:
     return halves
 
 
-def _hidden(file: FilePlan, text: str, fixed: Path, box_settings: Place) -> Check:
+def _hidden(file: FilePlan, text: str, fixed: Path, box_settings: TestBox) -> VariantCheck:
     """The file without its expected values, where the fixed code gives exactly these."""
     leave: frozenset[int] = frozenset()
     for _ in range(2):
@@ -208,7 +210,7 @@ def _hidden(file: FilePlan, text: str, fixed: Path, box_settings: Place) -> Chec
             if site not in variant.sites or not variant.sites[site].right(case, value)
         }  # fmt: skip
         if not wrong and not _failing(file, report):
-            return Check(variant, report)
+            return VariantCheck(variant, report)
         leave |= wrong
     variant = variants.unchanged(text)
     report = run(fixed, file, variant, box_settings)
@@ -217,10 +219,10 @@ def _hidden(file: FilePlan, text: str, fixed: Path, box_settings: Place) -> Chec
         raise EnvironmentFailure(
             f"The tests cannot be run here: {failing[0]} does not pass on the fixed code either{why}."
         )
-    return Check(variant, report)
+    return VariantCheck(variant, report)
 
 
-def _failing(file: FilePlan, report: Report) -> list[str]:
+def _failing(file: FilePlan, report: ProcessReport) -> list[str]:
     """The wanted tests that do not pass."""
     keys = {id: _keys(id, report) for id in file.ids}
     return [
@@ -228,7 +230,7 @@ def _failing(file: FilePlan, report: Report) -> list[str]:
     ]
 
 
-def _keys(id: str, report: Report) -> list[Key]:
+def _keys(id: str, report: ProcessReport) -> list[Key]:
     """The cases that a name stands for: one, all of a test, or all of a file."""
     return [
         key for key, result in report.results.items()
@@ -237,8 +239,13 @@ def _keys(id: str, report: Report) -> list[Key]:
 
 
 def _twisted(
-    file: FilePlan, base: Check, names: Sequence[str], fixed: Path, box_settings: Place, chance: random.Random
-) -> Check:
+    file: FilePlan,
+    base: VariantCheck,
+    names: Sequence[str],
+    fixed: Path,
+    box_settings: TestBox,
+    chance: random.Random,
+) -> VariantCheck:
     """A variant in which these tests are seen to fail on the fixed code, and the other wanted ones to pass."""
     able = variants.twistable(base.variant.text)
     variant = variants.twist(base.variant, [name for name in names if name in able], chance)
@@ -251,17 +258,17 @@ def _twisted(
         raise EnvironmentFailure(
             f"The tests of {file.path} cannot be guarded: their results on the fixed code change from run to run."
         )
-    return Check(variant, report)
+    return VariantCheck(variant, report)
 
 
-def _failed(report: Report) -> set[str]:
+def _failed(report: ProcessReport) -> set[str]:
     return {name for (name, _), result in report.results.items() if result.outcome == "failed"}
 
 
 # ---- the verdict
 
 
-def judge(tree: Path, plans: Sequence[FilePlan], box_settings: Place) -> Verdict | None:
+def judge(tree: Path, plans: Sequence[FilePlan], box_settings: TestBox) -> TestVerdict | None:
     """Run the tests on a tree. None where nothing was reported at all, and no fix shows that it could have been."""
     passed: set[str] = set()
     for file in plans:
@@ -269,21 +276,21 @@ def judge(tree: Path, plans: Sequence[FilePlan], box_settings: Place) -> Verdict
         for check in file.checks:
             report = run(tree, file, check.variant, box_settings)
             if report.ended:
-                return Verdict(frozenset(), f"the tests were ended: {report.ended}")
+                return TestVerdict(frozenset(), f"the tests were ended: {report.ended}")
             if not report.results and check.fixed is None:
                 return None
             if not report.complete:
-                return Verdict(frozenset(), "the tests could not be run on it to their end")
+                return TestVerdict(frozenset(), "the tests could not be run on it to their end")
             if _passes_what_must_fail(check, report):
-                return Verdict(frozenset(), "tests that must fail did not")
+                return TestVerdict(frozenset(), "tests that must fail did not")
             for id in file.ids:
                 if (right := _right(id, check, report)) is not None:
                     good[id] = good.get(id, True) and right
         passed |= {id for id, right in good.items() if right}
-    return Verdict(frozenset(passed))
+    return TestVerdict(frozenset(passed))
 
 
-def _passes_what_must_fail(check: Check, report: Report) -> bool:
+def _passes_what_must_fail(check: VariantCheck, report: ProcessReport) -> bool:
     expected = check.fixed or report
     return any(
         key[0] in check.variant.twisted and result.outcome == "passed"
@@ -292,7 +299,7 @@ def _passes_what_must_fail(check: Check, report: Report) -> bool:
     )  # fmt: skip
 
 
-def _right(id: str, check: Check, report: Report) -> bool | None:
+def _right(id: str, check: VariantCheck, report: ProcessReport) -> bool | None:
     """Whether a test passed in this variant; None where it was made to fail, so that this says nothing."""
     if _below(id) in check.variant.twisted:
         return None
@@ -300,7 +307,7 @@ def _right(id: str, check: Check, report: Report) -> bool | None:
     return bool(keys) and all(_as_expected(key, check, report) for key in keys)
 
 
-def _as_expected(key: Key, check: Check, report: Report) -> bool:
+def _as_expected(key: Key, check: VariantCheck, report: ProcessReport) -> bool:
     """The case passed, and each value that it was seen to give is the right one, in the order of the fixed code."""
     result = report.results.get(key)
     if result is None or result.outcome != "passed":
@@ -316,7 +323,7 @@ def _as_expected(key: Key, check: Check, report: Report) -> bool:
 # ---- one process in one box
 
 
-def run(tree: Path, file: FilePlan, variant: Variant, box_settings: Place) -> Report:
+def run(tree: Path, file: FilePlan, variant: Variant, box_settings: TestBox) -> ProcessReport:
     """Run one variant of a file on a tree, in a fresh box."""
     limits = replace(
         box_settings.limits,
@@ -339,9 +346,9 @@ def run(tree: Path, file: FilePlan, variant: Variant, box_settings: Place) -> Re
     return _report(result.stdout, result.ended)
 
 
-def _report(output: str, ended: str) -> Report:
+def _report(output: str, ended: str) -> ProcessReport:
     """The lines that a process wrote. Any of them may be forged: they are read, and believed by nobody."""
-    results: dict[Key, Result] = {}
+    results: dict[Key, CaseResult] = {}
     complete = False
     for line in output.splitlines():
         if not line.startswith("{"):
@@ -353,10 +360,10 @@ def _report(output: str, ended: str) -> Report:
                 continue
             seen = tuple((int(site), observed.value(json.loads(text))) for site, text in entry["seen"])
             key = str(entry["test"]), int(entry["case"])
-            results[key] = Result(str(entry["id"]), str(entry["outcome"]), seen)
+            results[key] = CaseResult(str(entry["id"]), str(entry["outcome"]), seen)
         except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
             continue
-    return Report(results, ended, complete)
+    return ProcessReport(results, ended, complete)
 
 
 @cache

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from clawback.extensions.sandbox.repository.checkout import git
-from clawback.extensions.sandbox.repository.rows import Row
+from clawback.extensions.sandbox.repository.swe_rows import InstanceRow
 
 _DATA = Path(__file__).with_name("instances.toml")
 _BEGAN = 1_700_000_000
 
 
-def build(folder: Path) -> list[Row]:
+def build(folder: Path) -> list[InstanceRow]:
     """Make the repositories in a folder, and give their rows."""
     rows = []
     for repository in tomllib.loads(_DATA.read_text(encoding="utf-8"))["repositories"]:
@@ -27,7 +27,7 @@ def build(folder: Path) -> list[Row]:
     return rows
 
 
-def _build(root: Path, repository: Mapping[str, Any]) -> list[Row]:
+def _build(root: Path, repository: Mapping[str, Any]) -> list[InstanceRow]:
     root.mkdir(parents=True)
     git(root, "init", "--quiet")
     for path, text in repository["files"].items():
@@ -52,7 +52,7 @@ def _build(root: Path, repository: Mapping[str, Any]) -> list[Row]:
             f"{instance['test_path']}::{name}"
             for name in re.findall(r"^def (test_\w+)", instance["test"], re.M)
         ]
-        rows.append(Row(
+        rows.append(InstanceRow(
             id=instance["id"], repo=repository["name"], base_commit=base, problem=instance["problem"].strip(), patch=patch, test_patch=test_patch,
             fail_to_pass=tuple(fails), pass_to_pass=tuple(before), split=instance.get("split", "train"),
         ))  # fmt: skip

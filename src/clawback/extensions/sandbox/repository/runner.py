@@ -47,7 +47,7 @@ def plain(value: Any, depth: int = 0) -> Any:
     return ["?"]
 
 
-class Recorder:
+class TestRecorder:
     """Writes a line for each test, and the values that were observed in it."""
 
     def __init__(self, out: int) -> None:
@@ -82,7 +82,7 @@ class Recorder:
 
 def main() -> int:
     orders = json.loads(sys.stdin.buffer.read())
-    recorder = Recorder(os.dup(1))
+    recorder = TestRecorder(os.dup(1))
     os.chdir(orders["tree"])
     sys.path[:0] = orders["packages"]
     import pytest

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from clawback.errors import UsageError
-from clawback.extensions.sandbox.terminal.environment import OWN, TerminalEnvironment, TerminalTasks
-from clawback.extensions.sandbox.terminal.episode import Settings
+from clawback.extensions.sandbox.terminal.episode import TerminalSettings
+from clawback.extensions.sandbox.terminal.terminal_environment import OWN, TerminalEnvironment, TerminalTasks
 
-__all__ = ["Settings", "TerminalEnvironment", "TerminalTasks", "make", "names"]
+__all__ = ["TerminalEnvironment", "TerminalSettings", "TerminalTasks", "make", "names"]
 
 
 def names() -> list[str]:
@@ -21,9 +21,9 @@ def names() -> list[str]:
 def make(rest: str = "", settings: Mapping[str, Any] | None = None) -> TerminalTasks:
     """Our own tasks, or those in a folder: ``terminal``, ``terminal:FOLDER?turns=20&rung=landlock``."""
     told = dict(settings or {})
-    known = Settings.names()
+    known = TerminalSettings.names()
     for name in told:
         if name not in known:
             raise UsageError(f"Terminal tasks have no setting `{name}`. There are {', '.join(known)}.")
     root = Path(rest).expanduser() if rest else OWN
-    return TerminalTasks(root, Settings(**told), f"terminal:{rest}" if rest else "terminal")
+    return TerminalTasks(root, TerminalSettings(**told), f"terminal:{rest}" if rest else "terminal")

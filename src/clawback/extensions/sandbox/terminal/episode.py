@@ -12,10 +12,10 @@ from types import TracebackType
 from typing import Any
 
 from clawback.environments.core import EnvironmentFailure, Observation, Step, Task
-from clawback.environments.tools.calls import Call, Reply
+from clawback.environments.tools.calls import Call, ParsedReply
 from clawback.errors import ClawbackError, NotFound, SandboxError, UsageError
 from clawback.extensions.sandbox import Extra, Limits, Sandbox
-from clawback.extensions.sandbox.terminal.tools import TOOLS, Shell, read
+from clawback.extensions.sandbox.terminal.shell_tools import TOOLS, Shell, read
 from clawback.records import Message
 
 UNPARSABLE = -0.05
@@ -36,7 +36,7 @@ class Guest:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class TerminalSettings:
     """How long an episode may go on, and in what box."""
 
     turns: int = 12
@@ -54,7 +54,7 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class TerminalWorld:
     """What an episode begins with."""
 
     box: Sandbox
@@ -66,7 +66,7 @@ class World:
 class ShellEnvironment(ABC):
     """One episode. What a task is, and what its outcome is worth, is for the kinds of tasks to say."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: TerminalSettings) -> None:
         self.settings = settings
         self._box: Sandbox | None = None
         self._shell: Shell | None = None
@@ -74,7 +74,7 @@ class ShellEnvironment(ABC):
         self._acted = False
 
     @abstractmethod
-    def open(self, task: Task) -> World:
+    def open(self, task: Task) -> TerminalWorld:
         """A box with the task's files, and what the policy reads first."""
 
     @abstractmethod
@@ -122,7 +122,7 @@ class ShellEnvironment(ABC):
         info |= {"idle": True} if idle else {}
         return Step(answers, reward=reward + (UNPARSABLE if unread else 0.0), done=True, info=info)
 
-    def opened(self, task: Task) -> World:
+    def opened(self, task: Task) -> TerminalWorld:
         """The task's box, which is this episode's from now on, and what the policy reads first. For ``judged`` without steps."""
         self._turns = self._unread = 0
         self._acted = False
@@ -170,7 +170,7 @@ def _answered(call: Call, text: str) -> Message:
     return {"role": "user", "content": text}
 
 
-def _refused(reply: Reply) -> list[Message]:
+def _refused(reply: ParsedReply) -> list[Message]:
     """What the policy reads about each call that could not be read."""
     ids = reply.problem_ids or ("",) * len(reply.problems)
     return [_answered(Call("", {}, id), problem) for problem, id in zip(reply.problems, ids, strict=True)]

@@ -25,7 +25,7 @@ _WORK = "/app"
 
 
 @dataclass(frozen=True, slots=True)
-class Folder:
+class TaskFolder:
     """One task as its folder tells it. ``refusal`` says why it cannot be run, whatever this machine has ("" if it can)."""
 
     id: str
@@ -52,7 +52,7 @@ class Folder:
     refusal: str = ""
 
 
-def read(root: Path) -> Folder:
+def read(root: Path) -> TaskFolder:
     """The task in a folder, whichever of the two kinds it is."""
     if (root / "task.toml").is_file():
         return _harbor(root)
@@ -75,7 +75,7 @@ def find(root: Path) -> Iterator[Path]:
 # ---- Harbor
 
 
-def _harbor(root: Path) -> Folder:
+def _harbor(root: Path) -> TaskFolder:
     try:
         told = tomllib.loads((root / "task.toml").read_text(encoding="utf-8"))
         instruction = (root / "instruction.md").read_text(encoding="utf-8")
@@ -89,7 +89,7 @@ def _harbor(root: Path) -> Folder:
     )
     env = {**env, **_variables(_table(environment, "env"))}
     solution, test = root / "solution" / "solve.sh", root / "tests" / "test.sh"
-    return Folder(
+    return TaskFolder(
         id=str(_table(told, "task").get("name") or root.name), root=root, instruction=instruction, image=image,
         work=str(environment.get("workdir") or work), copies=copies, env=env,
         test=test if test.is_file() else None, solution=solution if solution.is_file() else None,
@@ -153,7 +153,7 @@ def _mebibytes(value: Any) -> int | None:
 # ---- Terminal-Bench
 
 
-def _terminal_bench(root: Path) -> Folder:
+def _terminal_bench(root: Path) -> TaskFolder:
     try:
         import yaml
     except ImportError as error:
@@ -171,7 +171,7 @@ def _terminal_bench(root: Path) -> Folder:
         refusal = refusal or "it has no run-tests.sh"
     elif _FETCHES.search(test.read_text(encoding="utf-8", errors="replace")):
         refusal = refusal or "its run-tests.sh fetches programs from the network when it judges"
-    return Folder(
+    return TaskFolder(
         id=root.name, root=root, instruction=instruction, work=work, copies=copies, env=env,
         test=test if test.is_file() else None, solution=solution if solution.is_file() else None,
         agent_seconds=float(told.get("max_agent_timeout_sec", 360)), test_seconds=float(told.get("max_test_timeout_sec", 60)),

@@ -23,13 +23,13 @@ from clawback.errors import NotFound, SandboxError, UsageError
 from clawback.extensions.sandbox import Extra, Limits, Sandbox, open_sandbox
 from clawback.extensions.sandbox.rungs import RungName
 from clawback.extensions.sandbox.terminal.episode import Guest
-from clawback.extensions.sandbox.terminal.folders import Folder
+from clawback.extensions.sandbox.terminal.folders import TaskFolder
 
 _REWARDS = ("/logs/verifier/reward.txt", "/logs/verifier/reward.json")
 _TEXTS = (".sh", ".py", ".txt", ".bash")
 
 
-def limits_of(task: Folder, limits: Limits) -> Limits:
+def limits_of(task: TaskFolder, limits: Limits) -> Limits:
     """A task may ask for more than the setting gives; then the setting holds."""
     wanted = [count for count in (task.cpus, limits.cpus) if count]
     return replace(
@@ -41,7 +41,7 @@ def limits_of(task: Folder, limits: Limits) -> Limits:
 
 
 def opened(
-    task: Folder, limits: Limits, rung: RungName, extra: Sequence[Extra] = (), guest: Guest | None = None
+    task: TaskFolder, limits: Limits, rung: RungName, extra: Sequence[Extra] = (), guest: Guest | None = None
 ) -> Sandbox:
     """A fresh box for the task, or container of its image. ``guest``: a program that works in it beside the task's files."""
     beside = guest or Guest()
@@ -56,7 +56,7 @@ def opened(
     )
 
 
-def furnish(box: Sandbox, task: Folder) -> None:
+def furnish(box: Sandbox, task: TaskFolder) -> None:
     """The task's files, where its image or its Dockerfile puts them."""
     box.fill()
     for source, target in task.copies:
@@ -66,12 +66,12 @@ def furnish(box: Sandbox, task: Folder) -> None:
             box.write(target, source.read_bytes(), source.stat().st_mode & 0o777)
 
 
-def outside_work(task: Folder) -> str:
+def outside_work(task: TaskFolder) -> str:
     """A path of the task that no box has ("" if there is none)."""
     return next((at for _, at in task.copies if not (at == task.work or at.startswith(task.work + "/"))), "")
 
 
-def grade(task: Folder, work: Path, limits: Limits, rung: RungName) -> float:
+def grade(task: TaskFolder, work: Path, limits: Limits, rung: RungName) -> float:
     """The reward of what ``work`` holds. A check that could not be made raises; it is never a reward of 0.
 
     A check that says nothing is tried on the task's untouched files: if it speaks there, what the policy left behind
@@ -91,7 +91,7 @@ def grade(task: Folder, work: Path, limits: Limits, rung: RungName) -> float:
     return said
 
 
-def _attempt(task: Folder, work: Path, limits: Limits, rung: RungName) -> float | None:
+def _attempt(task: TaskFolder, work: Path, limits: Limits, rung: RungName) -> float | None:
     assert task.test is not None
     seconds = replace(
         limits, seconds=task.test_seconds, cpu_seconds=max(limits.cpu_seconds, task.test_seconds)
@@ -120,7 +120,7 @@ def _attempt(task: Folder, work: Path, limits: Limits, rung: RungName) -> float 
 
 
 def _run_first(
-    task: Folder, runs: Path, work: Path, into: Path, limits: Limits, rung: RungName
+    task: TaskFolder, runs: Path, work: Path, into: Path, limits: Limits, rung: RungName
 ) -> Path | None:
     """Run what the policy wrote, in a box that knows none of the answers. How it ends does not matter; what it leaves does.
 
@@ -138,7 +138,7 @@ def _run_first(
 
 @contextmanager
 def _judging(
-    task: Folder, work: Path, limits: Limits, rung: RungName, extra: list[Extra]
+    task: TaskFolder, work: Path, limits: Limits, rung: RungName, extra: list[Extra]
 ) -> Iterator[Sandbox]:
     with opened(task, limits, rung, extra) as box:
         box.put(work)
@@ -151,7 +151,7 @@ def _judging(
         yield box
 
 
-def _translate(box: Sandbox, task: Folder, extra: Extra) -> None:
+def _translate(box: Sandbox, task: TaskFolder, extra: Extra) -> None:
     assert extra.source is not None
     for path in sorted(extra.source.rglob("*")):
         if path.is_file() and path.suffix in _TEXTS:
@@ -160,7 +160,7 @@ def _translate(box: Sandbox, task: Folder, extra: Extra) -> None:
             )
 
 
-def translated(box: Sandbox, task: Folder, script: bytes) -> bytes:
+def translated(box: Sandbox, task: TaskFolder, script: bytes) -> bytes:
     """A script with the box's real paths, on a rung that cannot give them other names."""
     text = script.decode(errors="surrogateescape")
     for at in ("/tests", "/logs", "/solution", task.work):
@@ -170,7 +170,7 @@ def translated(box: Sandbox, task: Folder, script: bytes) -> bytes:
     return text.encode(errors="surrogateescape")
 
 
-def _environment(box: Sandbox, task: Folder) -> dict[str, str]:
+def _environment(box: Sandbox, task: TaskFolder) -> dict[str, str]:
     """The judge's home is not the working folder: nothing there is read by programs as a person's settings."""
     return {**task.env, "HOME": box.path("/tmp"), "TEST_DIR": box.path("/tests"), "PYTHONNOUSERSITE": "1"}  # noqa: S108
 

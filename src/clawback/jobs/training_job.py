@@ -1,0 +1,426 @@
+"""A training run on feedback: feedback → samples → train → candidate → gate → live, one at a time.
+
+Every step is recorded in the store before the next begins, so a run that was killed anywhere resumes where it
+was: the lock is the operating system's and is released when its process dies, and whoever holds it knows that
+a run which is still marked as running has no live process.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from clawback import feedback, release, store
+from clawback.errors import Busy, ModelError, Stopped, UsageError
+from clawback.feedback.due import NO_GAIN
+from clawback.gate import adapter_gate, settling
+from clawback.gate.report import Report, answered
+from clawback.jobs import (
+    beginning,
+    captured,
+    drawing_engine,
+    inputs,
+    launching,
+    rule_reading,
+    seams,
+    worthwhile,
+)
+from clawback.jobs.run_job import PROGRESS_SECONDS, RunJob, plays
+from clawback.paths import Home
+from clawback.progress import ANNOUNCEMENTS, OnProgress, Progress
+from clawback.records import Run, Sample, Version
+from clawback.release import prompted
+from clawback.release.version_registry import LOCK_SECONDS, check
+from clawback.runs import trigger
+from clawback.runs.run_options import DEFAULTS, RunOptions
+
+if TYPE_CHECKING:
+    from clawback.jobs.seams import ServedSampler
+    from clawback.learning import Recipe
+    from clawback.policy import Policy
+    from clawback.rewards.terms import RewardTerms
+    from clawback.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """The result of a run: the version it made, the gate's verdict, and whether it is live now."""
+
+    run: Run
+    version: Version
+    report: Report
+    prompt: Version | None = None
+    """The sentence that a rejected version was to learn, as a prompt: what the gate made of it."""
+
+    @property
+    def live(self) -> bool:
+        return self.version.status == "live"
+
+
+def train_once(
+    home: Home, options: RunOptions = DEFAULTS, *, on_progress: OnProgress | None = None, **values: Any
+) -> RunResult:
+    """Make one version from all feedback that stands, judge it, and put it live if it is better. ``values``: changes of ``options`` by name.
+
+    An interrupted run is finished first (its own settings count then). Raises ``Busy``
+    while another process trains, ``Stopped`` when somebody stops it, ``TrainingError`` when there is nothing to learn from, ``NothingToGain``
+    when the live version's answers are liked nearly as much as they could be, ``NothingRead`` when the ratings cannot be told from chance yet;
+    any failure is entered in the run.
+    """
+    from filelock import FileLock, Timeout
+
+    options = options.changed(**values)
+    home.create()
+    try:
+        # Held until the version is live: two runs must not learn from the same ratings.
+        with FileLock(home.train_lock, timeout=LOCK_SECONDS), store.connect(home.database) as db:
+            job = _Job(home, db, on_progress, options)
+            if options.draw:
+                drawing_engine.chosen(options.draw, job.settings)
+            if options.resume is not None:
+                job.take_up(options.resume)
+            return job.go()
+    except Timeout:
+        raise Busy("A run is training already. `clawback status` shows how far it is.") from None
+
+
+def judge_waiting(home: Home, *, on_progress: OnProgress | None = None) -> Report | None:
+    """Judge again the version that the gate asks about, if enough of its questions are answered by now, and act on
+    the verdict. None: there is none, or too few. Raises ``Busy`` while another process trains.
+    """
+    from filelock import FileLock, Timeout
+
+    try:
+        with FileLock(home.train_lock, timeout=LOCK_SECONDS), store.connect(home.database) as db:
+            return _Job(home, db, on_progress).judge_waiting()
+    except Timeout:
+        raise Busy("A run is training already. `clawback status` shows how far it is.") from None
+
+
+class _Job(RunJob):
+    """One call of ``train_once``: what its steps share."""
+
+    sentence_on_failure = "Your ratings are safe."
+    again = "clawback runs resume"
+    vllm: ServedSampler | None = None
+    preparing: int | None = None
+    """The run that is being prepared now."""
+
+    def __init__(
+        self, home: Home, db: Store, on_progress: OnProgress | None, options: RunOptions = DEFAULTS
+    ) -> None:
+        super().__init__(home, db, on_progress)
+        self.options = options
+
+    def go(self) -> RunResult:
+        release.heal(self.db, self.home)
+        run, policy = self.interrupted(), None
+        try:
+            if run is None:
+                with self.preparation():
+                    # First, so that the new version is compared with what came of it.
+                    self.judge_waiting()
+                    run, policy = self.begin()
+                self.give_up_waiting(run)
+            with self.entered(run):
+                version = self.candidate(run, policy)
+                # The gate loads what is on disk: what it judged is what will answer. Two bases in memory are one too many.
+                del policy
+                gc.collect()
+                report = self.judge(version)
+                prompt = self.propose_sentence(run, version)
+        finally:
+            if self.vllm is not None:
+                self.vllm.close()
+        return RunResult(self.db.run(run.id), self.db.version(version.number), report, prompt)
+
+    # ------------------------------------------------------------------------------------------------- begin
+
+    @contextmanager
+    def preparation(self) -> Iterator[None]:
+        """A context manager: within it the run is shown as one that is being prepared."""
+        options = self.options
+        number = options.prepared or trigger.prepare(self.db, self.settings, options.algorithm, options.seed)
+        self.preparing = number
+        self.db.update_run(number, pid=os.getpid())
+        name, balance = Path(self.settings.model.base).name, feedback.balance(self.db)
+        text = f"Run {number}: {name} learns from your ratings ({balance.good} good, {balance.bad} bad)."
+        self.tell({"phase": "run", "text": text, "run": number})
+        try:
+            self.tell({"phase": "preparation"})
+            yield
+        except Stopped as error:
+            self.db.end_preparation(number, str(error))
+            raise
+        except BaseException:
+            if not self.options.prepared:  # whoever asked is told here and now
+                self.db.drop_preparation(number)
+            raise
+        finally:
+            self.preparing = None
+
+    def tell(self, progress: Progress) -> None:
+        """While a run is prepared, also into its row. Raises ``Stopped`` where somebody wants it to stop."""
+        super().tell(progress)
+        if self.preparing is None or progress.get("phase") in ANNOUNCEMENTS:
+            return
+        now = time.monotonic()
+        if progress.get("phase") != self.phase or now - self.told >= PROGRESS_SECONDS:
+            self.told, self.phase = now, str(progress.get("phase"))
+            self.db.update_run(self.preparing, progress=progress)
+            if self.db.stop_wanted(self.preparing):
+                raise Stopped(f"Run {self.preparing} was stopped before it had begun. Your ratings are safe.")
+
+    def take_up(self, number: int) -> None:
+        """Mark a stopped run as running again. Raises ``UsageError`` for any other, and where a newer one has begun since."""
+        run = self.db.run(number)
+        newest = next((r for r in self.db.runs(limit=1000, ids=False) if r.kind != "prompt"), run)
+        if plays(run):
+            raise UsageError(
+                f"Run {number} plays episodes: `clawback env train --resume {number}` continues it."
+            )
+        if run.status != "stopped":
+            raise UsageError(
+                f"Run {number} was not stopped (it is {run.status}), so there is nothing to resume."
+            )
+        if newest.id != number:
+            raise UsageError(
+                f"Run {newest.id} has begun since run {number} was stopped. `clawback train` begins a new one."
+            )
+        self.db.update_run(
+            number, status="running", error="", finished_at=None, stop_at=None, pid=os.getpid()
+        )
+
+    def interrupted(self) -> Run | None:
+        """The run that a dead process left behind, if it can be resumed."""
+        run = self.db.active_run()
+        if run is None:
+            return None
+        if plays(run):  # `clawback env train` resumes it
+            self.db.update_run(run.id, status="stopped")
+            return None
+        standing = {f.id for f in self.db.feedback(ids=run.train_ids)}
+        if not standing.issuperset(run.train_ids):
+            self.fail(run, "it was interrupted, and some of its feedback has been taken back since")
+            return None
+        self.db.update_run(run.id, pid=os.getpid())
+        return run
+
+    def begin(self) -> tuple[Run, Policy]:
+        """Enter a new run with everything that goes into it. The policy comes along, loaded once."""
+        from clawback import engine
+
+        request = beginning.request(self.home, self.db, self.settings, self.options)
+        ratings = beginning.ratings(self.db, request)
+        draw = beginning.drawing_engine_of(request)
+        policy = beginning.policy(request, self.tell)
+        recipe = beginning.recipe(self.home, self.db, request, policy, self.tell)
+        run = self.run_of(request, ratings, policy, recipe)
+        self.check_readable(request, run, recipe, policy)
+        if draw:
+            recipe = replace(recipe, extra={**recipe.extra, drawing_engine.DRAW: draw})
+            self.vllm = drawing_engine.vllm_sampler(self.home, self.settings, policy, recipe, draw, self.tell)
+        if recipe.full:
+            from clawback.learning.estimate import choose
+
+            choose(policy, recipe)  # now, so that what does not fit leaves no run behind
+        if recipe.algorithm in engine.DRAWING and not request.hosted:
+            held_out = {s.turn_id for s in ratings.held_out}
+            recipe = self.fitted(run, recipe, policy, ratings.train, held_out)
+        assert self.preparing is not None
+        begun = self.db.begin_run(self.preparing, replace(run, recipe=asdict(recipe)))
+        self.db.set(NO_GAIN, None)
+        self.sweep(begun)
+        return begun, policy
+
+    def run_of(
+        self, request: beginning.RunRequest, ratings: beginning.RunRatings, policy: Policy, recipe: Recipe
+    ) -> Run:
+        """The run as it is entered, without a number so far."""
+        seed = self.options.seed
+        return Run(
+            base=self.settings.model.base,
+            base_revision=policy.info.revision,
+            algorithm=recipe.algorithm,
+            recipe=asdict(recipe),
+            seed=self.settings.training.seed if seed is None else seed,
+            parent=request.live.number,
+            train_ids=ratings.ids(ratings.train),
+            held_out_ids=ratings.ids(ratings.held_out),
+            created_at=time.time(),
+            pid=os.getpid(),
+            progress={"phase": "start"},
+        )
+
+    def check_readable(self, request: beginning.RunRequest, run: Run, recipe: Recipe, policy: Policy) -> None:
+        """Raises ``NothingRead`` where a run that would read the ratings cannot tell them from chance."""
+        options = self.options
+        if recipe.algorithm != "auto" or recipe.reward or request.hosted:
+            return
+        if options.fold or options.shard or options.anyway:
+            return
+        self.tell({"phase": "read"})
+        samples, _ = self.samples(run, recipe, policy)
+        numbered = replace(run, id=self.preparing or 0)  # its number, if it begins
+        worthwhile.check_readable(self.home, self.db, policy, samples, numbered, self.tell)
+
+    def fitted(self, run: Run, recipe: Recipe, policy: Policy, train: list[Sample], held: set[int]) -> Recipe:
+        """The recipe at the largest size that fits the budget. ``held``: turns that are kept for the gate."""
+        from clawback.learning import run_budget
+
+        self.tell({"phase": "measure"})
+        prompts = inputs.prompts(self.db, held, run.created_at, self.settings.gate.held_out)
+        allowed = run_budget.Allowed(inputs.budget(self.settings), run.parent > 0, self.home.speeds)
+        others = captured.answers(self.db, prompts, recipe.learn_from, run.created_at)
+        sized, forecast = run_budget.fit(
+            policy, recipe, train, prompts, allowed, self.tell, others, self.vllm
+        )
+        self.tell(
+            {
+                "phase": "estimate",
+                "text": str(forecast),
+                "seconds": forecast.seconds,
+                "bytes": forecast.bytes,
+            }
+        )
+        return sized
+
+    # ------------------------------------------------------------------------------------------------- train
+
+    def candidate(self, run: Run, policy: Policy | None) -> Version:
+        """The version that the run makes; at once where it was made before an interruption."""
+        if run.version is not None:
+            return self.db.version(run.version)
+        from clawback import engine
+        from clawback.jobs import tracking
+
+        recipe: Recipe = engine.recipe_from(run.recipe)
+        away = seams.is_hosted(recipe)
+        if policy is None:
+            system = prompted.of_run(self.db, run)[0]
+            policy = (seams.hosted().policy if away else inputs.policy)(self.settings, run.base, system)
+        from clawback.jobs import run_grader
+
+        samples, terms = self.samples(run, recipe, policy)
+        grader, why = run_grader.grader(self.home, self.settings.reward)
+        if why:
+            self.tell({"phase": "reward", "note": why})
+        shown, name = self.settings.tracking, f"run-{run.id:04d}"
+        with tracking.track(shown.to, self.home.logs, name, run.recipe, shown.names) as track:
+            tell = tracking.both(lambda p: self.enter(run, p), track)
+            if away:
+                result = seams.hosted().train(
+                    self.home, self.settings, policy, samples, run, self.folder(run), tell
+                )
+            else:
+                held, share = inputs.kept_out(self.db, run), self.settings.gate.held_out
+                prompts = inputs.prompts(self.db, held, run.created_at, share)
+                others = captured.answers(self.db, prompts, recipe.learn_from, run.created_at)
+                judge = rule_reading.of_run(
+                    self.home, self.settings, self.db, recipe, self.folder(run), tell, policy
+                )
+                draw = drawing_engine.chosen(
+                    self.options.draw or recipe.extra.get(drawing_engine.DRAW, drawing_engine.HERE),
+                    self.settings,
+                )
+                if draw and self.vllm is None:
+                    self.vllm = drawing_engine.vllm_sampler(
+                        self.home, self.settings, policy, recipe, draw, tell
+                    )
+                with launching.sampler(self.options.ray, self.vllm, recipe, tell) as sampler:
+                    result = engine.train(
+                        policy,
+                        samples,
+                        recipe,
+                        seed=run.seed,
+                        out=self.folder(run),
+                        prompts=prompts,
+                        on_progress=tell,
+                        resume=True,
+                        grader=grader,
+                        terms=terms,
+                        sampler=sampler,
+                        captured=others,
+                        judge=judge,
+                    )
+        self.db.update_run(run.id, algorithm=result.algorithm)
+        return release.propose(self.db, self.home, run, result)
+
+    def samples(self, run: Run, recipe: Recipe, policy: Policy) -> tuple[list[Sample], RewardTerms | None]:
+        """What the run learns from, and what its rewards add up from. The same however often it is asked: only the run decides."""
+        from clawback import engine
+        from clawback.rewards.terms import read
+
+        made = feedback.samples(
+            self.db,
+            run.train_ids,
+            raters=recipe.raters,
+            words=engine.reads_words(run.algorithm),
+            credit=recipe.credit,
+            min_turns=recipe.min_turns,
+            until=run.created_at,
+        )
+        made = inputs.without_kept(self.db, run, made, self.settings.gate.held_out)
+        terms = read(recipe.reward)
+        if terms is not None:
+            self.tell({"phase": "reward", "note": f"Rewards add up: {terms}"})
+            made = [terms.of(one, len(policy.encode(one).response)) for one in made]
+        return made, terms
+
+    # ------------------------------------------------------------------------------------------------- judge
+
+    def judge(self, version: Version) -> Report:
+        """Ask the gate, and do as it says. After an interruption: what was decided stays decided."""
+        if version.status != "candidate" and version.report is not None and "evidence" in version.report:
+            return Report.from_dict(version.report)
+        run = self.db.run(version.run_id or 0)
+        report = adapter_gate.gate(
+            self.db,
+            self.home,
+            version.number,
+            settings=self.settings,
+            on_progress=(lambda p: self.enter(run, p)) if run.status == "running" else self.tell,
+        )
+        settling.settle(self.db, self.home, report, self.settings.trial)
+        return report
+
+    def propose_sentence(self, run: Run, version: Version) -> Version | None:
+        """Where a version was rejected that was to learn a sentence: the sentence as a prompt, judged like any other. Prompt and adapter have one history,
+        and what the ratings say need not be lost because the weights did not take it."""
+        if self.db.version(version.number).status != "rejected" or prompted.folds(run.recipe):
+            return None
+        made = prompted.of_sentence(self.db, run, release.sentence_of(version))
+        if made is None:
+            return None
+        if made.report is None:
+            self.judge(made)
+        return self.db.version(made.number)
+
+    def judge_waiting(self) -> Report | None:
+        """Judge the version again that waits for answers, if they are there."""
+        waiting = self.db.waiting()
+        if waiting is None or self.db.count_gate_answers(waiting[0]) < waiting[1]:
+            return None
+        version = self.db.version(waiting[0])
+        try:
+            check(version)
+        except ModelError:  # a damaged file must not keep the next run from beginning
+            self.db.reject(version.number)
+            return None
+        report = answered(self.db, version, self.settings.gate)
+        if report is None:
+            return self.judge(version)
+        settling.settle(self.db, self.home, report, self.settings.trial)
+        return report
+
+    def give_up_waiting(self, run: Run) -> None:
+        """A run takes all ratings there are: its version has learned what an older one waits for."""
+        waiting = self.db.waiting()
+        if waiting is not None and self.db.version(waiting[0]).run_id != run.id:
+            self.db.reject(waiting[0])

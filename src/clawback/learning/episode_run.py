@@ -1,0 +1,241 @@
+"""A whole training run on episodes: takes a function that collects episodes, writes a PEFT folder."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from clawback import files
+from clawback.errors import UsageError
+from clawback.learning.best_weights import BestWeights
+from clawback.learning.recipe import Recipe, changed, recipe
+from clawback.learning.result import CHECKPOINT, finished, result_of, write_adapter, write_result
+from clawback.learning.run import OnProgress, TrainingRun, fingerprint, ignore, policy_state
+from clawback.learning.training import fresh
+from clawback.models import ModelInfo, TrainResult
+
+if TYPE_CHECKING:
+    from clawback.learning.examples import Source
+    from clawback.policy import Policy
+    from clawback.records import Episode, Message, Sample
+
+Form = Callable[[], "tuple[Sequence[Episode], int]"]
+FORM = "form"
+"""The phase in which the form of actions is learned, its folder in a run's, and its name in the version's record."""
+FORM_MISSED = 1.0
+"""Nats a reply above the loss of the form alone, from which on the form counts as not learned."""
+FORM_NOT_LEARNED = (
+    "{base} does not learn to write these replies ({loss:.1f} nats a reply are left), so their rewards teach it little: their words are hardly "
+    "among those that it writes. Take a larger base (`clawback model list`), or other words for the actions."
+)
+ALGORITHMS = ("grpo", "ppo", "reinforce")
+"""Those whose loss takes an advantage for each token, or one for each answer that is the same for all of its tokens."""
+RATE = 3.0
+"""Learning rate, in units of the recipe's: there are fresh episodes every few steps, and a world's reward has no noise of taste in it."""
+KL = 0.002
+HELD_KL_START = 10.0
+"""Weight of the KL in the first step, in units of its own, where replies are held to actions: its reference is the uniform distribution, which
+is no policy that is worth keeping to."""
+WARM_UP = 20
+"""Optimizer steps; a fifth of a run's where it has fewer than 100."""
+ACTIVATIONS = 256 << 20
+"""Bytes that those of one piece may take on a CPU, where the model is so small that pieces of ``CPU_MICRO_TOKENS`` take less."""
+MOST_AT_ONCE = 4096
+MAX_DRIFT = 6.0
+"""Nats a token. An action that was one of several and is now the only one has moved far, and should have."""
+
+
+def episode_recipe(
+    info: ModelInfo, preset: str = "balanced", overrides: Mapping[str, Any] | None = None, **extra: Any
+) -> Recipe:
+    """The recipe of a run on episodes. ``extra``: of ``EpisodeSettings``, and what the run is to remember beside."""
+    made = recipe(info, preset, "grpo")
+    strength = made.kl / recipe(info, "balanced", "grpo").kl
+    made = dataclasses.replace(
+        made, learning_rate=made.learning_rate * RATE, kl=KL * strength, max_drift=MAX_DRIFT
+    )
+    return dataclasses.replace(changed(made, overrides or {}), extra=extra)
+
+
+def train_episodes(
+    policy: Policy,
+    collect: Callable[[int], Sequence[Episode]],
+    recipe: Recipe,
+    *,
+    seed: int = 0,
+    out: Path,
+    about: Mapping[str, Any],
+    ratings: Sequence[Sample] = (),
+    prompts: Sequence[Sequence[Message]] = (),
+    form: Form | None = None,
+    on_progress: OnProgress | None = None,
+) -> TrainResult:
+    """Train an adapter on episodes that ``collect`` brings round by round.
+
+    Args:
+        policy: the base model, or a policy whose adapter is trained further. It holds the result afterwards.
+        collect: the number of a round → its episodes, played with the policy as it is at the call.
+        recipe: from ``episode_recipe``.
+        out: a folder for this run alone: its checkpoint, and in the end ``adapter/``. A run that was interrupted goes on from it.
+        about: what is played, by name: part of the run's identity, and of the version's provenance.
+        ratings: what was said about answers, to be learned from in the same steps (``sources/beside.py``).
+        prompts: the person's own conversations up to their question, to draw fresh answers to beside the rated ones.
+        form: gives episodes whose replies name actions at random, and how many such replies there are: their form is learned first.
+
+    Raises:
+        TrainingError: nothing was played, what answers is not what learns (``sources/episode_examples.py``), or the ratings are all the same.
+    """
+    from clawback.learning.loop.torch_learner import TorchLearner
+    from clawback.learning.loop.trainer import LoopSettings, fit
+    from clawback.learning.sources.episode_examples import Episodes, EpisodeSettings
+    from clawback.rl import algorithms
+
+    if recipe.algorithm not in ALGORITHMS:
+        raise UsageError(
+            f"{recipe.algorithm} does not learn from episodes. Choose one of: {', '.join(ALGORITHMS)}."
+        )
+    tell, started = on_progress or ignore, time.perf_counter()
+    if not policy.has_adapter:
+        fresh(policy, recipe, seed)
+    identity = _identity(policy, recipe, seed, about, ratings, prompts)
+    out.mkdir(parents=True, exist_ok=True)
+    done = finished(out, identity)
+    if done is not None:
+        policy.put(Path(done.path))
+        return done
+    from clawback.learning.estimate import prepare
+    from clawback.policy.memory import keep_freed
+
+    continued = policy.moved
+    learned = _learn_form(policy, form, recipe, seed, out / FORM, tell) if form else {}
+    held = policy.choices is not None
+    prepare(policy, recipe)
+    if policy.device.type == "cpu":
+        keep_freed(ACTIVATIONS)
+    if policy.device.type == "cpu" and not recipe.micro_tokens:
+        policy.scorer.micro_tokens = at_once(policy.info)
+    playing = EpisodeSettings.of(recipe)
+    if held and "kl_start" not in recipe.part("episodes"):
+        playing = dataclasses.replace(playing, kl_start=HELD_KL_START)
+    if continued or (learned and not held):
+        # The strong KL of the first rounds would undo what the adapter has learned before.
+        playing = dataclasses.replace(playing, kl_start=1.0)
+    episodes = Episodes(policy, collect, playing, seed)
+    source: Source = episodes
+    if ratings:
+        source = _with_ratings(source, ratings, prompts, recipe, tell)
+    else:
+        episodes.best = BestWeights(policy)
+    tell({"phase": "plan", "algorithm": recipe.algorithm, "note": str(about.get("environment", ""))})
+    settings = LoopSettings(
+        learning_rate=recipe.learning_rate,
+        grad_clip=recipe.grad_clip,
+        weight_decay=recipe.weight_decay,
+        max_drift=math.inf
+        if learned or held
+        else recipe.max_drift,  # the form alone may be far from the base
+        decay=playing.decay,
+        warm_up=min(WARM_UP, source.steps // 5),
+        seed=seed,
+        checkpoint=out / CHECKPOINT,
+        fingerprint=identity,
+    )
+    algorithm = algorithms.make(recipe.algorithm, recipe.settings())
+    fitted = fit(TorchLearner(policy, settings, source.critic), source, algorithm, settings, [tell])
+    if not fitted.stopped and episodes.best is not None and (notice := episodes.best.restore_best()):
+        tell({"phase": "alert", "text": notice, "step": fitted.steps})
+    result = result_of(
+        policy.info,
+        fitted,
+        out,
+        started,
+        algorithm=recipe.algorithm,
+        note=f"on episodes of {about.get('environment', 'an environment')}",
+        seed=seed,
+        turn_ids=tuple(sample.turn_id for sample in ratings),
+        baseline=0.0,
+        metrics={},
+        episodes={**about, **({FORM: learned} if learned else {})},
+    )
+    tell({"phase": "save"})
+    write_adapter(policy.save, out)
+    write_result(out, result, identity)
+    return result
+
+
+def _learn_form(
+    policy: Policy, form: Form, recipe: Recipe, seed: int, folder: Path, tell: OnProgress
+) -> dict[str, float]:
+    """The policy with the form of actions learned; a run that is resumed takes it from ``folder``. Figures of the learning."""
+    from clawback.learning.sources.imitation import imitate
+
+    figures = folder / "figures.json"
+    if figures.is_file():
+        policy.put(folder)
+        found: dict[str, float] = json.loads(figures.read_text())
+        return found
+    tell({"phase": FORM})
+    episodes, replies = form()
+    learned = imitate(policy, episodes, replies, learning_rate=recipe.learning_rate, seed=seed)
+    if learned["loss"] > math.log(replies) + FORM_MISSED:
+        tell({"phase": "alert", "text": FORM_NOT_LEARNED.format(base=policy.info.base, loss=learned["loss"])})
+    folder.mkdir(parents=True, exist_ok=True)
+    policy.save(folder)
+    files.replace(figures, json.dumps(learned).encode())
+    return learned
+
+
+def at_once(info: ModelInfo) -> int:
+    """Tokens that go through a model at once on a CPU. A tiny one is all overhead in pieces of a few hundred: as many as keep its activations small."""
+    from clawback.policy.memory import CPU_MICRO_TOKENS, need
+
+    some, none = (
+        need(info, bits=32, rank=1, micro_tokens=n, checkpointing=False, on_cpu=True) for n in (1024, 0)
+    )
+    return min(MOST_AT_ONCE, max(CPU_MICRO_TOKENS, ACTIVATIONS * 1024 // (some - none)))
+
+
+def _with_ratings(
+    episodes: Any,
+    ratings: Sequence[Sample],
+    prompts: Sequence[Sequence[Message]],
+    recipe: Recipe,
+    tell: OnProgress,
+) -> Source:
+    """The same steps with graded fresh answers beside the episodes. Raises ``TrainingError`` where the ratings cannot grade any."""
+    from clawback.learning.sources.beside import EpisodesBeside
+    from clawback.learning.sources.plan import NAME, plan
+
+    if recipe.algorithm != "grpo":
+        raise UsageError(f"Ratings beside episodes are for grpo, not for {recipe.algorithm}.")
+    run = TrainingRun(
+        episodes.policy,
+        tuple(ratings),
+        dataclasses.replace(recipe, algorithm=NAME),
+        seed=episodes.seed,
+        prompts=prompts,
+        tell=tell,
+    )
+    made = plan(run)
+    tell({"phase": "plan", "algorithm": NAME, "note": made.note})
+    return EpisodesBeside(episodes, made.source, recipe.kl)  # type: ignore[arg-type]
+
+
+def _identity(
+    policy: Policy,
+    recipe: Recipe,
+    seed: int,
+    about: Mapping[str, Any],
+    ratings: Sequence[Sample],
+    prompts: Sequence[Sequence[Message]],
+) -> str:
+    inputs = {"recipe": dataclasses.asdict(recipe), "seed": seed, "about": dict(about)}
+    if ratings:
+        inputs["ratings"] = [dataclasses.asdict(sample) for sample in ratings]
+        inputs["prompts"] = [list(map(dict, prompt)) for prompt in prompts]
+    return fingerprint(policy_state(policy) | {"device": policy.device.type} | inputs)

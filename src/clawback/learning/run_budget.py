@@ -1,0 +1,289 @@
+"""Predicts how long a run will take, phase by phase, and chooses the largest run that fits a time budget.
+
+Everything that a run does is one of three things: drawing tokens, reading tokens, training on tokens. How
+many of each a plan takes follows from its settings; the speed of each is that of this model on this machine
+when it does nothing else (``throughput.py``). From that follows the largest of a few ``SIZES`` that fits the
+budget. It is stored in the recipe (``Recipe.size``), so the same recipe gives the same version on any machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from clawback.errors import DoesNotFit
+from clawback.learning.estimate import estimate
+from clawback.policy import Speed, throughput
+
+if TYPE_CHECKING:
+    from clawback.learning.recipe import Recipe
+    from clawback.models import Encoded
+    from clawback.policy import MeasuredSampler, Policy
+    from clawback.records import Message, Sample
+
+SIZES = (1.0, 0.7, 0.5, 0.35, 0.25)
+"""Of the full number of prompts, answers and rounds. A few, so that a machine that is a little slower today makes the same version."""
+_PROMPTS = 32
+"""Prompts of which the speed is measured."""
+_BUSY = 1.5
+"""Times longer by the clock than the work takes: from there on both are told."""
+_LONGER = 1.5
+"""Times the length of its own answers now that those may have which the model learns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One part of a run, in tokens."""
+
+    name: str
+    drawn_tokens: int = 0
+    read_tokens: int = 0
+    trained_tokens: int = 0
+
+    def seconds(self, speed: Speed) -> float:
+        return (
+            self.drawn_tokens / speed.draw + self.read_tokens / speed.read + self.trained_tokens / speed.train
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What a run will take: seconds by phase."""
+
+    phases: tuple[tuple[str, float], ...]
+    size: float = 1.0
+    bytes: int = 0
+    """Memory at its peak."""
+    free: int = 0
+    """Memory that is free now."""
+    device: str = "cpu"
+    load: float = 1.0
+    """How many times longer it takes as long as other programs are as busy as now."""
+
+    @property
+    def seconds(self) -> float:
+        """On a machine that does nothing else."""
+        return sum(seconds for _, seconds in self.phases)
+
+    def __str__(self) -> str:
+        parts = ", ".join(f"{name} {span(seconds)}" for name, seconds in self.phases)
+        reduced = "" if self.size == 1 else f", at {self.size:.0%} of its full size to fit the budget"
+        short = "" if self.bytes <= self.free else ": more than there is"
+        busy = f"; {slower(self.seconds, self.load)}" if self.load >= _BUSY else ""
+        return (
+            f"About {span(self.seconds)} on {self.device} ({parts}){reduced}{busy}; "
+            f"{gb(self.bytes)} of memory ({gb(self.free)} free{short})"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """Tokens of an ordinary prompt, of an ordinary answer of the model itself and of one that it learns, and how many of them there are."""
+
+    prompt: float
+    answer: float
+    liked: float
+    rated: int
+    prompts: int
+    versions: int = 2
+    """That the gate draws from: the candidate and the base, and the live version where it is another."""
+    targets: int = 0
+    """Edits and comparisons, which are learned as they are."""
+    others: int = 0
+    """Answers of other models that will probably be learned."""
+    only_shown: bool = False
+    """Edits and comparisons are all the feedback there is."""
+
+
+def phases(recipe: Recipe, lengths: Lengths, *, follows: bool) -> tuple[Phase, ...]:
+    """What ``auto`` does, in tokens.
+
+    Args:
+        follows: the base follows instructions, so that a sentence is distilled; else rollouts.
+    """
+    from clawback.learning.sources.distilled import BASE, HELD, DistilSettings
+    from clawback.learning.sources.fresh_answers import RolloutSettings
+    from clawback.learning.sources.graded import GradingSettings
+
+    each, answer = lengths.prompt + lengths.answer, lengths.answer
+    ground = GradingSettings.of(recipe).grounding
+    if lengths.only_shown:
+        ground = min(ground, HELD)
+    look = Phase("read", int(ground * answer), int((ground + lengths.rated) * each))
+    gate = gate_phase(lengths, recipe)
+    if not follows:
+        ours = RolloutSettings.of(recipe)
+        drawn = ours.rounds * ours.prompts * ours.samples
+        made = drawn * (1 + ours.replay)
+        return (look, Phase("rounds", int(drawn * answer), int(made * each), int(made * each)), gate)
+    ours_ = DistilSettings.of(recipe)
+    # A prompt is read once for all answers to it; an answer only where it may be learned, after its own prompt and after another.
+    tried, prompts = ours_.trials, min(ours_.distil_prompts, lengths.prompts)
+    others = min(ours_.other_answers, lengths.others)
+    by_others = 2 * others >= ours_.other_answers
+    if by_others:  # as `sources/plan.py` decides: no sentence, and fewer rounds
+        rounds = min(ours_.refine_rounds, ours_.other_rounds)
+        ours_, tried, prompts = replace(ours_, refine_rounds=rounds, answers=0), 0, others
+    if lengths.only_shown:  # no sentence is looked for, nothing is graded, and there are no rounds
+        ours_, tried, prompts = replace(ours_, refine_rounds=0), 0, 0
+    asked = ours_.rounds(lengths.prompts) * min(ours_.refine_prompts, lengths.prompts)
+    # A learned answer goes through the loss with how a worse one begins in most cases, which the base has to give first in half; in a round in one of three.
+    held, worse = 1 + ours_.hold_share, min(answer, ours_.worse_tokens)
+    # Before each round, and in the end, some of the base's answers show how far the policy has moved.
+    watched = BASE * each
+    # By then the policy's own answers are nearly as long as those that it learns from.
+    liked = lengths.prompt + lengths.liked
+    learned = lengths.targets * ours_.repeats(lengths.targets)
+    if not prompts:
+        learned = max(learned, ours_.least_steps * ours_.distil_batch)
+    shown = learned * (each + worse)
+    return (
+        look,
+        Phase("choose", int(tried * answer), int(tried * lengths.prompt)),
+        Phase(
+            "draw", int(prompts * (ours_.answers + 0.5) * answer), int(prompts * (lengths.prompt + 2 * each))
+        ),
+        Phase("train", 0, int(watched), int(prompts * (held * each + 0.8 * worse) * ours_.passes + shown)),
+        Phase(
+            "refine",
+            int(asked * ours_.refine_samples * lengths.liked),
+            int(asked * 2 * (lengths.prompt + liked) + ours_.rounds(lengths.prompts) * watched),
+            int(asked * (held + 0.3) * liked * ours_.passes),
+        ),
+        gate,
+    )
+
+
+def gate_phase(lengths: Lengths, recipe: Recipe) -> Phase:
+    """Answers of each version. The base reads those of others after their own prompt, and all after another; the candidate reads the base's."""
+    answers = gate_answers(recipe)
+    read = 2 * lengths.versions * answers
+    return Phase(
+        "gate",
+        int(lengths.versions * answers * lengths.answer),
+        int(read * (lengths.prompt + lengths.answer)),
+    )
+
+
+def gate_answers(recipe: Recipe) -> int:
+    """Fresh answers from each version that the gate compares. Those of a real model are long, and each shows more."""
+    full = 96 if recipe.bucket == "micro" else 48
+    return max(32, round(full * recipe.size))
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """What a run may take."""
+
+    seconds: float
+    live: bool = False
+    """A version is live, beside the base: the gate draws from it, too."""
+    speeds: Path | None = None
+    """The file in which speeds are kept (``throughput.speed_of``)."""
+
+
+def fit(
+    policy: Policy,
+    recipe: Recipe,
+    samples: Sequence[Sample],
+    prompts: Sequence[Sequence[Message]],
+    allowed: Allowed,
+    tell: Callable[[Mapping[str, Any]], None] = lambda _: None,
+    captured: Sequence[Sample] = (),
+    sampler: MeasuredSampler | None = None,
+) -> tuple[Recipe, Forecast]:
+    """The recipe at the largest size that fits the time allowed, and what it will take. ``captured``: as ``engine.train`` gets it; ``sampler``:
+    what draws fresh answers in place of this process, which the gate's are drawn by all the same.
+
+    Raises:
+        TrainingError: it does not fit even at its smallest. Says what would.
+    """
+    from clawback.learning.sources.first_reading import Inputs
+    from clawback.learning.sources.targets import room_for
+
+    rated = [one for one in samples if one.rated] or samples
+    encoded = [policy.encode(one) for one in rated]
+    room, _ = room_for(policy, rated, encoded)
+    feedback = Inputs.of(policy, samples, recipe)
+    asked = [one.prompt for one in encoded[:_PROMPTS]]
+    speed = throughput.speed_of(policy, asked, room, allowed.speeds, tell)
+    drawing = throughput.sampler_speed(sampler, policy, asked, allowed.speeds) if sampler else speed.draw
+    lengths = lengths_of(rated, encoded, room, speed.answer)
+    liked = sum(one.reward > 0 for one in rated) / len(rated)
+    lengths = replace(
+        lengths,
+        prompts=lengths.prompts + len(prompts),
+        versions=3 if allowed.live else 2,
+        targets=len(feedback.shown.targets),
+        others=len(feedback.shown.answers) + int(liked * len(captured)),
+        only_shown=feedback.only_shown and recipe.algorithm == "auto" and policy.info.bucket != "micro",
+    )
+    # As ``sources/plan.py`` decides.
+    follows = recipe.algorithm == "distil" or (recipe.algorithm == "auto" and policy.info.bucket != "micro")
+    guess = estimate(policy.info, recipe, policy=policy, samples=samples)
+    device = f"{policy.device.type} ({policy.placement})" if policy.placement else policy.device.type
+    forecast = Forecast((), 1.0, guess.bytes, guess.free, device, throughput.load(policy.device))
+    for size in SIZES:
+        sized = replace(recipe, size=size)
+        parts = tuple(
+            (one.name, one.seconds(speed if one.name == "gate" else replace(speed, draw=drawing)))
+            for one in phases(sized, lengths, follows=follows)
+        )
+        forecast = replace(forecast, phases=parts, size=size)
+        if forecast.seconds <= allowed.seconds:
+            return sized, forecast
+    raise DoesNotFit(
+        f"A run of {policy.info.base} takes about {span(forecast.seconds)} here even at its smallest, and the budget is {span(allowed.seconds)} "
+        f"([training] budget). Choose a smaller model (`clawback model list`), allow more time (`budget = \"8h\"`), or train where there is a GPU."
+    )  # fmt: skip
+
+
+def lengths_of(
+    rated: Sequence[Sample], encoded: Sequence[Encoded], room: int, drawn_length: float
+) -> Lengths:
+    """Of the rated answers, and of the model's ``drawn_length``, which are what a run draws: another model wrote many that are rated. 0: not known."""
+    mean = sum(min(len(one.response), room) for one in encoded) / len(encoded)
+    answer = min(drawn_length or mean, room)
+    liked = [seen for one, seen in zip(rated, encoded, strict=True) if one.reward > 0] or encoded
+    learned = sum(min(len(one.response), room) for one in liked) / len(liked)
+    return Lengths(
+        sum(len(one.prompt) for one in encoded) / len(encoded),
+        answer,
+        min(learned, _LONGER * answer),
+        len(encoded),
+        len({one.prompt for one in encoded}),
+    )
+
+
+def slower(seconds: float, load: float) -> str:
+    """What the clock will show for work of so many seconds, where other programs are busy."""
+    return (
+        f"other programs keep this machine busy: about {span(seconds * load)} by the clock as long as they do"
+    )
+
+
+def gb(count: float) -> str:
+    """Bytes as a person says them."""
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
+
+
+def span(seconds: float) -> str:
+    """A time as a person says it."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+def parse(text: str) -> float:
+    """``90s``, ``20m``, ``8h`` or plain seconds. Raises ``ValueError``."""
+    text = text.strip().lower()
+    units = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+    number, unit = (text[:-1], units[text[-1]]) if text and text[-1] in units else (text, 1.0)
+    value = float(number) * unit
+    if not 0 < value < float("inf"):
+        raise ValueError(f"{text!r} is no time")
+    return value

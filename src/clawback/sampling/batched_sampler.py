@@ -1,0 +1,185 @@
+"""A batched sampler over any Hugging Face causal LM: token ids in, token ids and their log-probs out.
+
+What it does that a general ``generate`` does not, and where the speed comes from:
+
+1. **A cache with room.** Keys and values are written into buffers that grow, instead of being copied whole for each new token.
+2. **Nothing is computed for finished rows.** A row that ends is overwritten by the last live one, and the next prompts join.
+3. **One prompt, K answers.** A prompt is read once, and so is what several prompts begin with.
+4. **One random number a token**, drawn beforehand for each row: inverse-transform sampling. So what a row says depends on
+   the seed and its place alone, not on when its neighbours end or how rows are batched (up to rounding in the model).
+
+Log-probs are those of the tempered policy over the whole vocabulary (``Sampling``), as a trainer will recompute them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from clawback.models import Completion, Sampling
+from clawback.sampling.decoder_choice import fits
+from clawback.sampling.prefix_tree import by_family
+from clawback.sampling.request import PLAIN, SamplingRequest
+from clawback.sampling.rows import MOST_ROWS, Rows
+from clawback.sampling.scheduler import Scheduler
+from clawback.sampling.ways import most_rows, rows_of
+
+if TYPE_CHECKING:
+    from clawback.models import Chat, NextSpeaker, Pixels
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """One answer: its token ids (the end token among them, if it came), and the log-prob of each."""
+
+    ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    finished: bool
+
+
+def completion(chat: Chat, prompt: Sequence[int], sampled: Sampled) -> Completion:
+    """An answer as text and token by token."""
+    thinking, text = chat.text(prompt, sampled.ids)
+    thought = chat.thought(prompt, sampled.ids) if thinking else 0
+    special = {chat.end_id, *chat.tokenizer.all_special_ids} if chat.speaker else set()
+    stopped = bool(chat.speaker and sampled.finished and not special & set(sampled.ids[-1:]))
+    return Completion(text, sampled.ids, sampled.logprobs, sampled.finished, thinking, thought, stopped)
+
+
+def answer(request: SamplingRequest) -> Sampled:
+    """What was drawn, up to where the next speaker begins: the rest belongs to no answer, and nothing is learned from it."""
+    sampled = Sampled(tuple(request.ids), tuple(request.logprobs), request.end == "stop")
+    return until_speaker(request.speaker, [sampled])[0]
+
+
+def until_speaker(speaker: NextSpeaker | None, answers: Sequence[Sampled]) -> list[Sampled]:
+    """Answers up to where the next speaker begins."""
+    cuts = [None if speaker is None else speaker.cut(sampled.ids) for sampled in answers]
+    return [
+        sampled if count is None else Sampled(sampled.ids[:count], sampled.logprobs[:count], True)
+        for sampled, count in zip(answers, cuts, strict=True)
+    ]
+
+
+def stop_ids(model: Any, end_id: int) -> tuple[int, ...]:
+    """Every token that ends an answer: that of the chat template, and those that the model's own settings name."""
+    named = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+    named = named if isinstance(named, (list, tuple)) else [named]
+    return tuple(sorted({end_id, *(int(token) for token in named if token is not None)}))
+
+
+@dataclass(frozen=True)
+class Chance:
+    """The random numbers that decide every token of some answers: with them a draw gives the same answers wherever it is made, up to rounding."""
+
+    first: Tensor
+    """[prompts, samples, max_tokens]"""
+    again: Tensor | None = None
+    """The same for a second try, where the distribution is truncated."""
+
+    @classmethod
+    def of_seed(
+        cls, prompts: int, samples: int, max_tokens: int, truncates: bool, seed: int | torch.Generator
+    ) -> Chance:
+        """From a seed, or a CPU generator, whose state then moves on."""
+        generator = seed if isinstance(seed, torch.Generator) else torch.Generator().manual_seed(seed)
+        first = torch.rand(prompts, samples, max_tokens, generator=generator)
+        return cls(first, torch.rand(first.shape, generator=generator) if truncates else None)
+
+    def of(self, begin: int, end: int) -> Chance:
+        """Those of some of the prompts."""
+        return self.at(range(begin, end))
+
+    def at(self, places: Sequence[int]) -> Chance:
+        """Those of the prompts in some places."""
+        some = torch.as_tensor(places, dtype=torch.long)
+        return Chance(self.first[some], None if self.again is None else self.again[some])
+
+    def numbers(self, prompt: int, sample: int) -> Iterator[tuple[float, float]]:
+        """Two for each token of an answer."""
+        first = self.first[prompt, sample].tolist()
+        again = first if self.again is None else self.again[prompt, sample].tolist()
+        return iter(zip(first, again, strict=True))
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """The model is left in the mode (train or eval) that it was in."""
+    training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(training)
+
+
+@torch.no_grad()
+def sample(
+    model: nn.Module,
+    prompts: Sequence[Sequence[int]],
+    *,
+    max_tokens: int,
+    samples: int = 1,
+    sampling: Sampling = PLAIN,
+    stop: Sequence[int] = (),
+    seed: int | torch.Generator | Chance = 0,
+    rows: int | None = None,
+    speaker: NextSpeaker | None = None,
+    pixels: Sequence[Pixels | None] | None = None,
+) -> list[list[Sampled]]:
+    """``samples`` answers to each of ``prompts`` (lists of token ids, none empty), in order.
+
+    ``stop``: token ids that end an answer; ``speaker``: whose label ends it as well, and is left out. ``seed`` may be a CPU generator, whose state then moves on, or the random numbers themselves. ``rows``: how many answers are computed at once; None chooses. ``pixels``: what is seen beside each prompt.
+    """
+    if not all(prompts):
+        raise ValueError("a prompt needs at least one token")
+    if not isinstance(seed, Chance):
+        seed = Chance.of_seed(len(prompts), samples, max_tokens, sampling.truncates, seed)
+    if not prompts:
+        return []
+    longest = max(map(len, prompts)) + max_tokens
+    with evaluating(model):
+        lean = fits(model, longest)
+        rows = rows or most_rows(model, longest, lean)
+        some = rows_of(lambda: model, lean, expected=rows, eyes=bool(pixels and any(pixels)))
+        return draw_answers(
+            some, prompts, seed, most=rows, sampling=sampling, stop=stop, speaker=speaker, pixels=pixels
+        )
+
+
+def draw_answers(
+    rows: Rows,
+    prompts: Sequence[Sequence[int]],
+    chance: Chance,
+    *,
+    most: int | None = None,
+    sampling: Sampling,
+    stop: Sequence[int],
+    speaker: NextSpeaker | None = None,
+    pixels: Sequence[Pixels | None] | None = None,
+) -> list[list[Sampled]]:
+    """An answer by ``rows`` for each of the random numbers ``[prompts, samples, max_tokens]``, at most ``most`` at once."""
+    most = most or MOST_ROWS
+    _, samples, max_tokens = chance.first.shape
+    requests = [
+        [
+            SamplingRequest(
+                prompt,
+                max_tokens,
+                sampling=sampling,
+                chance=chance.numbers(i, k),
+                speaker=speaker,
+                pixels=pixels[i] if pixels else None,
+            )
+            for k in range(samples)
+        ]
+        for i, prompt in enumerate(prompts)
+    ]
+    groups = [requests[i][k : k + most] for i in by_family(prompts) for k in range(0, samples, most)]
+    Scheduler(rows, stop, most).run(groups)
+    return [[answer(request) for request in group] for group in requests]
