@@ -96,7 +96,7 @@ def evening_with_a_run(
 
 
 def measured(home: Any, wish: Any, seed: int, world: World | None) -> dict[str, float]:
-    """Share of liked answers of the base and of the live version to prompts that are not in the history."""
+    """Share of liked answers of the base and of each version, live or not, to prompts that are not in the history."""
     from clawback import release, store
     from clawback.embedded import corpus
 
@@ -106,7 +106,8 @@ def measured(home: Any, wish: Any, seed: int, world: World | None) -> dict[str, 
         asked = [({"role": "user", "content": one},) for one in list(dict.fromkeys(p for p, _ in world.held))[:HELD]]  # fmt: skip
     found = {}
     with store.connect(home.database) as db:
-        for name, version in (("base", db.version(0)), ("live", db.live())):
+        for version in sorted(db.versions(), key=lambda one: one.number):
+            name = f"version {version.number}, {version.status}" if version.number else "base"
             policy = release.load(home, version)
             made = policy.generate(asked, seed=seed, **({} if world is None else {"max_tokens": ROOM}))
             found[name] = round(sum(wish.holds(str(p[-1]["content"]), one.text) for p, [one] in zip(asked, made, strict=True)) / len(asked), 3)  # fmt: skip

@@ -99,7 +99,9 @@ def measure(setting: Setting, processes: int, steps: int, folder: Path) -> Seen:
     changes = {"steps": steps, "batch": setting.batch, "rank": setting.rank}
     recipe = engine.recipe(policy.info, algorithm="reinforce", overrides=changes)
     if processes > 1:
-        recipe = dataclasses.replace(recipe, extra={engine.PROCESSES: processes})
+        from clawback.learning import RunConditions
+
+        recipe = dataclasses.replace(recipe, conditions=RunConditions(processes=processes))
     clocks: list[tuple[float, float]] = []
     tokens: list[float] = []
 

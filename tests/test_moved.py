@@ -9,7 +9,7 @@ import pytest
 
 from clawback import moved
 
-HEAVY = ("engine.mlx",)
+HEAVY = ("engine.mlx", "extensions.mlx.policy")
 
 
 @pytest.mark.parametrize("old", sorted(set(moved.MOVED) - set(HEAVY)))
@@ -55,3 +55,15 @@ def test_other_names_are_not_found():
     assert moved.new_name("clawback.peoples") == ""
     assert moved.new_name("sandbox") == ""
     assert moved.new_name("clawback.sandbox.box") == "clawback.extensions.sandbox.box"
+
+
+@pytest.mark.parametrize(
+    ("room", "former", "present"),
+    [("capture.events", "Failed", "FailureEvent"), ("prompts", "Section", "PromptSection")],
+)
+def test_names_that_users_import_are_still_there(room, former, present):
+    module = importlib.import_module(f"clawback.{room}")
+    with pytest.warns(DeprecationWarning, match=f"{former} is {present} now"):
+        assert getattr(module, former) is getattr(module, present)
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        module.Nothing  # noqa: B018

@@ -10,6 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
@@ -215,6 +216,16 @@ def new_name(name: str) -> str:
         head, dot, last = head.rpartition(".")
         tail = f"{dot}{last}{tail}"
     return ""
+
+
+def renamed(module: str, former: Mapping[str, str], name: str) -> object:
+    """What a module's attribute of this former name is called now; for its ``__getattr__``. ``former``: former name → present one."""
+    if name not in former:
+        raise AttributeError(f"module {module!r} has no attribute {name!r}")
+    import warnings
+
+    warnings.warn(f"{module}.{name} is {former[name]} now.", DeprecationWarning, stacklevel=3)
+    return getattr(sys.modules[module], former[name])
 
 
 class _Alias:

@@ -21,7 +21,7 @@ def test_gym_plays_learns_and_says_what_came_of_it(home, monkeypatch, capsys):
     data = json.loads(capsys.readouterr().out)
     assert data["episodes"] == {"completed": 8}
     assert data["verdict"]["environment"] == "colours"
-    assert data["run"]["recipe"]["extra"]["gym"]["agent"] == "colours:ColoursAgent"
+    assert data["run"]["recipe"]["conditions"]["gym"]["agent"] == "colours:ColoursAgent"
     assert not data["live"]
     assert main(["versions", "--report", "1"]) == 0
     assert "held-out tasks of colours" in capsys.readouterr().out

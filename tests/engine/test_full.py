@@ -8,6 +8,7 @@ import torch
 
 from clawback import engine
 from clawback.errors import DoesNotFit, ModelError, UsageError
+from clawback.learning import RunConditions
 from clawback.learning.loop import trainer
 from clawback.models import adapter, base, delta
 from clawback.models.types import GREEDY
@@ -234,11 +235,12 @@ def test_what_does_not_fit_is_refused_with_the_figure(folders, tmp_path, monkeyp
     assert both[0] - both[1] > 20 * weights
 
 
-@pytest.mark.parametrize(("algorithm", "extra"), [("trpo", {}), ("reinforce", {engine.PROCESSES: 2})])
-def test_what_cannot_train_all_weights_says_so(folders, tmp_path, algorithm, extra):
+@pytest.mark.parametrize(("algorithm", "processes"), [("trpo", 1), ("reinforce", 2)])
+def test_what_cannot_train_all_weights_says_so(folders, tmp_path, algorithm, processes):
     policy = engine.load(str(folders("llama")))
+    conditions = RunConditions(processes=processes)
     with pytest.raises(UsageError, match="full out"):
-        engine.train(policy, samples(), recipe(policy, algorithm, extra=extra), out=tmp_path)
+        engine.train(policy, samples(), recipe(policy, algorithm, conditions=conditions), out=tmp_path)
 
 
 def test_layers_computed_again_give_the_same_weights(made, tmp_path):

@@ -104,7 +104,8 @@ def test_a_run_recorded_with_a_misspelt_setting_can_still_be_read():
         "extra": {"groupd": 1, "hosted": "http://x"}
     }
     del values["options"]  # by an earlier release
-    assert engine.recipe_from(values).extra["groupd"] == 1
+    recorded = engine.recipe_from(values)
+    assert (dict(recorded.extra), recorded.conditions.hosted) == ({"groupd": 1}, "http://x")
 
 
 @dataclass(frozen=True)

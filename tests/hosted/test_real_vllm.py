@@ -33,9 +33,9 @@ from clawback.paths import Home
 from clawback.policy.policy import Policy
 from clawback.processes import is_alive
 from clawback.records import Run
-from clawback.records import TurnRequest as RatedTurn
+from clawback.records import Turn as RatedTurn
 from clawback.release.publishers import Publication, Target, probe
-from clawback.release.publishers.vllm import VllmSection as VllmPublisher
+from clawback.release.publishers.vllm import Vllm as VllmPublisher
 from clawback.sampling.batched_sampler import Sampled
 
 COMMAND = os.environ.get("CLAWBACK_VLLM", "")
@@ -351,7 +351,7 @@ def test_a_whole_run_is_drawn_by_it(person: Home) -> None:
     run = training.run()
     assert run is not None
     assert (run.status, run.version) == ("done", 1), training.text()
-    assert run.recipe["extra"]["draw"] == "vllm"
+    assert run.recipe["conditions"]["draw"] == "vllm"
     assert "Answers are drawn by the run's own vLLM, whose log-probs differ by 0.0" in training.text()
     assert not living(below)
     assert not (person.root / "vllm" / "run").exists()

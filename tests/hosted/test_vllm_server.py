@@ -155,12 +155,12 @@ def test_a_stop_while_it_starts_leaves_nothing(home: Home, program: Program) -> 
 RUN = """
 import sys, time
 from pathlib import Path
-from clawback.config import Vllm
+from clawback.config import VllmSection
 from clawback.extensions.hosted.vllm_process import Serving
 from clawback.extensions.hosted.vllm_server import OwnVllm
 from clawback.paths import Home
 serving = Serving(Path("/models/small"), "float32", 2048, 16, False, 1, 1, 1)
-OwnVllm(Home(Path(sys.argv[1])), Vllm(command=sys.argv[2]), serving).connect()
+OwnVllm(Home(Path(sys.argv[1])), VllmSection(command=sys.argv[2]), serving).connect()
 print("ready", flush=True)
 time.sleep(600)
 """

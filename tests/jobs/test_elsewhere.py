@@ -50,7 +50,7 @@ def test_a_run_elsewhere_gives_a_version_that_the_gate_judges(away: tuple[Home, 
     folder = Path(outcome.version.path)
     provenance = json.loads((folder / "provenance.json").read_text())
     assert server.url in provenance["algorithm_note"]
-    assert provenance["recipe"]["extra"]["hosted"] == server.url
+    assert provenance["recipe"]["conditions"]["hosted"] == server.url
     assert provenance["recipe"]["alpha"] == 32
     assert provenance["metrics"]["tokens"] == server.service.bill.tokens > 0
     assert any(p.get("phase") == "estimate" and "tokens at" in str(p.get("text")) for p in told)

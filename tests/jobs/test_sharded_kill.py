@@ -84,7 +84,9 @@ def test_a_run_with_the_base_in_parts_that_is_killed_goes_on_to_the_same_adapter
     assert resumed.returncode == 0, resumed.stderr[-2000:]
     with store.connect(killed.database) as db:
         runs = db.runs()
-    assert [(run.status, run.recipe["extra"]) for run in runs] == [("done", {"processes": 2, "shard": True})]
+    assert [
+        (run.status, run.recipe["conditions"]["processes"], run.recipe["conditions"]["shard"]) for run in runs
+    ] == [("done", 2, True)]
 
     def adapter(home: Home) -> Path:
         with store.connect(home.database) as db:

@@ -77,7 +77,7 @@ def test_anyway_is_measured_and_remembered(chance: Home, monkeypatch: pytest.Mon
     monkeypatch.setattr(run_budget, "fit", fit)
     with pytest.raises(KeyError, match="measured"):
         jobs.train_once(chance, anyway=True)
-    assert recipes[0].extra["anyway"]
+    assert recipes[0].conditions.anyway
     with pytest.raises(NothingRead, match="--anyway"):
         jobs.train_once(chance)
 

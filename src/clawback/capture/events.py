@@ -114,3 +114,19 @@ class ReactionEvent(NamedTuple):
 
 
 Event = PromptEvent | AnswerEvent | FailureEvent | DisplayEvent | SideAnswerEvent | ReactionEvent
+
+_FORMER = {
+    "Prompt": "PromptEvent",
+    "Answer": "AnswerEvent",
+    "Failed": "FailureEvent",
+    "Shown": "DisplayEvent",
+    "SideAnswer": "SideAnswerEvent",
+    "Reaction": "ReactionEvent",
+}
+"""Names until 0.2, which integrations of other packages may import."""
+
+
+def __getattr__(name: str) -> object:
+    from clawback.moved import renamed
+
+    return renamed(__name__, _FORMER, name)

@@ -80,9 +80,6 @@ def command_of(event: Event) -> list[str] | None:
     return parse(event.text)
 
 
-# ------------------------------------------------------------------------------------------------------ prompts
-
-
 def _prompt(here: Home, store: TurnStore, agent: str, event: PromptEvent) -> str | None:
     if (words := command_of(event)) is not None:
         from clawback.capture import taps
@@ -113,9 +110,6 @@ def _prompt(here: Home, store: TurnStore, agent: str, event: PromptEvent) -> str
         if not event.id:
             store.drop_post(of_prompt(agent, event.session, ""))
     return None
-
-
-# ------------------------------------------------------------------------------------------------------ answers
 
 
 def _answer(here: Home, store: TurnStore, agent: str, event: AnswerEvent) -> None:
@@ -241,22 +235,18 @@ def _prompt_of(
     by = kept.by if kept else ""
     if event.prompt is not None:
         # Who tells of an answer and its prompt tells of the last message alone.
-        return (
-            kept
-            if kept and event.prompt in kept.parts
-            else StoredPrompt(event.prompt_id, (event.prompt,), by)
-        )
+        if kept and event.prompt in kept.parts:
+            return kept
+        return StoredPrompt(event.prompt_id, (event.prompt,), by)
     if exchange and exchange.requests:
         return StoredPrompt(event.prompt_id, tuple(exchange.requests), by)
     notice = exchange.notice if exchange and exchange.notice else kept.text if kept and kept.notice else ""
     if notice:
         at = kept.created_at if kept else time.time()
         request = store.request_before(agent, event.session, at)
-        return (
-            StoredPrompt(event.prompt_id, (notice,), request.by, notice=True, created_at=at)
-            if request
-            else None
-        )
+        if request is None:
+            return None
+        return StoredPrompt(event.prompt_id, (notice,), request.by, notice=True, created_at=at)
     if kept is None and event.prompt_id and alone:
         # A message that was queued comes under the name of the request that was under way, and is answered under one of its own.
         newest = store.newest_prompt(agent, event.session)
@@ -376,21 +366,13 @@ def _next_state(store: TurnStore, turn_id: int, text: str) -> None:
 
 
 def _conversation(last: Turn | None) -> list[Any]:
-    """What was said before in the session, newest first until the limit, then in order. It does not begin within a tool call."""
+    """What was said before in the session, the newest that fits."""
     if last is None:
         return []
-    messages = [*last.messages, {"role": "assistant", "content": last.response}]
-    room, start = CONTEXT_CHARACTERS, len(messages)
-    while start and (room := room - _size(messages[start - 1])) >= 0:
-        start -= 1
-    while 0 < start < len(messages) and messages[start].get("role") == "tool":
-        start += 1
-    return messages[start:]
+    from clawback.records import newest_messages
 
-
-def _size(message: Message) -> int:
-    return len(str(message.get("content", ""))) + (
-        len(str(calls)) if (calls := message.get("tool_calls")) else 0
+    return newest_messages(
+        [*last.messages, {"role": "assistant", "content": last.response}], CONTEXT_CHARACTERS
     )
 
 
@@ -430,9 +412,6 @@ def _side(here: Home, store: TurnStore, agent: str, event: SideAnswerEvent) -> N
             event_id=f"{name}:side:{event.id}:{fingerprint(response)}",
         )
     )
-
-
-# ------------------------------------------------------------------------------------------------------- shared
 
 
 def connect(here: Home) -> Store:

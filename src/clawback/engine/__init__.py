@@ -7,12 +7,9 @@ from __future__ import annotations
 
 from clawback.learning.episode_run import episode_recipe, train_episodes
 from clawback.learning.estimate import Estimate, estimate
-from clawback.learning.options import ANYWAY
 from clawback.learning.recipe import Recipe, recipe, recipe_from
 from clawback.learning.training import (
     DRAWING,
-    PROCESSES,
-    SHARD,
     check_readable,
     reads_words,
     shardable,
@@ -22,10 +19,7 @@ from clawback.models.types import Completion, ModelInfo, TrainResult
 from clawback.policy import load
 
 __all__ = [
-    "ANYWAY",
     "DRAWING",
-    "PROCESSES",
-    "SHARD",
     "Completion",
     "Estimate",
     "ModelInfo",

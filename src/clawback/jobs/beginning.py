@@ -148,20 +148,19 @@ def recipe(home: Home, db: Store, chosen: RunRequest, policy: Policy, tell: OnPr
     if run_recipe.algorithm in engine.DRAWING and not (chosen.hosted or options.fold):
         judge = None if chosen.several or options.shard else policy  # processes read in step
         run_recipe = rule_reading.with_rules(home, settings, db, run_recipe, tell, judge)
-    flags: dict[str, object] = {}
     if chosen.hosted:
         run_recipe = seams.hosted().recipe(home, settings, run_recipe)
         seams.hosted().present(home, settings)
     elif options.shard:
         run_recipe = engine.shardable(run_recipe)
-        flags[engine.SHARD] = True
-    if options.fold:
-        flags["system"] = chosen.live.prompt
-    if options.processes > 1 and not chosen.hosted:
-        flags[engine.PROCESSES] = options.processes
-    if options.anyway:
-        flags[engine.ANYWAY] = True
-    run_recipe = replace(run_recipe, extra={**run_recipe.extra, **flags})
+    conditions = replace(
+        run_recipe.conditions,
+        shard=options.shard and not chosen.hosted,
+        system=chosen.live.prompt if options.fold else "",
+        processes=1 if chosen.hosted else options.processes,
+        anyway=options.anyway,
+    )
+    run_recipe = replace(run_recipe, conditions=conditions)
     return run_recipe if options.anyway else _reading_again(db, settings, run_recipe)
 
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 HERE, OWN_VLLM = "here", "vllm"
 """Beside the address of a vLLM, what ``--draw`` and ``[training] draw`` may say: this process, or a vLLM that the run starts."""
-DRAW = "draw"
-"""Name in a recipe's ``extra`` of what draws the run's fresh answers, where it is not the run itself."""
 
 
 def chosen(draw: str, settings: Config) -> str:

@@ -9,6 +9,7 @@ already played are not played again.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -25,8 +26,9 @@ from clawback.jobs import inputs, preflight
 from clawback.jobs.drawing import Wish, connected, players
 from clawback.jobs.drawing_engine import chosen
 from clawback.jobs.reply_form import ReplyPlan, plan_replies
-from clawback.jobs.run_job import EPISODES, RunJob
+from clawback.jobs.run_job import RunJob
 from clawback.jobs.seams import Cluster
+from clawback.learning import conditions_of
 from clawback.paths import Home
 from clawback.progress import OnProgress, Progress
 from clawback.records import Episode, Message, Run, Sample, Version
@@ -35,6 +37,7 @@ from clawback.release.version_registry import LOCK_SECONDS
 if TYPE_CHECKING:
     from clawback.environments.group_judge import GroupJudge
     from clawback.environments.rollouts import EpisodeSource
+    from clawback.learning import Recipe
     from clawback.policy import Policy
 
 BEFORE, HELD, AFTER = 1_000_000_000, 1_500_000_000, 2_000_000_000
@@ -104,7 +107,7 @@ def learn(
 
 def wish_of(run: Run) -> Wish | None:
     """What a run plays; None for one on feedback."""
-    kept = (run.recipe.get("extra") or {}).get(EPISODES)
+    kept = conditions_of(run.recipe).gym
     return Wish(**kept) if kept else None
 
 
@@ -164,8 +167,6 @@ class _Job(RunJob):
         counts = self.db.count_episodes(run.id)
         return PlayResult(self.db.run(run.id), self.db.version(version.number), verdict, counts)
 
-    # ------------------------------------------------------------------------------------------------- begin
-
     def taken_up(self, number: int) -> Wish:
         """A stopped run, or one whose process died, as one that runs again. Raises ``UsageError``."""
         run = self.db.run(number)
@@ -191,22 +192,22 @@ class _Job(RunJob):
         self.tell({"phase": "load"})
         policy = self.policy(parent)
         own = {k: v for k, v in overrides.items() if k in _episode_settings()}
-        rest = {k: v for k, v in overrides.items() if k not in own}
-        made = engine.episode_recipe(
-            policy.info,
+        rest, preset = (
+            {k: v for k, v in overrides.items() if k not in own},
             preset or self.settings.training.preset,
-            rest,
-            **{"rounds": wish.rounds, EPISODES: asdict(wish), **own},
         )
+        made = engine.episode_recipe(policy.info, preset, rest, **{"rounds": wish.rounds, **own})
+        made = replace(made, conditions=replace(made.conditions, gym=asdict(wish)))
         if dead is not None:
-            if resumed or (wish_of(dead), dead.seed, dict(dead.recipe)) == (wish, seed, _plain(asdict(made))):
+            begun = (wish_of(dead), dead.seed, engine.recipe_from(dead.recipe))
+            if resumed or begun == (wish, seed, _recorded(made)):
                 self.db.update_run(dead.id, status="running", finished_at=None, stop_at=None, pid=os.getpid())
                 return self.db.run(dead.id), policy
             if dead.status == "running":
                 self.db.update_run(dead.id, status="stopped")
             if dead.parent != self.db.live().number:
-                policy = self.policy(self.db.live())
                 parent = self.db.live()
+                policy = self.policy(parent)
         learned, kept = self.ratings(wish)
         run = Run(
             base=policy.info.base if not parent.base else parent.base,
@@ -248,8 +249,6 @@ class _Job(RunJob):
         policy = release.load(self.home, version, self.settings)
         policy.sampling = replace(policy.sampling, top_p=1.0, top_k=0)
         return policy
-
-    # ------------------------------------------------------------------------------------------------- play
 
     def version(
         self, run: Run, policy: Policy, worlds: EnvironmentSet, wish: Wish
@@ -437,12 +436,11 @@ def _episode_settings() -> set[str]:
     return own | {"grounding", "prompts", "samples", "exact_kl", "replay"}
 
 
-def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+def _recorded(recipe: Recipe) -> Recipe:
     """As the store gives it back."""
-    import json
+    from clawback import engine
 
-    found: dict[str, Any] = json.loads(json.dumps(values))
-    return found
+    return engine.recipe_from(json.loads(json.dumps(asdict(recipe))))
 
 
 def _mean(episodes: Sequence[Episode]) -> float:

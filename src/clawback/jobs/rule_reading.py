@@ -14,12 +14,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clawback import config
 from clawback.errors import JudgeError
 from clawback.files import append_line
-from clawback.learning.options import RULES
+from clawback.learning import RunRules
 from clawback.progress import OnProgress
 from clawback.records import OWNER, Rule
 from clawback.rules.checks import check_of
@@ -76,8 +76,8 @@ def _proven_base(db: Store, policy: Policy) -> RuleJudge | None:
     return BaseJudge(policy)
 
 
-def entry(db: Store, judge: RuleJudge | None) -> dict[str, Any]:
-    """What of the rules goes into a run, as JSON in its recipe: a run that is taken up again sees the rules of its beginning."""
+def entry(db: Store, judge: RuleJudge | None) -> RunRules:
+    """What of the rules goes into a run: a run that is taken up again sees the rules of its beginning."""
     from clawback.rules import exam, spoken
 
     rules = [
@@ -92,11 +92,11 @@ def entry(db: Store, judge: RuleJudge | None) -> dict[str, Any]:
     judged: list[Rule] = []
     if judge is not None and (result := exam.stored_result(db, judge.name)) is not None and result.believed:
         judged = [rule for rule in believed_first if not check_of(rule)][:MOST_JUDGED]
-    return {
-        "sentences": [rule.text for rule in spoken.distinct_rules_to_say(db)],
-        "features": [[rule.text, rule.check] for rule in [*checked, *judged]],
-        "judge": judge.name if judge is not None and judged else "",
-    }
+    return RunRules(
+        sentences=tuple(rule.text for rule in spoken.distinct_rules_to_say(db)),
+        features=tuple((rule.text, rule.check) for rule in [*checked, *judged]),
+        judge=judge.name if judge is not None and judged else "",
+    )
 
 
 def with_rules(
@@ -114,7 +114,7 @@ def with_rules(
         tell({"phase": "reward", "note": note})
     judge = judge_of(home, settings.judge, db, policy)
     rules = entry(db, judge)
-    return replace(recipe, extra={**recipe.extra, RULES: rules}) if any(rules.values()) else recipe
+    return replace(recipe, conditions=replace(recipe.conditions, rules=rules))
 
 
 @dataclass
@@ -199,11 +199,11 @@ def of_run(
     policy: Policy | None = None,
 ) -> RunJudge | None:
     """What judges answers in a run, from what was entered at its beginning; None without rules. ``policy``: as for ``judge_of``."""
-    record = recipe.extra.get(RULES) or {}
-    rules = [Rule(text, check) for text, check in record.get("features", ())]
+    record = recipe.conditions.rules
+    rules = [Rule(text, check) for text, check in record.features]
     if not rules:
         return None
-    judge = judge_of(home, settings.judge, db, policy) if record.get("judge") else None
-    if judge is not None and judge.name != record["judge"]:
+    judge = judge_of(home, settings.judge, db, policy) if record.judge else None
+    if judge is not None and judge.name != record.judge:
         judge = None  # the settings name another one by now
     return RunJudge(rules, judge, folder / CACHE, tell)

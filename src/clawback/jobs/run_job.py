@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from clawback.store import Store
 
 PROGRESS_SECONDS = 0.5
-EPISODES = "gym"
-"""The key of a recipe's ``extra`` under which a run on episodes keeps its settings."""
 
 
 def plays(run: Run) -> bool:

@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from clawback.records import Episode, Run, Sample
     from clawback.sampling import Chance, Sampled
 
-HOSTED = "hosted"
-"""Name in a recipe's ``extra`` of the address that it is trained at."""
-
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
@@ -127,7 +124,7 @@ class ClusterDrawing(Protocol):
 
 def is_hosted(recipe: Recipe) -> bool:
     """Whether the run of this recipe is trained elsewhere."""
-    return HOSTED in recipe.extra
+    return bool(recipe.conditions.hosted)
 
 
 def hosted() -> Trainer:

@@ -224,7 +224,7 @@ class _Job(RunJob):
         run = self.run_of(request, ratings, policy, recipe)
         self.check_readable(request, run, recipe, policy)
         if draw:
-            recipe = replace(recipe, extra={**recipe.extra, drawing_engine.DRAW: draw})
+            recipe = replace(recipe, conditions=replace(recipe.conditions, draw=draw))
             self.vllm = drawing_engine.vllm_sampler(self.home, self.settings, policy, recipe, draw, self.tell)
         if recipe.full:
             from clawback.learning.estimate import choose
@@ -326,7 +326,7 @@ class _Job(RunJob):
                     self.home, self.settings, self.db, recipe, self.folder(run), tell, policy
                 )
                 draw = drawing_engine.chosen(
-                    self.options.draw or recipe.extra.get(drawing_engine.DRAW, drawing_engine.HERE),
+                    self.options.draw or recipe.conditions.draw or drawing_engine.HERE,
                     self.settings,
                 )
                 if draw and self.vllm is None:

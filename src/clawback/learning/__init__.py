@@ -12,6 +12,7 @@ from clawback import faces
 if TYPE_CHECKING:
     from clawback.learning.authorship import is_named, is_other
     from clawback.learning.best_weights import summary
+    from clawback.learning.conditions import RunConditions, RunRules, conditions_of
     from clawback.learning.episode_run import Form
     from clawback.learning.episode_trainer import EpisodeTrainer
     from clawback.learning.examples import Plan, TrainingExample
@@ -34,7 +35,7 @@ else:
         {
             "authorship": "is_named is_other",
             "best_weights": "summary",
-            "run_budget": "budget gate_answers",
+            "run_budget": "run_budget gate_answers",
             "episode_trainer": "EpisodeTrainer",
             "episode_run": "Form",
             "examples": "TrainingExample Plan",
@@ -49,6 +50,7 @@ else:
             "run": "TrainingRun fingerprint ignore",
             "sources.episode_examples": "EpisodeSettings",
             "training": "DRAWING conclusion fit_elsewhere",
+            "conditions": "RunConditions RunRules conditions_of",
             "estimate": "estimate",
             "machines": "machines",
             "options": "options",

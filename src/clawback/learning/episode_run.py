@@ -53,7 +53,7 @@ MAX_DRIFT = 6.0
 def episode_recipe(
     info: ModelInfo, preset: str = "balanced", overrides: Mapping[str, Any] | None = None, **extra: Any
 ) -> Recipe:
-    """The recipe of a run on episodes. ``extra``: of ``EpisodeSettings``, and what the run is to remember beside."""
+    """The recipe of a run on episodes. ``extra``: of ``EpisodeSettings``."""
     made = recipe(info, preset, "grpo")
     strength = made.kl / recipe(info, "balanced", "grpo").kl
     made = dataclasses.replace(

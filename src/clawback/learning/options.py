@@ -16,17 +16,11 @@ from clawback.errors import UsageError
 
 SOURCES = {
     "distilled": ("distilled", "DistilSettings"),
-    "rollouts": ("rollouts", "RolloutSettings"),
+    "rollouts": ("fresh_answers", "RolloutSettings"),
     "graded": ("graded", "GradingSettings"),
-    "episodes": ("episodes", "EpisodeSettings"),
+    "episodes": ("episode_examples", "EpisodeSettings"),
 }
 """Name → module of ``learning/sources``, and the class of its settings."""
-REMEMBERED = frozenset({"processes", "shard", "system", "hosted", "gym", "rules", "anyway"})
-"""Names in ``extra`` that a run itself writes there."""
-RULES = "rules"
-"""The person's rules as they were when the run began: ``{"sentences": [text], "features": [[text, check]], "judge": name}``."""
-ANYWAY = "anyway"
-"""Whether somebody wants the run also where nothing can be read from the ratings."""
 FREE = "extra"
 """A field of this name in an algorithm takes all settings that it has no field for."""
 
@@ -64,8 +58,6 @@ def check(options: Mapping[str, Mapping[str, Any]], extra: Mapping[str, Any]) ->
         for name, value in values.items():
             _check_one({part: known[part]}, f"training.options.{part}", name, value)
     for name, value in extra.items():
-        if name in REMEMBERED:
-            continue
         _check_one(known, "training.overrides.extra", name, value)
 
 

@@ -16,6 +16,7 @@ from typing import Any, Literal, get_args
 from clawback.config import Preset
 from clawback.errors import UsageError
 from clawback.learning import options
+from clawback.learning.conditions import RunConditions, with_conditions
 from clawback.models import Bucket, Kind, ModelInfo
 
 MICRO_RATE = 1e-3
@@ -132,8 +133,9 @@ class Recipe:
     size: float = 1.0
     """Of the full number of prompts, answers and rounds that ``auto`` draws: what fits the machine and the time (``learning/run_budget.py``)."""
 
+    conditions: RunConditions = field(default_factory=RunConditions)
     extra: Mapping[str, Any] = field(default_factory=dict)
-    """What a run remembers beside, and settings of parts as they were once written: all by name alone."""
+    """Settings of parts as they were once written: all by name alone."""
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Settings of single algorithms and sources, by the part's name (``learning/options.py``)."""
 
@@ -142,7 +144,7 @@ class Recipe:
         values = {
             f.name: getattr(self, f.name)
             for f in dataclasses.fields(self)
-            if f.name not in ("extra", "options")
+            if f.name not in ("conditions", "extra", "options")
         }
         return {**values, **self.part(algorithm or self.algorithm)}
 
@@ -249,8 +251,9 @@ def changed(chosen: Recipe, overrides: Mapping[str, Any]) -> Recipe:
 
 def recipe_from(values: Mapping[str, Any]) -> Recipe:
     """A recipe as it was recorded with a run (``dataclasses.asdict``, also after a way through JSON)."""
-    return changed(Recipe(), values)
+    return changed(Recipe(), with_conditions(values))
 
 
 def _plain(chosen: Recipe) -> dict[str, Any]:
-    return {f.name: getattr(chosen, f.name) for f in dataclasses.fields(chosen)}
+    values = {f.name: getattr(chosen, f.name) for f in dataclasses.fields(chosen)}
+    return {**values, "conditions": dataclasses.asdict(chosen.conditions)}

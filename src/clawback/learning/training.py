@@ -26,10 +26,6 @@ if TYPE_CHECKING:
     from clawback.rewards.judged import Judge
     from clawback.rewards.terms import RewardTerms
 
-PROCESSES = "processes"
-"""Name in a recipe's ``extra`` of how many processes a step's gradient is made by."""
-SHARD = "shard"
-"""Name in a recipe's ``extra`` of whether they share the base out, too."""
 DRAWING = ("auto", "rollouts", "distil")
 """Algorithms that draw fresh answers and grade them (``learning/sources/plan.py``)."""
 
@@ -67,7 +63,7 @@ def train(
         terms: what counts beside head or grader there; the samples' rewards have been made up with them (``Terms.of``).
         sampler: draws fresh answers in place of the policy's own engine (``clawback.extensions.cluster``).
         captured: unrated answers of other models that may be learned, for algorithms that draw and grade answers.
-        judge: says how surely an answer keeps each of the recipe's rules (``extra["rules"]``), for the reader of the ratings.
+        judge: says how surely an answer keeps each of the recipe's rules (``conditions.rules``), for the reader of the ratings.
 
     Returns:
         The result; its ``path`` is a plain PEFT folder, written beside, fsynced and renamed.
@@ -123,7 +119,7 @@ def _run(run: TrainingRun, out: Path, identity: str) -> TrainResult:
     ):  # of those that draw answers more is known before they begin: ``budget.fit``
         guess = estimate(policy.info, recipe, policy=policy, samples=run.samples)
         tell({"phase": "estimate", "text": str(guess), "bytes": guess.bytes, "seconds": guess.seconds})
-    count, shard = int(recipe.extra.get(PROCESSES, 1)), bool(recipe.extra.get(SHARD))
+    count, shard = recipe.conditions.processes, recipe.conditions.shard
     with ExitStack() as stack:
         # A base in parts is so before anything is scored; else the one process has all threads until the steps begin.
         group = stack.enter_context(sharded(policy, recipe, count)) if shard else None
@@ -230,7 +226,7 @@ def fresh(policy: Policy, recipe: Recipe, seed: int) -> None:
 
 def check_full_training(recipe: Recipe) -> None:
     """Raises ``UsageError`` where a run with all weights could not be made as the recipe says."""
-    if recipe.full and (int(recipe.extra.get(PROCESSES, 1)) > 1 or recipe.extra.get(SHARD)):
+    if recipe.full and (recipe.conditions.processes > 1 or recipe.conditions.shard):
         raise UsageError(
             "Processes share an adapter's gradient, not that of all weights: leave --processes or [training] full out."
         )

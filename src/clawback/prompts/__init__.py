@@ -21,7 +21,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from clawback import installed, plugins
+from clawback import installed, moved, plugins
 from clawback.errors import MissingExtra
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ _WHERE = {
     **dict.fromkeys(("PromptSection",), "sections"),
     **dict.fromkeys(("from_remarks",), "search.remark_templates"),
     **dict.fromkeys(
-        ("Case", "Evaluate", "Example", "Outcome", "Proposal", "Propose", "ProposalRequest"), "types"
+        ("Case", "Evaluate", "Example", "Outcome", "Proposal", "Propose", "ProposalRequest"), "search_types"
     ),
 }
 
@@ -184,6 +184,17 @@ __all__ = [
 ]
 
 
+_FORMER = {
+    "Plan": "BudgetPlan",
+    "Request": "ProposalRequest",
+    "Result": "PromptSearchResult",
+    "Section": "PromptSection",
+    "Settings": "SearchSettings",
+    "Spent": "SearchCost",
+}
+"""Names until 0.2."""
+
+
 def __getattr__(name: str) -> Any:
     try:
         if name in _WHERE:
@@ -196,7 +207,7 @@ def __getattr__(name: str) -> Any:
         raise MissingExtra(
             f"{name} needs NumPy, which is not installed. Run: {installed.add('prompts')}"
         ) from error
-    raise AttributeError(f"module 'clawback.prompts' has no attribute {name!r}")
+    return moved.renamed(__name__, _FORMER, name)
 
 
 def _of_extensions(name: str) -> Any:

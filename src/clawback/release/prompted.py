@@ -89,7 +89,9 @@ def of_run(store: Store, run: Run) -> tuple[str, Mapping[str, Any]]:
 
 def folds(recipe: Mapping[str, Any]) -> str:
     """The prompt that a run of this recipe folds into the adapter, "" for none."""
-    return str((recipe.get("extra") or {}).get("system", ""))
+    from clawback.learning import conditions_of
+
+    return conditions_of(recipe).system
 
 
 def of_sentence(store: Store, run: Run, sentence: str) -> Version | None:

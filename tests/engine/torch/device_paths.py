@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from clawback import engine
+from clawback.learning import RunConditions, RunRules
 from clawback.models.types import Sampling
 from clawback.records import Part, Sample
 from clawback.sampling import prefix_cache, rows
@@ -244,8 +245,8 @@ def evidence_as_it_is(stage):
 def by_rules(stage):
     """The ratings say nothing, and a remark and a rule in words grade answers."""
     policy = stage.policy()
-    rules = {"sentences": ["Mention otters."], "features": [["Mention otters.", ""]], "judge": ""}
-    settings = dataclasses.replace(recipe(policy, "distil"), extra={**DISTIL, "rules": rules})
+    conditions = RunConditions(rules=RunRules(("Mention otters.",), (("Mention otters.", ""),)))
+    settings = dataclasses.replace(recipe(policy, "distil"), extra=DISTIL, conditions=conditions)
     samples = [
         dataclasses.replace(
             s, reward=1.0, hints=("Say what they weigh.",), parts=(Part(i + 1, "rating", 1.0, 1.0),)
@@ -261,7 +262,9 @@ def by_rules(stage):
 def folded(stage):
     """A learned prompt goes into the adapter."""
     policy = stage.policy()
-    settings = dataclasses.replace(recipe(policy, "distil"), extra={**DISTIL, "system": "Be short."})
+    settings = dataclasses.replace(
+        recipe(policy, "distil"), extra=DISTIL, conditions=RunConditions(system="Be short.")
+    )
     result = engine.train(policy, make_samples(8), settings, seed=2, out=stage.out, grader=LikesVowels())
     assert result.algorithm == "distil"
 

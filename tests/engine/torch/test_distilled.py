@@ -151,7 +151,7 @@ def test_a_sentence_is_taken_as_often_as_it_is_likely_to_be_the_best():
 @pytest.mark.slow
 def test_what_helps_now_and_then_is_found_while_answers_are_gathered(policy, samples):
     grading, conversations = grading_for(policy, samples)
-    base = {one.asked: grading.typical for one in grading.base}
+    base = {one.question: grading.typical for one in grading.base}
     helps, hurts = "Answer with a bulleted list.", "Answer in plain paragraphs, without lists."
     arms = [
         Arm(Instruction("", 0.0), list(grading.base_graded)),
@@ -264,8 +264,8 @@ def test_each_learned_answer_is_preferred_to_the_worst_to_its_prompt_where_that_
     policy, samples
 ):
     grading, _ = grading_for(policy, samples)
-    asked = list(dict.fromkeys(one.asked for one in grading.base))[:3]
-    two = {prompt: [one for one in grading.base if one.asked == prompt][:2] for prompt in asked}
+    asked = list(dict.fromkeys(one.question for one in grading.base))[:3]
+    two = {prompt: [one for one in grading.base if one.question == prompt][:2] for prompt in asked}
     grading.spread, grading.typical = 1.0, 0.0
     rewards = [(0.9, -0.8), (0.9, 0.7), (0.9, -0.1)]
     made = [
@@ -288,7 +288,7 @@ def test_each_learned_answer_is_preferred_to_the_worst_to_its_prompt_where_that_
 
 def test_answers_that_repeat_themselves_are_what_others_are_preferred_to_however_much_liked(policy, samples):
     grading, _ = grading_for(policy, samples)
-    first, second = [one for one in grading.base if one.asked == grading.base[0].asked][:2]
+    first, second = [one for one in grading.base if one.question == grading.base[0].question][:2]
     disliked, circles = graded.Graded(first, -0.9, True), graded.Graded(second, 0.9, False)
     for made in ([disliked, circles], [circles, disliked]):
         assert distilled.worst(grading, made) == {first.asked: circles}
@@ -320,7 +320,7 @@ def test_others_are_preferred_to_how_a_worse_answer_begins_but_to_all_of_one_tha
 def test_the_base_answers_what_it_has_not_been_asked_for_good_answers_to_be_preferred_to(policy, samples):
     grading, conversations = grading_for(policy, samples)
     prompts = list(conversations.messages)
-    grading.base = [one for one in grading.base if one.asked != prompts[0]]
+    grading.base = [one for one in grading.base if one.question != prompts[0]]
     good = distilled.Chosen(
         [graded.Graded(Encoded(prompt, (5, 6, 7)), 1.0, True) for prompt in prompts[:2]], grading.base_seen
     )
@@ -396,7 +396,8 @@ def test_answers_that_show_what_is_forgotten_carry_no_penalty_in_any_round(polic
     held, watched = distilled.anchors(grading)
     assert sorted(held + watched) == list(range(len(grading.base)))
     learned = [
-        graded.Graded(Encoded(one.asked, (5, 6, 7)), 1.0, True) for one in [grading.base[i] for i in watched]
+        graded.Graded(Encoded(one.question, (5, 6, 7)), 1.0, True)
+        for one in [grading.base[i] for i in watched]
     ]
     good = distilled.Chosen(learned, grading.look([one.encoded for one in learned]))
     carried = [

@@ -10,7 +10,7 @@ pytest.importorskip("peft")
 
 from clawback import engine
 from clawback.errors import NothingRead, NothingToGain
-from clawback.learning import training
+from clawback.learning import RunConditions, RunRules, training
 from clawback.learning.run import TrainingRun
 from clawback.learning.sources import graded, plan
 from clawback.learning.sources.first_reading import Inputs
@@ -114,8 +114,8 @@ def test_what_needs_no_reading_is_learned_all_the_same(policy, drawn, more):
         worse = dataclasses.replace(better, turn_id=78, response="No list.", reward=-0.5)
         run = dataclasses.replace(run, samples=[*samples, better, worse])
     elif more == "rules":
-        extra = {"rules": {"sentences": ["Be short."]}}
-        run = dataclasses.replace(run, recipe=dataclasses.replace(run.recipe, extra=extra))
+        conditions = RunConditions(rules=RunRules(("Be short.",)))
+        run = dataclasses.replace(run, recipe=dataclasses.replace(run.recipe, conditions=conditions))
     else:
         samples[0] = dataclasses.replace(samples[0], hints=("Say it in one paragraph.",))
     plan.check(run)
@@ -127,7 +127,9 @@ def test_what_needs_no_reading_is_learned_all_the_same(policy, drawn, more):
 def test_who_wants_it_all_the_same_learns_the_ratings_themselves(policy, drawn, way):
     run = run_of(policy, unread_samples(), "reinforce" if way == "chosen" else "auto")
     if way == "anyway":
-        run = dataclasses.replace(run, recipe=dataclasses.replace(run.recipe, extra={"anyway": True}))
+        run = dataclasses.replace(
+            run, recipe=dataclasses.replace(run.recipe, conditions=RunConditions(anyway=True))
+        )
     if way == "small":
         policy.info = dataclasses.replace(policy.info, total_parameters=2_000_000)
     engine.check_readable(policy, run.samples, run.recipe, seed=1)
@@ -156,8 +158,8 @@ def test_edits_alone_are_learned_and_nothing_is_read_or_searched(policy, monkeyp
     assert (made.name, len(shown)) == ("rpo", 4)
     assert made.note == "what needs no reading alone (4 edits): nothing else was rated"
     assert numbers == [(6, 1)], "one answer of the base to each of some prompts"
-    held = {one.asked for one in made.source.grading.base}
-    assert not held & {one.asked for one in shown}
+    held = {one.question for one in made.source.grading.base}
+    assert not held & {one.question for one in shown}
     learned = {
         one.encoded
         for step in range(made.source.steps)
@@ -176,5 +178,5 @@ def test_what_is_said_beside_edits_is_read(policy, more):
     elif more == "remark":
         samples[0] = dataclasses.replace(samples[0], hints=("Say it in one paragraph.",))
     else:
-        settings = dataclasses.replace(settings, extra={"rules": {"sentences": ["Be short."]}})
+        settings = dataclasses.replace(settings, conditions=RunConditions(rules=RunRules(("Be short.",))))
     assert not Inputs.of(policy, samples, settings).only_shown

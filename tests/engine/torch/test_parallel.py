@@ -20,6 +20,7 @@ from safetensors.torch import load_file
 from clawback import embedded, engine
 from clawback.embedded import corpus
 from clawback.errors import TrainingError, UsageError
+from clawback.learning import RunConditions
 from clawback.learning.examples import TrainingExample
 from clawback.learning.loop import parallel
 from clawback.models.chat_tokens import Encoded
@@ -84,7 +85,7 @@ def run(
 ) -> tuple[dict[str, torch.Tensor], Any]:
     policy = load(str(embedded.path()), device="cpu", dtype="float32")
     recipe = engine.recipe(policy.info, algorithm=algorithm, overrides={"steps": 4, "batch": 5, "rank": 4})
-    recipe = dataclasses.replace(recipe, extra={engine.PROCESSES: count} if count > 1 else {})
+    recipe = dataclasses.replace(recipe, conditions=RunConditions(processes=count))
     done = engine.train(policy, samples(), recipe, seed=2, out=out, on_progress=tell)
     return load_file(Path(done.path) / "adapter_model.safetensors"), done
 

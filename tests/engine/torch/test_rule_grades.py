@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("peft")
 
 from clawback import engine
-from clawback.learning.options import RULES
+from clawback.learning import RunConditions, RunRules
 from clawback.learning.run import TrainingRun
 from clawback.learning.sources import plan
 from clawback.learning.sources.graded import Grading, GradingSettings
@@ -39,9 +39,8 @@ def policy():
 
 
 def with_rules(policy, sentences=(TWELVE,), features=((TWELVE, ""),)):
-    rules = {"sentences": list(sentences), "features": [list(one) for one in features], "judge": ""}
-    recipe = recipe_for(policy)
-    return dataclasses.replace(recipe, extra={**recipe.extra, RULES: rules})
+    rules = RunRules(tuple(sentences), tuple(features))
+    return dataclasses.replace(recipe_for(policy), conditions=RunConditions(rules=rules))
 
 
 def grading_of(policy, run, count=3):

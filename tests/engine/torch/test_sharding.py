@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from clawback import embedded, engine
 from clawback.embedded import corpus
 from clawback.errors import UsageError
+from clawback.learning import RunConditions
 from clawback.learning.loop import sharding
 from clawback.policy import load
 from clawback.policy.policy import Policy
@@ -38,8 +39,8 @@ def run(
     policy = load(str(embedded.path()), device="cpu", dtype="float32")
     changes = {"steps": 3, "batch": 5, "rank": 4, **changes}
     recipe = engine.recipe(policy.info, algorithm=algorithm, overrides=changes)
-    extra = {engine.PROCESSES: count, engine.SHARD: True} if count > 1 else {}
-    recipe = dataclasses.replace(recipe, extra=extra)
+    conditions = RunConditions(processes=count, shard=count > 1)
+    recipe = dataclasses.replace(recipe, conditions=conditions)
     done = engine.train(
         policy, paired(), recipe, seed=2, out=out, on_progress=tell and (lambda p: tell(policy, p))
     )
@@ -99,7 +100,9 @@ def test_what_a_base_in_parts_cannot_do_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="draws answers"):
         run(tmp_path / "rollouts", 2, "rollouts")
     policy = load(str(embedded.path()), device="cpu", dtype="float32")
-    recipe = dataclasses.replace(engine.recipe(policy.info, algorithm="grpo"), extra={engine.SHARD: True})
+    recipe = dataclasses.replace(
+        engine.recipe(policy.info, algorithm="grpo"), conditions=RunConditions(shard=True)
+    )
     with pytest.raises(UsageError, match="--processes"):
         engine.train(policy, samples(), recipe, out=tmp_path / "one")
     assert engine.shardable(engine.recipe(policy.info, algorithm="auto")).algorithm == "reinforce"

@@ -24,7 +24,7 @@ from clawback.capture.importers.entries import (
     digest,
 )
 from clawback.feedback.implicit import asked_again, corrected
-from clawback.records import Ending, Feedback, Message, Turn, text_of
+from clawback.records import Ending, Feedback, Message, Turn, newest_messages, text_of
 
 CONTEXT_CHARACTERS = 400_000
 """How much of a conversation is kept with an answer: its newest messages, and the system prompt."""
@@ -234,13 +234,10 @@ def _turn(tree: _Tree, node: Node) -> Turn:
 
 
 def _bounded(messages: list[Message]) -> list[Message]:
-    """The newest messages that fit; a conversation does not begin within a call of a tool."""
-    room, start = CONTEXT_CHARACTERS, len(messages)
-    while start and (room := room - len(text_of(messages[start - 1].get("content"))) - 20) >= 0:
-        start -= 1
-    while 0 < start < len(messages) and messages[start]["role"] == "tool":
-        start += 1
-    return [m for m in messages[:start] if m["role"] == "system"][:1] + messages[start:]
+    """The newest messages that fit, and the system's, which stands before all."""
+    newest = newest_messages(messages, CONTEXT_CHARACTERS)
+    older = messages[: len(messages) - len(newest)]
+    return [m for m in older if m["role"] == "system"][:1] + newest
 
 
 def _followed(index: int, node: Node, tree: _Tree) -> list[Feedback]:

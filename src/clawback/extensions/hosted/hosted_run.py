@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 
 from clawback.config import Config
 from clawback.errors import ConfigError, Interrupted, UsageError
-from clawback.jobs.seams import HOSTED
 from clawback.paths import HOSTED_KEY_FILE, Home, secret
 from clawback.progress import OnProgress
 from clawback.records import Run, Sample
@@ -59,7 +58,9 @@ def recipe(home: Home, settings: Config, draft: Recipe) -> Recipe:
 
     where(home, settings)
     kept = recipe_for(draft)
-    return dataclasses.replace(kept, extra={**kept.extra, HOSTED: settings.hosted.url})
+    return dataclasses.replace(
+        kept, conditions=dataclasses.replace(kept.conditions, hosted=settings.hosted.url)
+    )
 
 
 def where(home: Home, settings: Config) -> Where:
@@ -124,10 +125,10 @@ def train(
     from clawback.extensions.hosted import hosted_training
 
     made = engine.recipe_from(run.recipe)
-    if made.extra[HOSTED] != settings.hosted.url:
+    if made.conditions.hosted != settings.hosted.url:
         now = settings.hosted.url or "empty"
         raise Interrupted(
-            f"Run {run.id} was begun at {made.extra[HOSTED]}, and [hosted] url is {now} now: set it back to go on."
+            f"Run {run.id} was begun at {made.conditions.hosted}, and [hosted] url is {now} now: set it back to go on."
         )
     try:
         place = where(home, settings)

@@ -65,7 +65,7 @@ _WHERE = {
     **dict.fromkeys(("RefinementLoop",), "refinement"),
     **dict.fromkeys(("HybridReward", "RewardReport", "ScalarReward"), "rewards"),
     **dict.fromkeys(
-        ("ActorCriticParams", "EvolutionaryParams", "TrainingConfig", "TrainingLoop"), "training"
+        ("ActorCriticParams", "EvolutionaryParams", "TrainingConfig", "TrainingLoop"), "online_training"
     ),
 }
 

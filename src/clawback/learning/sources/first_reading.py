@@ -3,7 +3,7 @@
 The ratings are trusted where the reader explains them better than the same ratings in random order. That test needs the rated answers alone: how
 answers vary is seen on them, and fresh answers add only to what is read (docs/decisions/0036-a-run-is-as-large-as-what-it-knows.md). A run without demonstrations,
 comparisons, rules and remarks whose ratings are not trusted would train for minutes on noise, so it ends here (``NothingRead``). Two kinds of runs
-go on: those of models of a few million parameters, which take seconds, and those that somebody wants all the same (``ANYWAY``).
+go on: those of models of a few million parameters, which take seconds, and those that somebody wants all the same (``RunConditions.anyway``).
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from clawback.errors import NothingRead
-from clawback.learning.options import ANYWAY, RULES
 from clawback.learning.sources.targets import DirectEvidence, evidence
 from clawback.models import Encoded
 from clawback.records import BETTER
@@ -62,7 +61,7 @@ class Inputs:
             reader_values(samples),
             [(policy.encode(one), hint) for one, hint in words],
             [hint for one, hint in words if hint not in one.foreign_hints],
-            (recipe.extra.get(RULES) or {}).get("sentences", ()),
+            recipe.conditions.rules.sentences,
             evidence(feedback, policy, recipe.learn_from),
         )
 
@@ -117,7 +116,7 @@ def unreadable(inputs: Inputs, ensemble: RewardEnsemble | None) -> str:
 def goes_on(run: TrainingRun) -> bool:
     """Whether a run of which nothing can be read learns the ratings themselves: somebody chose that, or it is cheap, or other terms reward it."""
     recipe = run.recipe
-    chosen = recipe.algorithm != "auto" or bool(recipe.extra.get(ANYWAY))
+    chosen = recipe.algorithm != "auto" or recipe.conditions.anyway
     return chosen or run.policy.info.bucket == "micro" or run.terms is not None
 
 

@@ -43,7 +43,6 @@ import torch
 from clawback.errors import TrainingError
 from clawback.learning.authorship import may_learn
 from clawback.learning.examples import Plan
-from clawback.learning.options import RULES
 from clawback.learning.sources import first_reading
 from clawback.learning.sources.distilled import (
     HELD,
@@ -80,8 +79,6 @@ if TYPE_CHECKING:
 
 NAME = "rollouts"
 DISTIL = "distil"
-SYSTEM = "system"
-"""Name in a recipe's ``extra`` of a learned prompt that the run folds into the adapter."""
 
 
 @dataclass(frozen=True)
@@ -181,7 +178,7 @@ def _distilled(start: _Start, grading: Grading, run: TrainingRun, note: str, bas
 
     A model of a few million parameters follows few sentences, and full rounds cost it a minute: they go further (0.95 against 0.46).
     """
-    inputs, folded = start.inputs, str(run.recipe.extra.get(SYSTEM, ""))
+    inputs, folded = start.inputs, run.recipe.conditions.system
     made = (
         fold(grading, PromptMessages(start.conversations, system=True), folded, run)
         if folded
@@ -300,7 +297,7 @@ def _arms(
             np.array([one.reward for one in whole]),
             remarks,
             settings.sentences,
-            (run.recipe.extra.get(RULES) or {}).get("sentences", ()),
+            run.recipe.conditions.rules.sentences,
         ),
         first=settings.first,
         most=settings.most,

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from clawback.learning.options import RULES
 from clawback.models import Encoded
 from clawback.rewards.features import Floats
 
@@ -85,9 +84,9 @@ def rule_grades(
     grading: Grading, conversations: PromptMessages, run: TrainingRun, remarks: Sequence[str]
 ) -> RuleGrades | None:
     """What grades by the rules of the run and by the owner's newest remarks; None where there are none, or the model is too small to be told any."""
-    entered = run.recipe.extra.get(RULES) or {}
-    sentences = list(dict.fromkeys([*entered.get("sentences", ()), *reversed(remarks)]))[:MOST]
-    features = [text for text, _ in entered.get("features", ())] if run.judge is not None else []
+    rules = run.recipe.conditions.rules
+    sentences = list(dict.fromkeys([*rules.sentences, *reversed(remarks)]))[:MOST]
+    features = [text for text, _ in rules.features] if run.judge is not None else []
     columns = [features.index(text) for text in sentences if text in features]
     unchecked = [text for text in sentences if text not in features]
     if grading.policy.info.bucket == "micro" and run.recipe.algorithm != "distil":
