@@ -25,8 +25,8 @@ FEW, MANY = 4, 16
 
 SIGNS = {"👍": 1, "👎": -1, "❤": 1, "❤️": 1, "🎉": 1, "+1": 1, "-1": -1, "thumbsup": 1, "thumbsdown": -1}
 """Reactions that rate, by sign or by name."""
-_GOOD = "good up yes true like liked upvote upvoted positive thumbsup thumbup right correct helpful accept accepted pass + +1 👍 ❤ ♥ 🎉 ✅ ✓ ✔ 🙂 😀 😊"
-_BAD = "bad down no false dislike disliked downvote downvoted negative thumbsdown thumbdown wrong incorrect unhelpful reject rejected fail - -1 👎 💔 ❌ ✗ ✘ 🙁 😠 😞"
+_GOOD = "good up yes true like liked upvote upvoted positive thumbsup thumbup right correct helpful accept accepted pass desirable + +1 👍 ❤ ♥ 🎉 ✅ ✓ ✔ 🙂 😀 😊"
+_BAD = "bad down no false dislike disliked downvote downvoted negative thumbsdown thumbdown wrong incorrect unhelpful reject rejected fail undesirable - -1 👎 💔 ❌ ✗ ✘ 🙁 😠 😞"
 _WORDS = dict.fromkeys(_GOOD.split(), 1.0) | dict.fromkeys(_BAD.split(), -1.0)
 _ENDS = ".,;:!?…\"'“”()"
 _LONGEST_SIGN = 80

@@ -194,7 +194,7 @@ def test_a_transcript_gives_what_a_person_asked_and_was_told(home: Home, tmp_pat
         report = importers.import_transcripts(db, tmp_path)
         again = importers.import_transcripts(db, file)
         found = [(t.prompt, t.response, t.agent, len(t.messages)) for t in reversed(db.turns(limit=9))]
-    assert found == [("hello", "Done.", "claude-code", 1), ("again", "Done again.", "claude-code", 3)]
+    assert found == [("hello", "Done.", "claude-code", 3), ("again", "Done again.", "claude-code", 3)]
     assert (report.turns, again.turns, again.known) == (2, 0, 2)
 
 

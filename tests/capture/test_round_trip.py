@@ -116,6 +116,49 @@ def test_what_trainers_read_comes_back(
         assert found == expected[layout], layout
 
 
+PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="}}  # fmt: skip
+TOOLS = [{"type": "function", "function": {"name": "kettle", "parameters": {"type": "object"}}}]
+CALL = {"id": "c1", "name": "kettle", "arguments": '{"t": 90}'}
+
+
+@pytest.mark.parametrize("kind", ["trl", "openai"])
+@pytest.mark.parametrize(
+    "turn",
+    [
+        Turn("s", ({"role": "user", "content": [PICTURE, {"type": "text", "text": "What?"}]},), "A cat."),
+        Turn("s", ({"role": "user", "content": "Boil", "tools": TOOLS},), "", calls=(CALL,)),
+        Turn("s", ({"role": "user", "content": "Boil", "tools": TOOLS},), "Wait.", calls=(CALL,)),
+        Turn("s", ({"role": "user", "content": "q"}, {"role": "assistant", "content": "", "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "kettle", "arguments": "{}"}}]}, {"role": "tool", "tool_call_id": "c1", "content": "hot"}), " Hot.\n"),
+        Turn("s", ({"role": "user", "content": "\n\nHuman: a\n\nAssistant: b"},), '[{"role": "user"}]'),
+    ],
+    ids=["picture", "call", "words and call", "result", "transcript"],
+)  # fmt: skip
+def test_pictures_and_calls_come_back(turn: Turn, kind: str, tmp_path: Path) -> None:
+    with store.connect(tmp_path / "one.db") as db:
+        better = db.add_turn(turn).id
+        worse = db.add_turn(Turn("s", turn.messages, "worse")).id
+        for one in (
+            Feedback(better, "preference", 1.0, other_turn_id=worse),
+            Feedback(better, "rating", 1.0),
+        ):
+            db.add_feedback(one)
+        turns = {
+            number: (t.messages, t.response, t.calls) for number in (better, worse) if (t := db.turn(number))
+        }
+        for layout in LAYOUTS[kind]:
+            assert export_layout(db, tmp_path / f"{layout}.jsonl", kind, layout) == 1
+        importers.export_file(db, tmp_path / "own.jsonl", everything=True)
+    for layout in (*LAYOUTS[kind], "own"):
+        with store.connect(tmp_path / f"{layout}.db") as db:
+            assert importers.import_file(db, tmp_path / f"{layout}.jsonl").problems == []
+            listed = [db.turn(t.id) for t in db.turns(limit=9)]  # with pictures
+            found = {t.id: (t.messages, t.response, t.calls) for t in listed}
+            names = (better, worse) if layout in ("dpo", "own") else (better,)
+            assert sorted(found.values(), key=repr) == sorted((turns[n] for n in names), key=repr), layout
+            pairs = [(found[f.turn_id], found[f.other_turn_id]) for f in db.feedback() if f.other_turn_id]
+            assert pairs == [(turns[better], turns[worse])] * (len(names) - 1)
+
+
 def test_a_preference_from_the_command_line_comes_back(
     home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

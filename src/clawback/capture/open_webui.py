@@ -63,7 +63,7 @@ class OpenWebUI:
     def parse(self, event: Mapping[str, Any]) -> Event | None:
         parsed = plugged.parse(event)
         if isinstance(parsed, AnswerEvent):
-            return parsed._replace(text=without_details(parsed.text)[0])
+            return parsed._replace(text=without_details(parsed.text))
         return parsed
 
     def reply(self, sentence: str) -> dict[str, Any]:

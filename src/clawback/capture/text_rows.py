@@ -169,9 +169,8 @@ def members(path: Path) -> Iterator[Row] | None:
                 raise UsageError(
                     f"{path} is one JSON document of more than {LARGEST_LIST // 10**6} MB: bring it as JSON lines."
                 )
-            return _record_of_records(
-                raw.read().decode(encoding, "replace" if "16" in encoding else "surrogateescape")
-            )
+            text = raw.read().decode(encoding, "replace" if "16" in encoding else "surrogateescape")
+            return _record_of_records(text, path.suffix != ".jsonl")
     import msgspec
 
     for name in _HOLDERS:
@@ -186,18 +185,31 @@ def members(path: Path) -> Iterator[Row] | None:
                 return None
             if listed and bytes(listed[0])[:1] == b"{" and _holds_records(json.loads(bytes(listed[0])), name):
                 return (_row(number, bytes(entry)) for number, entry in enumerate(listed, 1))
-    return iter([Row(1, value={name: json.loads(bytes(value)) for name, value in fields.items()})])
+    return _of_document(
+        {name: json.loads(bytes(value)) for name, value in fields.items()}, path.suffix != ".jsonl"
+    )
 
 
-def _record_of_records(text: str) -> Iterator[Row] | None:
-    try:
-        value = json.loads(text.removeprefix("\ufeff"))
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(value, dict):
-        return None
-    for name in _HOLDERS:
-        listed = value.get(name)
+def _record_of_records(text: str, columns: bool) -> Iterator[Row] | None:
+    values: list[Any] = []
+    rest = text.removeprefix("\ufeff").strip()
+    decoder = json.JSONDecoder()
+    while rest:  # one object, or several in a row, each over many lines
+        try:
+            value, end = decoder.raw_decode(rest)
+        except (ValueError, RecursionError):
+            return None
+        values.append(value)
+        rest = rest[end:].lstrip()
+    if len(values) > 1:
+        return (Row(number, value=one) for number, one in enumerate(values, 1))
+    return _of_document(values[0], columns) if values and isinstance(values[0], dict) else None
+
+
+def _of_document(document: dict[str, Any], columns: bool) -> Iterator[Row]:
+    """The records of a document in one piece: of a list in it, of its columns where it may hold such, or itself."""
+    inner = document["data"] if isinstance(document.get("data"), dict) else {}
+    for name, listed in ((n, held[n]) for held in (document, inner) for n in _HOLDERS if n in held):
         if (
             isinstance(listed, list)
             and listed
@@ -205,7 +217,17 @@ def _record_of_records(text: str) -> Iterator[Row] | None:
             and _holds_records(listed[0], name)
         ):
             return (Row(number, value=one) for number, one in enumerate(listed, 1))
-    return iter([Row(1, value=value)])
+    fields = {tuple(value) if isinstance(value, dict) else () for value in document.values()}
+    names = next(iter(fields), ())
+    if columns and len(document) > 1 and len(fields) == 1 and names and not {"0", "role"} & {*names}:
+        return (Row(number, value=one) for number, one in enumerate(document.values(), 1))  # {"id": {…}, …}
+    table = [list(c.values()) if isinstance(c, dict) else c for c in document.values()]  # or {"0": …, "1": …}
+    even = all(isinstance(c, list) and len(c) == len(table[0]) > 0 for c in table)
+    plain = columns and even and not any(isinstance(one, (list, dict)) for column in table for one in column)
+    if plain and len(table) > 1:
+        listed = zip(*table, strict=True)
+        return (Row(n, value=dict(zip(document, one, strict=True))) for n, one in enumerate(listed, 1))
+    return iter([Row(1, value=document)])
 
 
 def _holds_records(entry: dict[str, Any], name: str) -> bool:

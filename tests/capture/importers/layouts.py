@@ -257,7 +257,7 @@ HISTORIES = [
     Case("textgen.json", {"internal": [["<|BEGIN-VISIBLE-CHAT|>", "Hi!"], [Q, G]], "visible": [["", "Hi!"], [Q, G]]}, ONE, []),
     Case("jan.jsonl", lines({"id": "1", "object": "thread.message", "thread_id": "j", "role": U, "content": [{"type": "text", "text": {"value": Q, "annotations": []}}], "created_at": 1730000000000},
                             {"id": "2", "object": "thread.message", "thread_id": "j", "role": A, "content": [{"type": "text", "text": {"value": G}}], "created_at": 1730000001000}), ONE, []),
-    Case("hf-chat.json", [{"title": "t", "model": "m", "messages": [{"id": "1", "from": U, "content": Q, "ancestors": []}, {"id": "2", "from": A, "content": B, "ancestors": ["1"], "score": -1}, {"id": "3", "from": A, "content": G, "ancestors": ["1"]}]}], BOTH, KEPT),
+    Case("hf-chat.json", [{"title": "t", "model": "m", "messages": [{"id": "1", "from": U, "content": Q, "ancestors": []}, {"id": "2", "from": A, "content": B, "ancestors": ["1"], "score": -1}, {"id": "3", "from": A, "content": G, "ancestors": ["1"]}]}], BOTH, [*KEPT, ("rating", B, -1.0)]),
     Case("ollama.jsonl", lines(message(U, Q), message(A, G)), ONE, []),
     Case("librechat.csv", f'sender,text,isCreatedByUser,error,unfinished,messageId,parentMessageId,createdAt\nUser,{Q},true,false,false,1,,2026-01-02\nGPT-4,{G},false,false,false,2,1,2026-01-02\n', ONE, []),
     Case("webui-early.json", [{"id": "e", "chat": {"title": "t", "models": ["m"], "messages": [message(U, Q), message(A, G, model="m")]}}], ONE, []),

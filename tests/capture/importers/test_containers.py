@@ -9,6 +9,7 @@ import json
 import lzma
 import sqlite3
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from .layouts import (
     webui_feedback,
 )
 from .test_formats import answers, opened, opinions
+from .variants import VARIANTS
 
 RECORDED = Path(__file__).parents[1] / "recorded"
 PAIR = lines({"prompt": Q, "chosen": G, "rejected": B})
@@ -78,7 +80,22 @@ def test_an_export_of_chatgpt_comes_in_with_all_its_parts(
         assert tools[3]["tool_calls"][0]["function"] == {"name": "python", "arguments": "1+1"}
 
 
-@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
+def tar_gz(data: bytes) -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        for name in ("in/._x.jsonl", "in/x.jsonl", "in/about.md"):
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    return packed.getvalue()
+
+
+def zstd(data: bytes) -> bytes:
+    packed: bytes = pytest.importorskip("pyarrow").Codec("zstd").compress(data, asbytes=True)
+    return packed
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress, tar_gz, zstd])
 def test_packed_files_are_unpacked(pack: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = opened(monkeypatch, tmp_path)
     (tmp_path / "x").write_bytes(pack(PAIR.encode()))
@@ -240,7 +257,8 @@ def test_what_cannot_be_read_is_a_sentence(tmp_path: Path, monkeypatch: pytest.M
         assert (code != 0) == (name != "empty.jsonl"), name
 
 
-def test_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", ["parquet", "file", "stream"])
+def test_parquet_and_arrow(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tables = pytest.importorskip("pyarrow.parquet")
     import pyarrow
 
@@ -252,7 +270,13 @@ def test_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             "rejected": [message("assistant", B)],
         }
     ]
-    tables.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "x")
+    table = pyarrow.Table.from_pylist(rows)
+    if kind == "parquet":
+        tables.write_table(table, tmp_path / "x")
+    else:
+        write = pyarrow.ipc.new_file if kind == "file" else pyarrow.ipc.new_stream
+        with write(str(tmp_path / "x"), table.schema) as file:
+            file.write_table(table)
     assert main(["import", str(tmp_path / "x")]) == 0
     with store.connect(home) as db:
         assert opinions(db) == [("preference", G, B)]
@@ -270,5 +294,5 @@ def test_a_broken_table_names_its_rows(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_all_samples_have_different_shapes() -> None:
-    names = [case.name for case in (*HISTORIES, *SETS)]
+    names = [case.name for case in (*HISTORIES, *SETS, *VARIANTS)]
     assert len(names) == len(set(names))

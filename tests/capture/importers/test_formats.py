@@ -17,6 +17,7 @@ from clawback.cli import main
 from clawback.store import Store
 
 from .layouts import HISTORIES, SETS, B, Case, G, Q, lines
+from .variants import STEPS, VARIANTS
 
 
 def text_of(case: Case) -> str:
@@ -57,7 +58,7 @@ def read(path: Path, options: Options = Options()) -> tuple[list[Entry], Underst
     return list(entries()), understood
 
 
-@pytest.mark.parametrize("case", [*HISTORIES, *SETS], ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [*HISTORIES, *SETS, *VARIANTS], ids=lambda case: case.name)
 def test_a_file_is_read_by_its_shape(case: Case, tmp_path: Path) -> None:
     path = tmp_path / f"a.{case.name.rpartition('.')[2]}"  # its name says nothing
     path.write_text(text_of(case), "utf-8")
@@ -119,6 +120,36 @@ def test_models_times_thoughts_and_tools_are_kept(tmp_path: Path) -> None:
     assert (claw.cwd, claw.ending, claw.session) == ("/p", "done", "openclaw:s1")  # type: ignore[attr-defined]
     nous = turns("hermes.json")[G]
     assert nous.messages[0]["tools"][0]["function"]["name"] == "get_weather"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_the_calls_of_an_answer_and_their_results_stand_before_it(name: str, tmp_path: Path) -> None:
+    data = STEPS[name]
+    (tmp_path / "x").write_text(data if isinstance(data, str) else json.dumps(data))
+    [turn] = [turn for entry in read(tmp_path / "x")[0] for turn in entry.turns]
+    assert turn.response == G
+    asked, call, result = turn.messages[0], turn.messages[-2], turn.messages[-1]
+    assert (asked["role"], asked["content"]) == ("user", Q)
+    function = call["tool_calls"][0]["function"]
+    assert (function["name"], json.loads(function["arguments"])) == ("get_weather", {"city": "Oslo"})
+    assert (result["role"], result["tool_call_id"], result["content"]) == ("tool", "c1", "3 C")
+    assert "Let me look." in [m["content"] for m in turn.messages if m["role"] == "assistant"]
+
+
+def test_an_answer_keeps_its_name_when_its_calls_are_read(tmp_path: Path) -> None:
+    """What was imported before calls were kept is not imported again."""
+    records = [json.loads(line) for line in STEPS["gemini.jsonl"].splitlines()]
+    names = []
+    for kept in (records, [r for r in records if "toolCalls" not in r]):
+        talk = [
+            *kept,
+            {"id": "4", "type": "user", "content": "More?"},
+            {"id": "5", "type": "gemini", "content": B},
+        ]
+        (tmp_path / "s.jsonl").write_text(lines(*talk))
+        names.append([turn.event_id for entry in read(tmp_path / "s.jsonl")[0] for turn in entry.turns])
+    assert names[0] == names[1]
+    assert len(set(names[0])) == 2
 
 
 @pytest.mark.parametrize(

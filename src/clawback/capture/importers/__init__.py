@@ -105,7 +105,7 @@ def scored_lines(
             record = parsed(row)
         except BadLine:
             continue  # named below
-        name, value = lines.opinion(record) if isinstance(record, dict) else ("", None)
+        name, value = lines.opinion(lines.lowered(record)) if isinstance(record, dict) else ("", None)
         if name and not record.get("scale"):
             survey.add(name, value)
     reading = FileReading(survey.columns(adopt=False))

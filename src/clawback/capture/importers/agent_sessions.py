@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,19 +12,17 @@ from clawback.capture.conversation_threads import plain_text as words_of_person
 from clawback.capture.exchanges import Exchange, result_text
 from clawback.capture.importers import trees
 from clawback.capture.importers.chats import read_history
-from clawback.capture.importers.entries import Entry, FileReading, dicts, digest, moment, table
+from clawback.capture.importers.entries import Entry, FileReading, Record, dicts, digest, moment, table
 from clawback.capture.importers.fields import first, stamp
-from clawback.capture.importers.messages import calls_of, role_of
-from clawback.capture.importers.trees import MessageTree, Node, chain
+from clawback.capture.importers.messages import calls_of, role_of, steps_of
+from clawback.capture.importers.trees import MessageTree, Node, chain, step_nodes
 from clawback.endings import ending_of
-from clawback.records import Message, Turn
-from clawback.redact import redact
+from clawback.records import Message, Turn, text_of
+from clawback.redact import redact, redact_all
 from clawback.reminders import without_reminders
 
 TRANSCRIPT = "claude-transcript:"
 """How the event ids of turns begin that come from a transcript of Claude Code."""
-
-Record = Mapping[str, Any]
 
 
 # ---------------------------------------------------------------------------------- records that hooks read as well
@@ -39,12 +37,29 @@ def is_claude_code(record: Record) -> bool:
 
 
 def is_codex(record: Record) -> bool:
-    return record.get("type") in (
-        "session_meta",
-        "response_item",
-        "event_msg",
-        "turn_context",
-    ) and isinstance(record.get("payload"), dict)
+    kinds = ("session_meta", "response_item", "event_msg", "turn_context")
+    return (record.get("type") in kinds and isinstance(record.get("payload"), dict)) or _is_old_codex(record)
+
+
+def _is_old_codex(record: Record) -> bool:
+    """A record of the first versions, which put nothing around an item."""
+    parts = dicts(record.get("content")) if record.get("type") == "message" else []
+    spoken = bool(parts) and all(part.get("type") in ("input_text", "output_text") for part in parts)
+    return spoken or record.get("record_type") == "state" or {"id", "instructions", "git"} <= record.keys()
+
+
+def _with_event(item: Record, at: Any) -> Iterator[Record]:
+    """The event that tells of a message, which the first versions did not write, and the item."""
+    payload = table(item.get("payload"))
+    event = {"user": "user_message", "assistant": "agent_message"}.get(str(payload.get("role")))
+    words = text_of([{**part, "type": "text"} for part in dicts(payload.get("content"))]).strip()
+    if (
+        event
+        and words
+        and not words.startswith(("<environment_context>", "<user_instructions>", "# AGENTS.md"))
+    ):
+        yield {"type": "event_msg", "timestamp": at, "payload": {"type": event, "message": words}}
+    yield item
 
 
 def is_gemini(record: Record) -> bool:
@@ -64,11 +79,17 @@ def read_claude_code(records: Sequence[Record], _reading: FileReading, name: str
 
 
 def read_codex(records: Sequence[Record], _reading: FileReading, name: str) -> Iterator[Entry]:
-    meta: dict[str, Any] = next((r["payload"] for r in records if r.get("type") == "session_meta"), {})
+    begun: Record = next((r for r in records if "instructions" in r and "id" in r), {})
+    items: list[Record] = [
+        r if "payload" in r else {"type": "response_item", "payload": dict(r)} for r in records
+    ]
+    if not any(r.get("type") == "event_msg" for r in items):
+        items = [event for item in items for event in _with_event(item, begun.get("timestamp"))]
+    meta: Record = next((r["payload"] for r in items if r.get("type") == "session_meta"), begun)
     session = str(meta.get("id") or name)
     found = [
         replace(one, session=session, cwd=one.cwd or str(meta.get("cwd") or ""))
-        for one in codex_rollout.read(_written(records))
+        for one in codex_rollout.read(_written(items))
     ]
     yield from _of_exchanges(found, "codex", session, f"codex-rollout:{session}:")
 
@@ -95,22 +116,25 @@ def _of_exchanges(exchanges: Iterable[Exchange], agent: str, name: str, mark: st
         question: Message = {"role": "user", "content": redact(asked)}
         if turns:
             turns[-1] = replace(turns[-1], next_state=(question,))
-        turns.append(_turn(one, (*conversation, question), agent, name, mark))
+        # An answer keeps its own work alone: with all that came before, a session would grow with the square of its length.
+        messages = (*conversation, question, *redact_all(one.work_before(one.text)))
+        event = f"{mark}{_name_in(one, agent, name, len(turns))}"
+        turns.append(_turn(one, messages, agent, name, event))
         prompts.append((tuple(one.ids), tuple(one.requests)))
         conversation += [question, {"role": "assistant", "content": redact(one.text)}]
     if turns:
         yield Entry(tuple(turns), prompts=tuple(prompts))
 
 
-def _turn(exchange: Exchange, messages: tuple[Message, ...], agent: str, name: str, mark: str) -> Turn:
+def _name_in(exchange: Exchange, agent: str, name: str, index: int) -> str:
+    """The name of an answer in its session: the agent's own, or one that follows from its words and its index."""
     asked = "\n\n".join(exchange.requests) or exchange.notice
-    written = (
-        exchange.name.split()[-1]
-        if exchange.name.strip()
-        else digest((), asked, f"{name}.jsonl" if agent == "claude-code" else name)
-    )
     if agent != "claude-code":
-        written = digest((), f"{len(messages)}{asked}", exchange.text)
+        return digest((), f"{2 * index + 1}{asked}", exchange.text)
+    return exchange.name.split()[-1] if exchange.name.strip() else digest((), asked, f"{name}.jsonl")
+
+
+def _turn(exchange: Exchange, messages: tuple[Message, ...], agent: str, name: str, event: str) -> Turn:
     return Turn(
         session=exchange.session or name,
         messages=messages,
@@ -119,7 +143,7 @@ def _turn(exchange: Exchange, messages: tuple[Message, ...], agent: str, name: s
         ending=exchange.ending,
         model=exchange.model,
         cwd=exchange.cwd,
-        event_id=f"{mark}{written}",
+        event_id=event,
         created_at=exchange.at,
     )
 
@@ -206,51 +230,35 @@ def read_opencode(record: Record, reading: FileReading) -> Iterator[Entry]:
     yield from _with_prompts(MessageTree(name, "opencode", chain(nodes), cwd=cwd), reading)
 
 
-def _opencode_nodes(message: Record) -> Iterator[Node]:
+def _opencode_nodes(message: Record) -> list[Node]:
     """The message, and the results of the tools that it calls."""
     info, parts = message["info"], dicts(message["parts"])
     name, role = str(info.get("id") or ""), role_of(info.get("role"))
-    texts = [
-        str(p.get("text") or "")
-        for p in parts
-        if p.get("type") == "text" and not p.get("synthetic") and not p.get("ignored")
-    ]
-    clock = table(info.get("time"))
-    node = Node(name, None, role, "\n".join(texts).strip(), at=moment(clock.get("created")))
-    if role == "user":
-        node.content = without_reminders(node.content)
-    model = info.get("model")
-    node.model = (
-        str(info.get("modelID") or (model.get("modelID") if isinstance(model, dict) else model) or "")
-        if role == "assistant"
-        else ""
-    )
+    blocks: list[dict[str, Any]] = []
+    for part in parts:
+        if part.get("type") == "text" and not part.get("synthetic") and not part.get("ignored"):
+            blocks.append({"type": "text", "text": str(part.get("text") or "").strip()})
+        elif part.get("type") == "tool" and (state := table(part.get("state"))):
+            result = first(state, ("output", "error"))
+            call = {"id": part.get("callID"), "name": part.get("tool"), "arguments": state.get("input", {})}
+            blocks.append(
+                call | {"type": "tool_call", "output": "" if result is None else result_text(result)}
+            )
+    node = Node(name, None, role, at=moment(table(info.get("time")).get("created")))
+    if role == "assistant":
+        model = info.get("model")
+        node.model = str(
+            info.get("modelID") or (model.get("modelID") if isinstance(model, dict) else model) or ""
+        )
     node.thinking = "\n".join(str(p.get("text") or "") for p in parts if p.get("type") == "reasoning").strip()
-    tools = [p for p in parts if p.get("type") == "tool" and isinstance(p.get("state"), dict)]
-    node.calls = calls_of(
-        [
-            {"id": p.get("callID"), "name": p.get("tool"), "arguments": p["state"].get("input", {})}
-            for p in tools
-        ]
-    )
     error = info.get("error")
     node.ending = "error" if error else ending_of(info.get("finish")) or ""
     if isinstance(error, dict) and "abort" in str(error.get("name", "")).lower():
         node.ending = "interrupted"
-    if tools and node.text:  # words, then tools: what follows is another step
-        yield replace(node, calls=[])
-        yield Node(f"{name}:calls", None, "assistant", "", calls=node.calls)
-    else:
-        yield node
-    for place, part in enumerate(tools):
-        result = first(part["state"], ("output", "error"))
-        yield Node(
-            f"{name}:{place}",
-            None,
-            "tool",
-            result_text(result) if result is not None else "",
-            call_id=str(part.get("callID") or ""),
-        )
+    steps = steps_of(role, blocks) or [{"role": role, "content": ""}]
+    if role == "user":
+        steps = [{"role": role, "content": without_reminders(text_of(steps[0]["content"]))}]
+    return step_nodes(node, steps)
 
 
 # ---------------------------------------------------------------------------------------------------------- Hermes

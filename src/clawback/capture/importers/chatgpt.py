@@ -7,25 +7,27 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from clawback.capture.importers import trees
-from clawback.capture.importers.entries import BadLine, Entry, FileReading, dicts, digest, table
+from clawback.capture.importers.entries import BadLine, Entry, FileReading, Record, dicts, digest, table
 from clawback.capture.importers.fields import first, opinion_in, stamp
 from clawback.capture.importers.messages import role_of
 from clawback.capture.importers.trees import MessageTree, Node
 from clawback.endings import ending_of
 
 
-def is_chatgpt(data: Mapping[str, Any]) -> bool:
+def is_chatgpt(data: Record) -> bool:
     mapping = data.get("mapping")
     return isinstance(mapping, dict) and all(
         isinstance(n, dict) and "message" in n for n in list(mapping.values())[:5]
     )
 
 
-def read_chatgpt(data: Mapping[str, Any], reading: FileReading) -> Iterator[Entry]:
+def read_chatgpt(data: Record, reading: FileReading) -> Iterator[Entry]:
     """A conversation of ChatGPT's export; DeepSeek's has the same tree."""
     agent = (
         "deepseek"
-        if any("fragments" in (n.get("message") or {}) for n in data["mapping"].values())
+        if any(
+            {"fragments", "inserted_at"} & (n.get("message") or {}).keys() for n in data["mapping"].values()
+        )
         else "chatgpt"
     )
     nodes = []
@@ -37,6 +39,11 @@ def read_chatgpt(data: Mapping[str, Any], reading: FileReading) -> Iterator[Entr
     name = str(
         first(data, ("conversation_id", "id")) or digest([], json.dumps(data["mapping"], default=str), "")
     )
+    by_name = {node.id: node for node in nodes}
+    for node in nodes:  # DeepSeek's older exports name no roles
+        if not node.role and node.content:
+            above = by_name.get(node.parent or "")
+            node.role = "assistant" if above is not None and above.role == "user" else "user"
     current = data.get("current_node")
     yield from trees.entries(
         MessageTree(name, agent, nodes, current if isinstance(current, str) else ""), reading
@@ -60,10 +67,10 @@ def _chatgpt_node(
     ):
         words = _parts(content, reading)
         return Node(name, parent, "system", words) if role == "system" and words else None
-    node = Node(
-        name, parent, role, at=stamp(message, ("create_time",)), model=str(meta.get("model_slug") or "")
-    )
-    if kind in ("thoughts", "reasoning_recap"):
+    model = str(meta.get("model_slug") or message.get("model") or "")
+    node = Node(name, parent, role, at=stamp(message, ("create_time", "inserted_at")), model=model)
+    node.thinking = str(message.get("reasoning_content") or "")
+    if kind in ("thoughts", "reasoning_recap", "system_error"):
         return None
     words = _parts(content, reading)
     recipient = str(message.get("recipient") or "all")
@@ -78,10 +85,10 @@ def _chatgpt_node(
     return node
 
 
-def _parts(content: Mapping[str, Any], reading: FileReading) -> str:
+def _parts(content: Record, reading: FileReading) -> str:
     words = []
     parts = content.get("parts")
-    for part in parts if isinstance(parts, list) else [content.get("text")]:
+    for part in parts if isinstance(parts, list) else [content.get("text") or content.get("result")]:
         if isinstance(part, str):
             words.append(part)
         elif isinstance(part, dict) and isinstance(part.get("text"), str):
@@ -110,13 +117,13 @@ def _deepseek_node(name: str, parent: str | None, message: dict[str, Any]) -> No
     )
 
 
-def is_chatgpt_feedback(data: Mapping[str, Any]) -> bool:
+def is_chatgpt_feedback(data: Record) -> bool:
     return (
         {"conversation_id", "rating", "id"} <= data.keys() and "prompt" not in data and "messages" not in data
     )
 
 
-def read_chatgpt_feedback(data: Mapping[str, Any], reading: FileReading) -> Iterator[Entry]:
+def read_chatgpt_feedback(data: Record, reading: FileReading) -> Iterator[Entry]:
     """A thumb: about a message of a conversation that is in another file."""
     inside: Any = data.get("content")
     try:

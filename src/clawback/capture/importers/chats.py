@@ -3,73 +3,54 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
-from clawback.capture.importers import local_chats, trees
-from clawback.capture.importers.entries import Entry, FileReading, dicts, digest
+from clawback.capture.importers import lines, local_chats, trees
+from clawback.capture.importers.entries import Entry, FileReading, Record, dicts, digest
 from clawback.capture.importers.fields import IDS, STAMPS, first, opinion_in, stamp
-from clawback.capture.importers.messages import calls_of, message_of, role_of
-from clawback.capture.importers.trees import MessageTree, Node, chain
+from clawback.capture.importers.messages import message_of, role_of, steps_in, steps_of
+from clawback.capture.importers.trees import MessageTree, Node, chain, step_nodes
 from clawback.endings import ending_of
+from clawback.records import text_of
+
+_CLAUDE_BLOCKS = ("text", "thinking", "tool_use", "tool_result")
 
 _PARENTS = (
     "parent", "parentId", "parent_id", "parentMessageId", "parent_message_id", "parent_message_uuid", "parent_response_id",
 )  # fmt: skip
-_OPINIONS = (
-    "rating",
-    "feedback",
-    "vote",
-    "thumbs",
-    "liked",
-    "like",
-    "reaction",
-    "annotation",
-    "chat_feedback",
-)
+_OPINIONS = ("rating", "feedback", "vote", "thumbs", "liked", "like", "reaction", "annotation", "chat_feedback", "score")  # fmt: skip
 
 
-def is_claude(data: Mapping[str, Any]) -> bool:
+def is_claude(data: Record) -> bool:
     return isinstance(data.get("chat_messages"), list)
 
 
-def read_claude(data: Mapping[str, Any], reading: FileReading) -> Iterator[Entry]:
-    nodes = []
+def read_claude(data: Record, reading: FileReading) -> Iterator[Entry]:
+    nodes: list[Node] = []
     for raw in dicts(data["chat_messages"]):
-        words, thinking, calls = [], [], []
-        for block in dicts(raw.get("content")):
-            kind = block.get("type")
-            if kind == "text" and isinstance(block.get("text"), str):
-                words.append(block["text"])
-            elif kind == "thinking":
-                thinking.append(str(block.get("thinking") or ""))
-            elif kind == "tool_use":
-                calls += calls_of([{**block, "arguments": block.get("input", {})}])
-            elif kind not in ("tool_result", "token_budget"):
+        blocks = dicts(raw.get("content"))
+        for block in blocks:
+            if (kind := block.get("type")) not in (*_CLAUDE_BLOCKS, "token_budget"):
                 reading.unread[f"blocks of the kind {kind}"] += 1
-        spoken = "\n\n".join(w for w in words if w.strip()) or str(raw.get("text") or "")
-        for attached in dicts(raw.get("attachments")):
-            if isinstance(attached.get("extracted_content"), str):
-                spoken += f"\n\n{attached['extracted_content']}"
+        thinking = "\n\n".join(str(b.get("thinking") or "") for b in blocks if b.get("type") == "thinking")
         node = Node(
-            str(raw.get("uuid") or ""),
-            None,
-            role_of(raw.get("sender")),
-            spoken.strip(),
-            at=stamp(raw),
-            thinking="\n\n".join(thinking),
+            str(raw.get("uuid") or ""), None, role_of(raw.get("sender")), at=stamp(raw), thinking=thinking
         )
         parent = raw.get("parent_message_uuid")
         node.parent = parent if isinstance(parent, str) else None
         node.model = str(raw.get("model") or data.get("model") or "")
         node.ending = ending_of(raw.get("stop_reason")) or ""
-        node.feedback = (
-            opinion_in(raw["chat_feedback"], stamp(raw["chat_feedback"]))
-            if isinstance(raw.get("chat_feedback"), dict)
-            else []
-        )
-        nodes.append(node)
-    if not any(node.parent for node in nodes):
+        if isinstance(opinion := raw.get("chat_feedback"), dict):
+            node.feedback = opinion_in(opinion, stamp(opinion))
+        steps = steps_of(node.role, [b for b in blocks if b.get("type") in _CLAUDE_BLOCKS])
+        if not any(text_of(m["content"]) for m in steps if m["role"] == node.role):
+            steps.append({"role": node.role, "content": str(raw.get("text") or "")})
+        for attached in dicts(raw.get("attachments")):
+            if isinstance(attached.get("extracted_content"), str):
+                words = f"{text_of(steps[-1]['content'])}\n\n{attached['extracted_content']}"
+                steps[-1] = {**steps[-1], "content": words.strip()}
+        nodes += step_nodes(node, steps)
+    if not any(raw.get("parent_message_uuid") for raw in dicts(data["chat_messages"])):
         nodes = chain(nodes)
     current = str(data.get("current_leaf_message_uuid") or "")
     yield from trees.entries(
@@ -77,7 +58,7 @@ def read_claude(data: Mapping[str, Any], reading: FileReading) -> Iterator[Entry
     )
 
 
-def is_grok(data: Mapping[str, Any]) -> bool:
+def is_grok(data: Record) -> bool:
     return (
         isinstance(data.get("conversation"), dict)
         and bool(dicts(data.get("responses")))
@@ -85,7 +66,7 @@ def is_grok(data: Mapping[str, Any]) -> bool:
     )
 
 
-def read_grok(data: Mapping[str, Any], reading: FileReading) -> Iterator[Entry]:
+def read_grok(data: Record, reading: FileReading) -> Iterator[Entry]:
     nodes: list[Node] = []
     for one in dicts(data["responses"]):
         raw = one.get("response")
@@ -97,7 +78,7 @@ def read_grok(data: Mapping[str, Any], reading: FileReading) -> Iterator[Entry]:
     yield from trees.entries(MessageTree(str(first(data["conversation"], IDS)), "grok", nodes), reading)
 
 
-def is_history(data: Mapping[str, Any]) -> bool:
+def is_history(data: Record) -> bool:
     """A conversation whose messages have names or times, as programs keep them and data sets do not."""
     messages = dicts(data.get("messages")) or dicts(data.get("conversation")) or dicts(data.get("turns"))
     if not messages or "chosen" in data or "response" in data:
@@ -107,10 +88,12 @@ def is_history(data: Mapping[str, Any]) -> bool:
     )
 
 
-def read_history(data: Mapping[str, Any], reading: FileReading) -> Iterator[Entry]:
+def read_history(data: Record, reading: FileReading) -> Iterator[Entry]:
     messages = dicts(data.get("messages")) or dicts(data.get("conversation")) or dicts(data.get("turns"))
-    nodes = [_plain_node(raw, place) for place, raw in enumerate(messages)]
-    nodes = nodes if any(n.parent for n in nodes) else chain(nodes)
+    joined = [{**raw, "content": "\n".join(found)} if (found := _fragments(raw)) else raw for raw in messages]
+    listed = [(_plain_node(raw, place), steps_in(raw)) for place, raw in enumerate(joined)]
+    nodes = [n for node, steps in listed for n in (step_nodes(node, steps) if steps else [node])]
+    nodes = nodes if any(node.parent for node, _ in listed) else chain(nodes)
     model = first(data, ("model", "modelId", "model_id"))
     for node in nodes:
         if node.role == "assistant" and not node.model and isinstance(model, str):
@@ -132,18 +115,14 @@ def read_history(data: Mapping[str, Any], reading: FileReading) -> Iterator[Entr
     )
 
 
-def _fragments(raw: Mapping[str, Any]) -> list[str]:
+def _fragments(raw: Record) -> list[str]:
     """Texts of a message that is kept in fragments."""
     parts = [f.get("part") for f in dicts(raw.get("fragments"))]
     return [p["text"] for p in parts if isinstance(p, dict) and isinstance(p.get("text"), str)]
 
 
-def _plain_node(raw: Mapping[str, Any], index: int) -> Node:
-    pieces = _fragments(raw)
-    message = message_of({**raw, "content": "\n".join(pieces)} if pieces else raw) or {
-        "role": "",
-        "content": "",
-    }
+def _plain_node(raw: Record, index: int) -> Node:
+    message = message_of(raw) or {"role": "", "content": ""}
     ancestors = raw.get("ancestors")
     parent = first(raw, _PARENTS) or (ancestors[-1] if isinstance(ancestors, list) and ancestors else None)
     name = first(raw, IDS)
@@ -166,28 +145,35 @@ def _plain_node(raw: Mapping[str, Any], index: int) -> Node:
     return node
 
 
-def is_message(data: Mapping[str, Any]) -> bool:
+def is_message(data: Record) -> bool:
     """A record that is one message of a conversation."""
-    if "isCreatedByUser" in data and "text" in data:
+    data = lines.lowered(data)
+    if "iscreatedbyuser" in data and "text" in data:
         return True
-    return (
-        message_of(data) is not None
-        and any(name in data for name in ("role", "from", "isCreatedByUser", "sender"))
-        and "prompt" not in data
-    )
+    named = any(name in data for name in ("role", "from", "sender", "author"))
+    return message_of(data) is not None and named and "prompt" not in data
 
 
-_GROUPS = ("thread_id", "conversation_id", "conversationId", "session_id", "chat_id", "sessionId", "chatId")
+_GROUPS = (
+    "thread_id",
+    "conversation_id",
+    "conversationid",
+    "session_id",
+    "chat_id",
+    "sessionid",
+    "chatid",
+    "conversation",
+)
 
 
-def thread_of(record: Mapping[str, Any]) -> str:
+def thread_of(record: Record) -> str:
     """The conversation that a message names; "" where it names none."""
-    return str(first(record, _GROUPS) or "")
+    return str(first(lines.lowered(record), _GROUPS) or "")
 
 
-def read_messages(records: Sequence[Mapping[str, Any]], reading: FileReading, name: str) -> Iterator[Entry]:
+def read_messages(records: Sequence[Record], reading: FileReading, name: str) -> Iterator[Entry]:
     """Messages, one a record: conversations by what names them, else all of them are one."""
-    groups: dict[str, list[Mapping[str, Any]]] = {}
+    groups: dict[str, list[Record]] = {}
     for raw in records:
         groups.setdefault(thread_of(raw) or name, []).append(raw)
     for group, listed in groups.items():
@@ -196,4 +182,5 @@ def read_messages(records: Sequence[Mapping[str, Any]], reading: FileReading, na
                 {"conversationId": group, "messages": list(listed)}, reading
             )
         else:
-            yield from read_history({"id": group, "messages": [dict(raw) for raw in listed]}, reading)
+            messages = [dict(raw) if message_of(raw) else lines.lowered(raw) for raw in listed]
+            yield from read_history({"id": group, "messages": messages}, reading)

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from clawback import scales
-from clawback.capture.importers.entries import MOST_NAMES, BadLine, BoundedCounter, Columns
+from clawback.capture.importers.entries import (
+    MOST_NAMES,
+    BadLine,
+    BoundedCounter,
+    Columns,
+    Record,
+    is_nothing,
+)
 from clawback.errors import UsageError
 
 RATES = re.compile(
@@ -23,6 +29,11 @@ _ADOPTED = (
     r"quality", r"(?:\w+_)?grade", r"is_good|good", r"label",
 )  # fmt: skip
 """Names of columns that are read as the rating where no field is called so, the surest first: one whose values are words for good and bad or say their scale."""
+_OTHER_MEASURES = re.compile(
+    r"tox|harm|hate|risk|unsafe|sever|bias|spam|error|loss|perplex|difficult|similar|distance|length|latenc|confiden|down_?vote|bleu|rouge|bert",
+    re.IGNORECASE,
+)
+"""Scores that are no opinion of an answer, or for which less is better: ``--rating-field`` reads them."""
 _MOST_VALUES = 4096
 """Different values of a column that are kept."""
 
@@ -52,7 +63,8 @@ class _Column:
         except BadLine:
             plain = None
         if plain is None:
-            self.other += 1
+            says_scale = isinstance(value, str) and _typed(value) is not None  # ★★★★☆, 4/5
+            self.words, self.other = self.words + says_scale, self.other + (not says_scale)
             return
         self.total += 1
         self.low, self.high = min(self.low, plain), max(self.high, plain)
@@ -97,11 +109,11 @@ class ColumnSurvey:
         """A value of a column that a reader takes for a rating."""
         self.rating.setdefault(name, _Column()).add(value)
 
-    def offer(self, record: Mapping[str, Any], read: frozenset[str] | set[str]) -> None:
+    def offer(self, record: Record, read: frozenset[str] | set[str]) -> None:
         """All other fields of a record: perhaps one of them is the rating."""
         for name, value in record.items():
             key = str(name).lower()
-            if name == self.rating_field or key in read or value in (None, ""):
+            if key == self.rating_field.lower() or key in read or is_nothing(value):
                 continue
             self.unread[str(name)] += 1
             if not isinstance(value, (list, dict)) and (
@@ -109,7 +121,7 @@ class ColumnSurvey:
             ):
                 self.candidates.setdefault(str(name), _Column()).add(value)
 
-    def watch(self, record: Mapping[str, Any]) -> None:
+    def watch(self, record: Record) -> None:
         """Keep the different values of short fields: what a verdict means may follow from all of them."""
         for name, value in record.items():
             key = str(name).lower()
@@ -137,7 +149,10 @@ class ColumnSurvey:
     def _adopt(self, columns: Columns) -> None:
         for pattern in _ADOPTED:
             for name, column in self.candidates.items():
-                if column.other or not re.fullmatch(pattern, name, re.IGNORECASE):
+                named = re.fullmatch(
+                    pattern, re.sub(r"[ -]+", "_", name), re.IGNORECASE
+                ) and not _OTHER_MEASURES.search(name)
+                if column.other or not named:
                     continue
                 if column.total and (clear := _clear_scale(column, self.scale)):
                     columns.scale_of[name] = clear
@@ -185,7 +200,7 @@ def _read_scale(columns: Columns, name: str, column: _Column, scale: str, *, ref
 
 
 def _unread_notes(unread: Counter[str]) -> list[str]:
-    rating = sorted(name for name in unread if RATES.search(name))
+    rating = sorted(n for n in unread if RATES.search(n) and not n.lower().endswith(("id", "_at")))
     notes = [
         f"`{name}` looks like a rating and was not read ({unread[name]} lines): `--rating-field {name}` reads it."
         for name in rating[:10]
@@ -208,6 +223,13 @@ def plain_number(value: Any) -> float | None:
     ):
         return float(value)
     return None
+
+
+def _typed(words: str) -> tuple[float, str] | None:
+    try:
+        return typed_score(words)
+    except BadLine:
+        return None
 
 
 def typed_score(words: str) -> tuple[float, str] | None:

@@ -16,6 +16,7 @@ import os
 import shutil
 import stat
 import sys
+import tarfile
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -24,7 +25,8 @@ from typing import IO, Any
 
 from clawback import installed
 from clawback.capture import text_rows
-from clawback.capture.importers import databases, lines, messages, pair_records
+from clawback.capture.importers import databases, lines, messages, pair_records, verdicts
+from clawback.capture.importers.entries import NOTHING
 from clawback.capture.text_rows import Row
 from clawback.errors import MissingExtra, NotFound, UsageError
 
@@ -32,17 +34,18 @@ _UNPACKERS: dict[bytes, Callable[..., Any]] = {
     b"\x1f\x8b": gzip.open,
     b"BZh": bz2.open,
     b"\xfd7zXZ\0": lzma.open,
+    b"\x28\xb5\x2f\xfd": lambda path: _pyarrow(path).input_stream(str(path), compression="zstd"),
 }
-_ZIP, _PARQUET, _ARROW = b"PK\x03\x04", b"PAR1", b"ARROW1"
+_ZIP, _PARQUET, _ARROW, _ARROW_STREAM = b"PK\x03\x04", b"PAR1", b"ARROW1", b"\xff\xff\xff\xff"
+_TAR = b"ustar"
 ENDINGS = (
-    ".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".parquet", ".arrow", ".zip", ".gz", ".bz2", ".xz", ".db", ".sqlite", ".sqlite3",
+    ".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".parquet", ".arrow", ".feather", ".zip", ".tar", ".tgz", ".gz", ".bz2",
+    ".xz", ".zst", ".db", ".sqlite", ".sqlite3",
 )  # fmt: skip
 """Files of a folder and of an archive that are looked at."""
 ROOM = 1 << 30
 """Bytes that stay free on the disk when something is unpacked."""
 _WRAPPERS = ("row", "_source")
-_EMPTY = ("--", "n/a", "na", "null", "none", "nan")
-"""Cells by which programs say that there is nothing."""
 _LARGEST_CELL = 64_000_000
 
 
@@ -137,10 +140,12 @@ def _of_file(path: Path, name: str, workspace: Path) -> list[RecordList]:
             return _of_file(copy, inner, workspace)
     if start.startswith(_ZIP):
         return _of_zip(path, name, workspace)
+    if start[257:].startswith(_TAR):
+        return _of_tar(path, name, workspace)
     if start.startswith(databases.MAGIC):
         return [RecordList(f"{name}: {table}", path, read, table) for table, read in databases.sources(path)]
-    if start.startswith((_PARQUET, _ARROW)):
-        return [RecordList(name, path, lambda: _of_arrow(path, parquet=start.startswith(_PARQUET)))]
+    if start.startswith((_PARQUET, _ARROW, _ARROW_STREAM)):
+        return [RecordList(name, path, lambda: _of_arrow(path, start))]
     if table := _table_in(start, path):
         return [RecordList(name, path, lambda: _of_table(path, table))]
     return [RecordList(name, path, lambda: json_rows(path))]
@@ -153,24 +158,42 @@ def _of_zip(path: Path, name: str, workspace: Path) -> list[RecordList]:
             members = [m for m in archive.infolist() if not m.is_dir()]
             if any(m.filename == "xl/workbook.xml" for m in members):
                 raise UsageError(f"{name} is an Excel workbook: save the sheet as CSV, and import that.")
-            folder = _fresh(workspace)
-            for number, member in enumerate(members):
-                inner = Path(member.filename)
-                hidden = any(part.startswith((".", "__MACOSX")) for part in inner.parts)
-                if hidden or inner.suffix.lower() not in ENDINGS:
-                    continue
-                if member.flag_bits & 1:
-                    raise UsageError(
-                        f"{name} is locked with a password: unpack it, and import what is in it."
-                    )
-                copy = folder / f"{number}{inner.suffix.lower()}"
-                with archive.open(member) as packed, copy.open("wb") as target:
-                    _copy(packed, target, workspace, name)
-                if copy.stat().st_size:
-                    found += _of_file(copy, f"{name}: {inner}", workspace)
+            for member in members:
+                if _is_looked_at(member.filename):
+                    if member.flag_bits & 1:
+                        raise UsageError(
+                            f"{name} is locked with a password: unpack it, and import what is in it."
+                        )
+                    with archive.open(member) as packed:
+                        found += _of_member(packed, member.filename, name, workspace)
     except (zipfile.BadZipFile, NotImplementedError) as error:
         raise UsageError(f"{name} is no archive that can be read: {error}.") from error
     return found
+
+
+def _of_tar(path: Path, name: str, workspace: Path) -> list[RecordList]:
+    found: list[RecordList] = []
+    try:
+        with tarfile.open(path) as archive:
+            for member in archive:
+                if member.isfile() and _is_looked_at(member.name) and (packed := archive.extractfile(member)):
+                    found += _of_member(packed, member.name, name, workspace)
+    except tarfile.TarError as error:
+        raise UsageError(f"{name} is no archive that can be read: {error}.") from error
+    return found
+
+
+def _is_looked_at(member: str) -> bool:
+    inner = Path(member)
+    return inner.suffix.lower() in ENDINGS and not any(p.startswith((".", "__MACOSX")) for p in inner.parts)
+
+
+def _of_member(packed: IO[bytes], member: str, name: str, workspace: Path) -> list[RecordList]:
+    """The sources of a file of an archive, which is unpacked under a name of ours."""
+    copy = _fresh(workspace) / f"file{Path(member).suffix.lower()}"
+    with copy.open("wb") as target:
+        _copy(packed, target, workspace, name)
+    return _of_file(copy, f"{name}: {member}", workspace) if copy.stat().st_size else []
 
 
 # ------------------------------------------------------------------------------------------------------------ JSON
@@ -239,12 +262,17 @@ def _json_file(path: Path) -> Any:
 class _Table:
     delimiter: str
     encoding: str
+    first_line: int = 1
 
 
 def _table_in(start: bytes, path: Path) -> _Table | None:
     """How a table is written, by its first line; None for what is none."""
     encoding = text_rows.encoding_of(start)
-    first_line = start.decode(encoding, "ignore").lstrip("\ufeff").lstrip("\r\n").split("\n")[0].strip()
+    listed = start.decode(encoding, "ignore").lstrip("\ufeff").lstrip("\r\n").split("\n")
+    setting = listed[0].strip().lower().strip('"')
+    if len(setting) == 5 and setting.startswith("sep="):  # as Excel writes it
+        return _Table(setting[-1], encoding, 2)
+    first_line = listed[0].strip()
     if first_line[:1] in ("{", "[", ""):
         return None
     best = max("\t,;|", key=first_line.count)
@@ -260,7 +288,7 @@ def _names_answers(names: list[str]) -> bool:
     return (
         lines.fits(record)
         or pair_records.names_of_pair(record) is not None
-        or pair_records.names_of_duel(record) is not None
+        or verdicts.names_of_duel(record) is not None
         or ("role" in record and "content" in record)
     )
 
@@ -271,11 +299,13 @@ def _of_table(path: Path, table: _Table) -> Iterator[Row]:
     with path.open(
         encoding="utf-8-sig" if table.encoding == "utf-8" else table.encoding, errors=errors, newline=""
     ) as file:
+        number = table.first_line
+        for _ in range(1, number):
+            file.readline()
         read = csv.reader(file, delimiter=table.delimiter)
         header = [name.strip() for name in next(read, [])]
-        number = 1
         try:
-            for number, cells in enumerate(read, 2):
+            for number, cells in enumerate(read, table.first_line + 1):
                 if not any(cell.strip() for cell in cells):
                     continue
                 if len(cells) > len(header):
@@ -295,7 +325,7 @@ def _of_table(path: Path, table: _Table) -> Iterator[Row]:
 def _cell(text: str) -> Any:
     """A cell; lists and objects that are written in it are read."""
     plain = text.strip()
-    if plain.lower() in _EMPTY:
+    if plain.lower() in NOTHING:
         return None
     if (plain[:2] in ("[{", '["', "['", "[[") and plain[-1:] == "]") or (
         plain[:2] in ('{"', "{'") and plain[-1:] == "}"
@@ -308,22 +338,30 @@ def _cell(text: str) -> Any:
     return text
 
 
-def _of_arrow(path: Path, *, parquet: bool) -> Iterator[Row]:
+def _pyarrow(path: Path) -> Any:
+    """Raises ``MissingExtra``."""
     try:
         import pyarrow
-        from pyarrow import ipc
-        from pyarrow import parquet as tables
     except ImportError as error:
         raise MissingExtra(
-            f"{path.name} is a table in Parquet or Arrow, and what reads it is not installed. Run: {installed.add('parquet')}"
+            f"{path.name} is in Parquet, Arrow or zstd, and what reads it is not installed. Run: {installed.add('parquet')}"
         ) from error
+    return pyarrow
+
+
+def _of_arrow(path: Path, start: bytes) -> Iterator[Row]:
+    pyarrow = _pyarrow(path)
+    from pyarrow import ipc
+    from pyarrow import parquet as tables
+
     number = 0
     try:
-        batches = (
-            tables.ParquetFile(path).iter_batches(batch_size=500)
-            if parquet
-            else _arrow_batches(ipc.open_file(path))
-        )
+        if start.startswith(_PARQUET):
+            batches = tables.ParquetFile(path).iter_batches(batch_size=500)
+        elif start.startswith(_ARROW_STREAM):  # as the library of the Hugging Face hub keeps a set
+            batches = iter(ipc.open_stream(pyarrow.memory_map(str(path))))
+        else:
+            batches = _arrow_batches(ipc.open_file(path))
         for batch in batches:
             for record in batch.to_pylist():
                 number += 1

@@ -72,6 +72,8 @@ def sources(path: Path) -> list[tuple[str, Callable[[], Iterator[Row]]]]:
         elif {"role", "content"} <= has and (group := next((g for g in _GROUPS if g in has), "")):
             parent = next((p for p in _PARENTS if "id" in known.get(p, ())), "")
             found.append((name, partial(_grouped, path, name, group, parent)))
+        elif {"prompt", "response", "conversation_id"} <= has and not {"rating", "score", "label"} & has:
+            found.append((name, partial(_grouped, path, name, "conversation_id", "")))
         elif any(p in has for p in _PROMPTS) and any(a in has for a in _ANSWERS):
             found.append((name, partial(_rows, path, name)))
     return found
@@ -114,10 +116,22 @@ def _grouped(path: Path, table: str, group: str, parent: str) -> Iterator[Row]:
                 yield Row(number, value=_about(db, parent, name) | {"messages": messages})
                 messages = []
             name = row[group]
-            messages.append(_record(row))
+            messages += _messages_in(_record(row))
             restart()
         if messages:
             yield Row(number + 1, value=_about(db, parent, name) | {"messages": messages})
+
+
+def _messages_in(record: dict[str, Any]) -> list[dict[str, Any]]:
+    """The message of a row, or the question and the answer of one that holds both (llm)."""
+    if "prompt" not in record or "role" in record:
+        return [record]
+    asked = [
+        {"role": role, "content": record[n]}
+        for n, role in (("system", "system"), ("prompt", "user"))
+        if record.get(n)
+    ]
+    return [*asked, {**record, "role": "assistant", "content": record.get("response")}]
 
 
 def _about(db: sqlite3.Connection, parent: str, name: Any) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from clawback.records import Ending, Feedback, Message, Turn, text_of
 from clawback.redact import redact_all
 from clawback.store.picture_table import put_back, taken_out
 
+Record = Mapping[str, Any]
 Consent = Literal["", "yes", "no"]
 KEPT, ASKED_AGAIN, CORRECTED = "kept-branch", "asked-again", "corrected"
 """Sources of guesses: the branch that a person went on with, the same question once more, a message that begins with a no."""
@@ -100,6 +101,16 @@ def text(data: Mapping[str, Any], name: str) -> str:
     if not isinstance(value, str):
         raise BadLine(f"`{name}` is not text")
     return value
+
+
+NOTHING = ("", "--", "n/a", "na", "null", "none", "nan")
+"""Texts by which programs say that there is no value."""
+
+
+def is_nothing(value: Any) -> bool:
+    """Whether a field is empty, in any of the ways in which programs write that."""
+    plain = value.strip().lower() if isinstance(value, str) and len(value) < 8 else value
+    return value is None or value != value or plain in NOTHING
 
 
 def number(value: Any, name: str) -> float:

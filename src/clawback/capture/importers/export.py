@@ -157,36 +157,43 @@ def _rows_of(
             if one.kind == "preference" and one.value > 0 and one.turn_id == turn.id and one.other_turn_id is not None:  # fmt: skip
                 other = store.turn(one.other_turn_id)
                 if other.trainable and other.messages == turn.messages:
-                    yield _pair(turn.messages, turn.response, other.response, format)
+                    yield _pair(turn.messages, _answer(turn), _answer(other), format)
         for text in edits:
-            yield _pair(turn.messages, text, turn.response, format)
+            yield _pair(turn.messages, _reply(text), _answer(turn), format)
     elif layout == "kto":
-        if liked and turn.response:
-            yield _with_tools(
-                turn.messages,
-                {"prompt": _plain(turn.messages), "completion": [_reply(turn.response)], "label": liked > 0},
-            )
+        if liked:
+            row = {"prompt": _plain(turn.messages), "completion": [_answer(turn)], "label": liked > 0}
+            yield _with_tools(turn.messages, row)
     else:
-        for text in edits or ([turn.response] if liked > 0 and turn.response else []):
+        for reply in [_reply(text) for text in edits] or ([_answer(turn)] if liked > 0 else []):
             if format == "openai":
-                yield _with_tools(turn.messages, {"messages": [*_plain(turn.messages), _reply(text)]})
+                yield _with_tools(turn.messages, {"messages": [*_plain(turn.messages), reply]})
             else:
-                yield _with_tools(
-                    turn.messages, {"prompt": _plain(turn.messages), "completion": [_reply(text)]}
-                )
+                yield _with_tools(turn.messages, {"prompt": _plain(turn.messages), "completion": [reply]})
 
 
-def _pair(messages: tuple[Message, ...], better: str, worse: str, format: str) -> dict[str, Any]:
+def _pair(messages: tuple[Message, ...], better: Message, worse: Message, format: str) -> dict[str, Any]:
     if format == "openai":
         asked = _with_tools(messages, {"messages": _plain(messages)})
-        return {"input": asked, "preferred_output": [_reply(better)], "non_preferred_output": [_reply(worse)]}
-    return _with_tools(
-        messages, {"prompt": _plain(messages), "chosen": [_reply(better)], "rejected": [_reply(worse)]}
-    )
+        return {"input": asked, "preferred_output": [better], "non_preferred_output": [worse]}
+    return _with_tools(messages, {"prompt": _plain(messages), "chosen": [better], "rejected": [worse]})
 
 
-def _reply(text: str) -> dict[str, str]:
+def _reply(text: str) -> dict[str, Any]:
     return {"role": "assistant", "content": text}
+
+
+def _answer(turn: Turn) -> dict[str, Any]:
+    """The answer of a turn, with the tools that it calls."""
+    calls = [
+        {
+            "id": c.get("id", ""),
+            "type": "function",
+            "function": {n: c.get(n, "") for n in ("name", "arguments")},
+        }
+        for c in turn.calls
+    ]
+    return _reply(turn.response) | ({"tool_calls": calls} if calls else {})
 
 
 def _plain(messages: tuple[Message, ...]) -> list[dict[str, Any]]:

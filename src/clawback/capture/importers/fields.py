@@ -6,27 +6,27 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from clawback import scales
-from clawback.capture.importers.entries import dicts, moment
+from clawback.capture.importers.entries import Record, dicts, moment
 from clawback.records import Feedback
 
 IDS = ("id", "uuid", "messageId", "message_id", "_id")
 STAMPS = (
-    "created_at", "createdAt", "create_time", "timestamp", "created", "send_date", "date", "updated_at", "inserted_at",
+    "created_at", "createdAt", "create_time", "timestamp", "created", "send_date", "date", "updated_at", "inserted_at", "datetime_utc",
 )  # fmt: skip
 
 
-def first(data: Mapping[str, Any], names: Sequence[str]) -> Any:
+def first(data: Record, names: Sequence[str]) -> Any:
     """The first of these fields that has a value; None without."""
     return next((data[name] for name in names if data.get(name) not in (None, "")), None)
 
 
-def stamp(data: Mapping[str, Any], names: Sequence[str] = STAMPS) -> float:
+def stamp(data: Record, names: Sequence[str] = STAMPS) -> float:
     return moment(first(data, names))
 
 
 def opinion_in(value: Any, at: float = 0.0, person: str = "") -> list[Feedback]:
     """A thumb, a score or a word, with what stands beside it; [] for what is none."""
-    inner: Mapping[str, Any] = value if isinstance(value, Mapping) else {"rating": value}
+    inner: Record = value if isinstance(value, Mapping) else {"rating": value}
     details = inner.get("details")
     score = details.get("rating") if isinstance(details, Mapping) else None
     sign = first(inner, ("rating", "type", "value", "score", "vote"))

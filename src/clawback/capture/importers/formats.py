@@ -17,10 +17,9 @@ from clawback.capture.importers import (
     pair_records,
     ranked,
     sets,
+    verdicts,
 )
-from clawback.capture.importers.entries import BadLine, Entry, FileReading
-
-Record = Mapping[str, Any]
+from clawback.capture.importers.entries import BadLine, Entry, FileReading, Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +54,7 @@ class Format:
 
 
 def _opinion(record: Record) -> Iterator[tuple[str, Any]]:
+    record = lines.lowered(record)
     name, value = lines.opinion(record)
     if name and not isinstance(record.get("feedback"), list) and not record.get("scale"):
         yield name, value
@@ -122,7 +122,7 @@ FORMATS: tuple[Format, ...] = (
     _set("arena", "LMArena", sets.is_arena, pair_records.read_duel, stranger="lmarena"),
     _set("steps", "steps with labels (TRL)", lambda r: bool(ranked.steps_of(r)), ranked.read_steps),
     _set("pairs", "pairs", pair_records.has_pair, pair_records.read_pair, scores=pair_records.score_column),
-    _set("duels", "two answers and a verdict", pair_records.has_duel, pair_records.read_duel),
+    _set("duels", "two answers and a verdict", verdicts.has_duel, pair_records.read_duel),
     _set("ranked", "several answers with scores or ranks", ranked.has_answers, ranked.read_answers, scores=ranked.answer_scores),
     _history("chats", "conversations", chats.is_history, chats.read_history),
     Format("lines", "answers", lines.fits, lines.read, "own", scores=_opinion),

@@ -78,9 +78,16 @@ class ImportPlan:
 
     def unknown(self, files: list[Understanding]) -> str:
         """What to do where nothing was recognised; "" where something was."""
-        if not files or any(one.formats for one in files):
+        if any(one.formats for one in files):
             return ""
-        return importing.unknown_sentence(self.opened.sources[0])
+        if not files:
+            return "There is no file in it that can be read."
+        unread = {name for one in files for name in one.unread}
+        return (
+            f"Nothing to store: {', '.join(sorted(unread))}."
+            if unread
+            else importing.unknown_sentence(self.opened.sources[0])
+        )
 
 
 def _add_up(report: ImportReport, part: ImportReport, file: Understanding) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from clawback.capture.importers import annotated, formats, lines
 from clawback.capture.importers.columns import ColumnSurvey
 from clawback.capture.importers.containers import Opened, RecordList, open_path
-from clawback.capture.importers.entries import BadLine, Columns, Consent, Entry, FileReading
+from clawback.capture.importers.entries import BadLine, Columns, Consent, Entry, FileReading, Record
 from clawback.capture.importers.formats import LINES, Format, Recogniser, format_of, whole_format_of
 from clawback.capture.importers.storing import Importer, ImportReport
 from clawback.capture.importers.understanding import Understanding
@@ -28,7 +28,6 @@ from clawback.errors import UsageError
 if TYPE_CHECKING:
     from clawback.store import Store
 
-Record = Mapping[str, Any]
 
 MOST_MISSING = 1_000
 """Problems that are named."""
@@ -265,8 +264,8 @@ def unknown_sentence(source: RecordList) -> str:
     record = _parsed_or_none(row) if row is not None else None
     if row is None:
         return f"{source.name} is empty."
-    if record is not None and format_of(record) is not None:
-        return ""
+    if record is not None and (found := format_of(record)) is not None:
+        return "" if not found.of_file else f"{source.name} is a history of {found.title} without an answer."
     fields = f" Its fields are {', '.join(f'`{name}`' for name in list(record)[:12])}." if record else ""
     return f"{source.name} is in no format that is known.{fields} Known are those of `clawback import --help`, or lines with `prompt` and `response`."
 

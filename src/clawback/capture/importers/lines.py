@@ -19,15 +19,26 @@ from clawback.capture.importers.entries import (
     Columns,
     Entry,
     FileReading,
+    Record,
     answer_text,
+    dicts,
     digest,
     ending,
+    is_nothing,
     messages_of,
     moment,
     number,
     text,
 )
-from clawback.capture.importers.messages import LISTS, conversation_of, role_of, transcript
+from clawback.capture.importers.messages import (
+    LISTS,
+    calls_of,
+    conversation_of,
+    is_openai,
+    message_of,
+    reply_of,
+    transcript,
+)
 from clawback.errors import UsageError
 from clawback.records import FEEDBACK_KINDS, Feedback, Message, Turn, text_of
 from clawback.redact import redact
@@ -41,76 +52,60 @@ ANSWERS = (
     "model_output", "assistant_response", "bot_response", "bot", "llm_output", "response_text", "completion_text",
     "prediction", "outputs", "responses", "target", "ai_response", "assistant_message",
 )  # fmt: skip
+_REQUESTS = ("input", "inputs", "request", "body")
+_ASKED = ("messages", "contents")
 CONTEXTS = ("input", "context", "inputs")
 """What an ``instruction`` is about, in the layouts of Alpaca and Dolly."""
-SYSTEMS = ("system", "system_prompt", "system_message")
-NOTES = ("note", "comment", "comments", "remark", "reason", "rationale")
-EDITS = (
-    "edit",
-    "edited_response",
-    "corrected_response",
-    "correction",
-    "revised_response",
-    "improved_response",
-)
+SYSTEMS = ("system", "system_prompt", "system_message", "systeminstruction", "system_instruction")
+NOTES = ("note", "comment", "comments", "remark", "reason", "rationale", "feedback")
+EDITS = ("edit", "edited_response", "corrected_response", "correction", "revised_response", "improved_response")  # fmt: skip
 MODELS = ("model", "model_name", "model_id", "generator")
-TIMES = ("created_at", "timestamp", "sent_at", "sentat", "time", "date", "created")
+TIMES = ("created_at", "datetime_utc", "timestamp", "sent_at", "sentat", "time", "date", "created")
 READ = frozenset(
-    [
-        "prompt",
-        "messages",
-        "response",
-        "rating",
-        "score",
-        "scale",
-        "note",
-        "edit",
-        "critique",
-        "person",
-        "feedback",
-        "session",
-        "agent",
-        "model",
-        "event_id",
-        "created_at",
-        "consent",
-        "licence",
-        "license",
-        "chosen",
-        "rejected",
-        "split",
-        "source",
-        "id",
-        "prompt_id",
-        "ending",
-        "finish_reason",
-        "stop_reason",
-        "tools",
-        "calls",
-        "thinking",
-        "next_state",
-        "cwd",
-        "kind",
-        "parallel_tool_calls",
-    ]
-)
+    ["prompt", "messages", "response", "rating", "score", "scale", "note", "edit", "critique", "person", "feedback", "session", "agent", "model", "event_id", "created_at", "consent", "licence", "license", "chosen", "rejected", "split", "source", "id", "prompt_id", "ending", "finish_reason", "stop_reason", "tools", "calls", "thinking", "next_state", "cwd", "kind", "parallel_tool_calls", "annotator", "annotation_id", "lead_time", "updated_at"]
+)  # fmt: skip
 """Fields of our own that are read, and those that say nothing of an answer."""
 
 
-def lowered(data: Mapping[str, Any]) -> dict[str, Any]:
+def plain_name(name: Any) -> str:
+    """The name of a field as we write it."""
+    if isinstance(name, str) and name.isascii() and name.islower() and name.isidentifier():
+        return _NAMES.get(name, name)
+    plain = str(name).strip().lower().replace(" ", "_").replace("-", "_")
+    return _NAMES.get(plain, plain)
+
+
+def lowered(data: Record) -> dict[str, Any]:
     """The record with names of fields as we write them: small letters, underscores."""
-    if all(isinstance(name, str) and name.islower() and not {" ", "-"} & set(name) for name in data):
-        return dict(data)
-    return {
-        str(name).strip().lower().replace(" ", "_").replace("-", "_"): value for name, value in data.items()
-    }
+    plain = {plain_name(name): value for name, value in data.items()}
+    return _with_request(plain) if any(isinstance(plain.get(n), Mapping) for n in _REQUESTS) else plain
 
 
-def _first(data: Mapping[str, Any], names: tuple[str, ...]) -> str:
+_NAMES = {
+    "frage": "prompt", "antwort": "response", "bewertung": "rating", "kommentar": "note",
+    "réponse": "response", "commentaire": "note", "pregunta": "prompt", "respuesta": "response", "valoración": "rating",
+    "comentario": "note", "问题": "prompt", "提问": "prompt", "回答": "response", "答案": "response", "评分": "rating", "评论": "note",
+}  # fmt: skip
+"""Headings of tables in other languages."""
+
+
+def _with_request(data: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a request that stands in the record as an object, as in logs of APIs and in OpenAI's pairs."""
+    for name in _REQUESTS:
+        inner = data.get(name)
+        if isinstance(inner, Mapping) and (held := {*_ASKED, *PROMPTS} & inner.keys()):
+            rest = {k: v for k, v in data.items() if k != name}
+            if answer := _first(rest, ANSWERS):
+                rest["response"] = rest.pop(answer)
+            return {k: inner[k] for k in (*held, "model", "tools", *SYSTEMS) if k in inner} | rest
+    return data
+
+
+def _first(data: Record, names: tuple[str, ...]) -> str:
     return next((name for name in names if data.get(name) not in (None, "", [])), "")
 
 
-def names_of(data: Mapping[str, Any]) -> tuple[str, str]:
+def names_of(data: Record) -> tuple[str, str]:
     """The fields that hold the question (or the conversation) and the answer; "" for one that is missing."""
     prompt = _first(data, PROMPTS)
     answer = next((name for name in ANSWERS if name != prompt and data.get(name) not in (None, "", [])), "")
@@ -122,28 +117,21 @@ def names_of(data: Mapping[str, Any]) -> tuple[str, str]:
     return prompt, answer
 
 
-def fields_read(data: Mapping[str, Any]) -> frozenset[str]:
+def fields_read(data: Record) -> frozenset[str]:
     """The fields of a record that are read, or that say nothing of an answer."""
     names = {name for name in names_of(lowered(data)) if name}
-    words = {
-        *NOTES,
-        *EDITS,
-        *MODELS,
-        *TIMES,
-        *SYSTEMS,
-        *(CONTEXTS if "instruction" in names else ()),
-        "history",
-    }
-    return READ | names | words | {name for name in ("label", "kto_tag") if isinstance(data.get(name), bool)}
+    words = {*NOTES, *EDITS, *MODELS, *TIMES, *SYSTEMS, *(CONTEXTS if "instruction" in names else ()), "history"}  # fmt: skip
+    read = READ | names | words | {name for name in ("label", "kto_tag") if isinstance(data.get(name), bool)}
+    return read | {str(name).lower() for name in data if plain_name(name) in read}
 
 
-def fits(data: Mapping[str, Any]) -> bool:
+def fits(data: Record) -> bool:
     """Whether a record holds a question and an answer to it."""
     prompt, answer = names_of(lowered(data))
     return bool(prompt and answer) or (prompt in LISTS and messages_under(lowered(data), prompt) is not None)
 
 
-def messages_under(data: Mapping[str, Any], name: str) -> list[Message] | None:
+def messages_under(data: Record, name: str) -> list[Message] | None:
     value = data[name]
     if isinstance(value, str):
         if value.lstrip().startswith("["):
@@ -153,24 +141,23 @@ def messages_under(data: Mapping[str, Any], name: str) -> list[Message] | None:
                 return None
         else:
             return transcript(value)
-    if _as_openai(value):
+    if is_openai(value):
         return list(value)
     return conversation_of(value)
 
 
-def _as_openai(value: Any) -> bool:
-    return isinstance(value, list) and all(
-        isinstance(m, dict)
-        and role_of(m.get("role")) in ("user", "assistant", "system", "tool")
-        and m.get("role") in ("user", "assistant", "system", "developer", "tool")
-        and isinstance(m.get("content"), (str, list, type(None)))
-        for m in value
-    )
+def conversation(data: Record) -> tuple[tuple[Message, ...], str]:
+    """The messages of a record and the words that answer them. Raises ``BadLine``."""
+    messages, answer = _answered(lowered(data))
+    if not answer_text(answer):
+        raise BadLine("`response` is missing")
+    return messages, answer["content"]
 
 
-def conversation(data: Mapping[str, Any]) -> tuple[tuple[Message, ...], str]:
-    """The messages of a record and the answer to them. Raises ``BadLine``."""
-    data = lowered(data)
+def _answered(data: Record) -> tuple[tuple[Message, ...], Message]:
+    """The messages of a record and the answer to them, which may call tools in place of words. Raises ``BadLine``."""
+    if data.get("calls") and not data.get("response"):  # our own lines: an answer that is calls alone
+        return with_tools(data, list(messages_of(data.get("messages")))), {"role": "assistant", "content": ""}
     name, answer = names_of(data)
     response: Any = data.get(answer) if answer else None
     if name in LISTS or ("messages" in data and not name):
@@ -179,28 +166,37 @@ def conversation(data: Mapping[str, Any]) -> tuple[tuple[Message, ...], str]:
     else:
         messages = list(messages_of(question_of(data, name)))
     messages = with_system(data, messages)
+    response = reply_of(response)
     if isinstance(response, Mapping):
-        response = [response]
+        held = next((response[n] for n in ANSWERS if isinstance(response.get(n), str)), None)
+        response = held if held is not None and message_of(response) is None else [response]
     if isinstance(response, list):  # the answer as messages: all but the last led to it
         written = conversation_of(response)
         if written is None:
             raise BadLine(f"`{answer}` is neither text nor messages")
         messages, response = [*messages, *messages_of(written)], None
+    calls: Any = None
     if len(messages) > 1 and messages[-1].get("role") == "assistant":
         own = text_of(messages[-1].get("content"))
         if response is None or response == own:
-            response, messages = own, messages[:-1]
-    if not isinstance(response, str) or not response.strip():
+            calls, response, messages = messages[-1].get("tool_calls"), own, messages[:-1]
+    if not isinstance(response, str) or not (response.strip() or calls):
         raise BadLine("`response` is missing")
-    return with_tools(data, messages), redact(response)
+    reply = {"role": "assistant", "content": redact(response)} | ({"tool_calls": calls} if calls else {})
+    return with_tools(data, messages), reply
 
 
-def question_of(data: Mapping[str, Any], name: str) -> list[Message]:
+def calls_in(answer: Message) -> list[dict[str, Any]]:
+    """The calls of tools of an answer, as a turn keeps them."""
+    return [{"id": call["id"], **call["function"]} for call in calls_of(answer.get("tool_calls"))]
+
+
+def question_of(data: Record, name: str) -> list[Message]:
     prompt = data.get(name) if name else None
     if isinstance(prompt, str) and prompt.lstrip().startswith('[{"') and (read := messages_under(data, name)):
         return read
     if isinstance(prompt, list):
-        return prompt if _as_openai(prompt) or (read := conversation_of(prompt)) is None else read
+        return prompt if is_openai(prompt) or (read := conversation_of(prompt)) is None else read
     if not isinstance(prompt, str) or not prompt.strip():
         raise BadLine("`prompt` or `messages` is missing")
     if read := transcript(prompt):
@@ -213,17 +209,20 @@ def question_of(data: Mapping[str, Any], name: str) -> list[Message]:
     return [*earlier, {"role": "user", "content": words}]
 
 
-def with_system(data: Mapping[str, Any], messages: list[Message]) -> list[Message]:
+def with_system(data: Record, messages: list[Message]) -> list[Message]:
     name = _first(data, SYSTEMS)
     system = data.get(name) if name else None
+    if isinstance(system, (list, Mapping)):  # Bedrock's and Gemini's, in parts
+        parts = system if isinstance(system, list) else system.get("parts", [system])
+        system = text_of((message_of({"role": "system", "content": parts}) or {}).get("content"))
     if isinstance(system, str) and system.strip() and not any(m.get("role") == "system" for m in messages):
         return [{"role": "system", "content": redact(system)}, *messages]
     return messages
 
 
-def with_tools(data: Mapping[str, Any], messages: list[Message]) -> tuple[Message, ...]:
+def with_tools(data: Record, messages: list[Message]) -> tuple[Message, ...]:
     """The tools that the model could call stand in the first message: templates pass over what they do not know."""
-    tools = data.get("tools")
+    tools = data.get("tools") or [{"type": "function", "function": f} for f in dicts(data.get("functions"))]
     if isinstance(tools, str):
         try:
             tools = json.loads(tools)
@@ -237,27 +236,42 @@ def with_tools(data: Mapping[str, Any], messages: list[Message]) -> tuple[Messag
 # ------------------------------------------------------------------------------------------------------- opinions
 
 
-def opinion(row: Mapping[str, Any], rating_field: str = "") -> tuple[str, Any]:
+def opinion(row: Record, rating_field: str = "") -> tuple[str, Any]:
     """The field that says how good the answer is, and what it holds; ("", None) where none does."""
     for name in (rating_field, "rating", "score"):
-        if name and row.get(name) is not None:
+        if name and not is_nothing(row.get(name)):
             # An exported rating has both, and then the score is what was given.
-            both = name == "rating" and row.get("score") is not None and row.get("scale")
+            both = name == "rating" and not is_nothing(row.get("score")) and row.get("scale")
             return ("score", row["score"]) if both else (name, row[name])
+    thumb = row.get("feedback")
+    if isinstance(thumb, bool) or (isinstance(thumb, str) and scales.sign_of(thumb) is not None):
+        return "feedback", thumb
     return next(
         ((name, row[name]) for name in ("label", "kto_tag") if isinstance(row.get(name), bool)), ("", None)
     )
 
 
-def feedback(data: Mapping[str, Any], reading: FileReading) -> Iterator[Feedback]:
+def author_of(data: Record, reading: FileReading) -> str:
+    """Whose opinions a record holds; "" for the owner's."""
+    if not reading.mine and not reading.person and "annotation_id" in data and data.get("annotator"):
+        return f"label-studio:{data['annotator']}"  # its tables
+    return text(data, "person") or reading.person
+
+
+def feedback(data: Record, reading: FileReading) -> Iterator[Feedback]:
     """What a record says of its answer; ``turn_id`` is 0. Raises ``BadLine``."""
-    who = text(data, "person") or reading.person
+    who = author_of(data, reading)
     if isinstance(data.get("feedback"), list):
         yield from (_feedback_of_entry(one) for one in data["feedback"] if not _worse_turn(one))
         return
     name, value = opinion(data, reading.columns.rating_field)
     note = text(data, "note") or next((data[n] for n in NOTES if isinstance(data.get(n), str)), "")
-    if name and value != "":
+    note = "" if note and scales.sign_of(note) is not None else note
+    if note and not name and plain_number(note) is not None:
+        raise BadLine(
+            "its remark is a number: `--rating-field NAME` reads a column as the rating, of which more is better"
+        )
+    if name:
         yield rating(name, value, reading.columns, note, who, text(data, "scale"))
     elif note:
         yield Feedback(0, "critique", 0.0, note, person=who)
@@ -309,7 +323,7 @@ def _worse_turn(entry: Any) -> str:
     return entry["over"] if isinstance(entry, dict) and isinstance(entry.get("over"), str) else ""
 
 
-def preferences(data: Mapping[str, Any]) -> Iterator[tuple[str, Feedback]]:
+def preferences(data: Record) -> Iterator[tuple[str, Feedback]]:
     """(event id of the worse turn, preference) of a record. Raises ``BadLine``."""
     for one in data["feedback"] if isinstance(data.get("feedback"), list) else ():
         if over := _worse_turn(one):
@@ -333,7 +347,7 @@ def _feedback_of_entry(entry: Any) -> Feedback:
 # ---------------------------------------------------------------------------------------------------- whole records
 
 
-def turn_of(data: Mapping[str, Any], messages: tuple[Message, ...], response: str, event: str = "") -> Turn:
+def turn_of(data: Record, messages: tuple[Message, ...], response: str, event: str = "") -> Turn:
     """The turn of a record. Raises ``BadLine``."""
     consent = data.get("consent")
     if consent is not None and not isinstance(consent, bool):
@@ -359,7 +373,7 @@ def turn_of(data: Mapping[str, Any], messages: tuple[Message, ...], response: st
     )
 
 
-def read(data: Mapping[str, Any], reading: FileReading) -> Iterator[Entry]:
+def read(data: Record, reading: FileReading) -> Iterator[Entry]:
     """The entry of a record: one turn, or of a conversation that nobody rates one for each of its answers."""
     original, data = data, lowered(data)
     name, answer = names_of(data)
@@ -371,12 +385,10 @@ def read(data: Mapping[str, Any], reading: FileReading) -> Iterator[Entry]:
         if messages is not None and _several(messages):
             yield from answers_of(data, messages, reading)
             return
-    if data.get("calls") and not data.get("response"):
-        asked, response = with_tools(data, list(messages_of(data.get("messages")))), ""
-    else:
-        asked, response = conversation(data)
+    asked, reply = _answered(data)
     opinions = tuple(feedback({**data, **original}, reading))
-    turn = turn_of(data, asked, response, text(data, "event_id"))
+    fields = data if data.get("calls") else {**data, "calls": calls_in(reply)}
+    turn = turn_of(fields, asked, answer_text(reply) and reply["content"], text(data, "event_id"))
     yield Entry((turn,), opinions, tuple((over, one) for over, one in preferences(data)))
 
 
@@ -385,7 +397,7 @@ def _several(messages: list[Message]) -> bool:
     return weights or sum(m.get("role") == "assistant" and bool(answer_text(m)) for m in messages) > 1
 
 
-def answers_of(data: Mapping[str, Any], messages: list[Message], reading: FileReading) -> Iterator[Entry]:
+def answers_of(data: Record, messages: list[Message], reading: FileReading) -> Iterator[Entry]:
     """A turn for each answer that a user's message follows, or nothing. ``weight`` 1: the file wants it learned, so that it counts as good;
     0 says nothing of it."""
     clean = list(with_tools(data, with_system(data, list(messages_of(messages)))))

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from clawback.capture.importers import trees
-from clawback.capture.importers.entries import Entry, FileReading, dicts, digest, moment, table
+from clawback.capture.importers.entries import Entry, FileReading, Record, dicts, digest, moment, table
 from clawback.capture.importers.fields import first, opinion_in, stamp
-from clawback.capture.importers.messages import role_of
-from clawback.capture.importers.trees import MessageTree, Node, chain
+from clawback.capture.importers.messages import role_of, steps_of
+from clawback.capture.importers.trees import MessageTree, Node, chain, step_nodes
 from clawback.endings import ending_of
 from clawback.records import Ending
 
@@ -20,79 +20,75 @@ _LM_STUDIO_ENDINGS: dict[str, Ending] = {
 }  # fmt: skip
 
 
-def is_lm_studio(data: Mapping[str, Any]) -> bool:
+def is_lm_studio(data: Record) -> bool:
     messages = dicts(data.get("messages"))
     return bool(messages) and all(isinstance(m.get("versions"), list) for m in messages)
 
 
-def read_lm_studio(data: Mapping[str, Any], reading: FileReading) -> Iterator[Entry]:
+def read_lm_studio(data: Record, reading: FileReading) -> Iterator[Entry]:
     """A ``.conversation.json``: each message has its versions, of which one is selected."""
     name = str(first(data, ("id", "createdAt", "name")) or "")
-    nodes, parent = [], None
+    nodes: list[Node] = []
+    parent: str | None = None
     for place, raw in enumerate(dicts(data["messages"])):
         selected = raw.get("currentlySelected")
         names = []
         for index, version in enumerate(dicts(raw["versions"])):
-            node = _lm_studio_node(f"{place}.{index}", parent, version)
-            node.at = moment(data.get("createdAt")) + place if data.get("createdAt") else 0.0
-            nodes.append(node)
-            names.append(node.id)
+            for node in _lm_studio_nodes(f"{place}.{index}", parent, version):
+                node.at = moment(data.get("createdAt")) + place if data.get("createdAt") else 0.0
+                nodes.append(node)
+            names.append(f"{place}.{index}")
         if names:
             parent = (
                 names[selected] if isinstance(selected, int) and 0 <= selected < len(names) else names[-1]
             )
     name = f"{name}-{digest([], json.dumps(dicts(data['messages'])[:1], default=str), '')[:8]}"
-    system = data.get("systemPrompt")
+    fields = dicts(table(data.get("perChatPredictionConfig")).get("fields"))
+    own = next((f.get("value") for f in fields if f.get("key") == "llm.prediction.systemPrompt"), None)
+    system = own or data.get("systemPrompt")
     yield from trees.entries(
         MessageTree(name, "lm-studio", nodes, parent or "", system if isinstance(system, str) else ""),
         reading,
     )
 
 
-def _lm_studio_node(name: str, parent: str | None, version: Mapping[str, Any]) -> Node:
+def _lm_studio_nodes(name: str, parent: str | None, version: Record) -> list[Node]:
     node = Node(name, parent, role_of(version.get("role")))
-    words: list[str] = []
+    blocks: list[dict[str, Any]] = []
     thoughts: list[str] = []
     for step in [version, *dicts(version.get("steps"))]:
-        style = step.get("style")
-        thought = isinstance(style, Mapping) and style.get("type") == "thinking"
+        thought = table(step.get("style")).get("type") == "thinking"
         if step is not version and step.get("type") != "contentBlock":
             continue
-        texts = [
-            p["text"]
-            for p in dicts(step.get("content"))
-            if p.get("type") == "text" and isinstance(p.get("text"), str)
-        ]
-        (thoughts if thought else words).extend(texts)
-        info = step.get("genInfo")
-        if isinstance(info, Mapping):
+        if thought:
+            thoughts += [p["text"] for p in dicts(step.get("content")) if isinstance(p.get("text"), str)]
+        else:
+            blocks += dicts(step.get("content"))
+        if info := table(step.get("genInfo")):
             node.model = str(first(info, ("indexedModelIdentifier", "identifier")) or "")
-            stats = info.get("stats")
-            why = stats.get("stopReason") if isinstance(stats, Mapping) else None
-            node.ending = _LM_STUDIO_ENDINGS.get(str(why), "")
-    sender = version.get("senderInfo")
-    if not node.model and isinstance(sender, Mapping) and node.role == "assistant":
-        node.model = str(sender.get("senderName") or "")
-    node.content, node.thinking = "\n".join(words).strip(), "\n".join(thoughts).strip()
-    return node
+            node.ending = _LM_STUDIO_ENDINGS.get(str(table(info.get("stats")).get("stopReason")), "")
+    if not node.model and node.role == "assistant":
+        node.model = str(table(version.get("senderInfo")).get("senderName") or "")
+    node.thinking = "\n".join(thoughts).strip()
+    return step_nodes(node, steps_of(node.role, blocks) or [{"role": node.role, "content": ""}])
 
 
-def is_librechat(data: Mapping[str, Any]) -> bool:
+def is_librechat(data: Record) -> bool:
     messages = dicts(data.get("messages")) or dicts(data.get("messagesTree"))
     return bool(messages) and all("isCreatedByUser" in m for m in messages)
 
 
-def read_librechat(data: Mapping[str, Any], reading: FileReading) -> Iterator[Entry]:
+def read_librechat(data: Record, reading: FileReading) -> Iterator[Entry]:
     nodes: list[Node] = []
-    waiting = [
-        (raw, None) for raw in reversed(dicts(data.get("messages")) or dicts(data.get("messagesTree")))
-    ]
+    listed = dicts(data.get("messages")) or dicts(data.get("messagesTree"))
+    waiting: list[tuple[dict[str, Any], str | None]] = [(raw, None) for raw in reversed(listed)]
     while waiting:
         raw, parent = waiting.pop()
         node = _librechat_node(raw, parent)
-        nodes.append(node)
-        waiting += [(child, node.id) for child in reversed(dicts(raw.get("children")))]  # type: ignore[misc]
-    if not any(node.parent for node in nodes):
+        steps = steps_of(node.role, dicts(raw.get("content"))) if node.role else []
+        nodes += step_nodes(node, steps) if len(steps) > 1 else [node]
+        waiting += [(child, node.id) for child in reversed(dicts(raw.get("children")))]
+    if not any(raw.get("parentMessageId") or raw.get("children") for raw in listed):
         nodes = chain(nodes)
     options = table(data.get("options"))
     for node in nodes:
@@ -105,7 +101,7 @@ def read_librechat(data: Mapping[str, Any], reading: FileReading) -> Iterator[En
     )
 
 
-def _librechat_node(raw: Mapping[str, Any], parent: str | None) -> Node:
+def _librechat_node(raw: Record, parent: str | None) -> Node:
     above = raw.get("parentMessageId")
     known = above if isinstance(above, str) else None
     node = Node(
@@ -130,16 +126,16 @@ def _librechat_node(raw: Mapping[str, Any], parent: str | None) -> Node:
     elif str(raw.get("unfinished") or "").lower() not in ("", "false"):
         node.ending = "incomplete"
     node.ending = node.ending or ending_of(raw.get("finish_reason")) or ""
-    if isinstance(raw.get("feedback"), dict):
+    if raw.get("feedback"):
         node.feedback = opinion_in(raw["feedback"])
     return node
 
 
-def is_text_webui(data: Mapping[str, Any]) -> bool:
+def is_text_webui(data: Record) -> bool:
     return isinstance(data.get("internal"), list) and isinstance(data.get("visible"), list)
 
 
-def read_text_webui(data: Mapping[str, Any], reading: FileReading) -> Iterator[Entry]:
+def read_text_webui(data: Record, reading: FileReading) -> Iterator[Entry]:
     nodes: list[Node] = []
     for pair in data["internal"]:
         for role, words in zip(("user", "assistant"), pair if isinstance(pair, list) else [], strict=False):
@@ -149,13 +145,11 @@ def read_text_webui(data: Mapping[str, Any], reading: FileReading) -> Iterator[E
     yield from trees.entries(MessageTree(name, "text-generation-webui", chain(nodes)), reading)
 
 
-def is_sillytavern(data: Mapping[str, Any]) -> bool:
+def is_sillytavern(data: Record) -> bool:
     return ("mes" in data and "is_user" in data) or ("chat_metadata" in data and "character_name" in data)
 
 
-def read_sillytavern(
-    records: Sequence[Mapping[str, Any]], reading: FileReading, name: str
-) -> Iterator[Entry]:
+def read_sillytavern(records: Sequence[Record], reading: FileReading, name: str) -> Iterator[Entry]:
     """One chat a file. An answer's swipes are answers to the same message, of which one is kept."""
     nodes: list[Node] = []
     parent: str | None = None

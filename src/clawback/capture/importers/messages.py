@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from clawback.capture.exchanges import result_text
 from clawback.capture.importers.entries import BadLine, dicts, table
 from clawback.records import Message
 
@@ -26,18 +28,17 @@ _ROLES = {
 ROLE_FIELDS = ("role", "from", "author", "sender", "speaker", "name", "type", "user")
 TEXT_FIELDS = ("content", "value", "text", "message", "mes", "body", "utterance", "parts")
 LISTS = (
-    "messages",
-    "conversations",
-    "conversation",
-    "dialogue",
-    "dialog",
-    "turns",
-    "chat",
-    "history",
-    "text",
-    "items",
-)
+    "messages", "conversations", "conversation", "dialogue", "dialog", "turns", "chat", "history", "text",
+    "items", "contents", "context_messages",
+)  # fmt: skip
 """Fields that hold a conversation."""
+_OPENAI_PARTS = frozenset(
+    ("text", "image_url", "image", "input_audio", "audio", "video", "video_url", "file", "refusal")
+)
+_THOUGHTS = ("thinking", "redacted_thinking", "reasoning", "think", "thought")
+_CALLS = ("tool_use", "tool_call", "toolCall", "toolCallRequest", "functionCall", "function_call")
+_RESULTS = ("tool_result", "toolCallResult", "functionResponse", "function_response")
+"""Kinds of blocks, or the fields that hold them."""
 
 _CHATML = re.compile(r"<\|im_start\|>\s*(\w+)\s*\n(.*?)(?:<\|im_end\|>|\Z)", re.DOTALL)
 _HEADINGS = re.compile(
@@ -45,14 +46,7 @@ _HEADINGS = re.compile(
 )
 _SPEAKERS = re.compile(r"(?:\A|\n\n)[ \t]*(Human|Assistant|User|System): ?")
 _EXTRA_ID = re.compile(r"<extra_id_1>(User|Assistant)\n")
-_NAMED = {
-    "human": "user",
-    "instruction": "user",
-    "input": "user",
-    "user": "user",
-    "question": "user",
-    "system": "system",
-}
+_NAMED = {name: "system" if name == "system" else "user" for name in ("human", "instruction", "input", "user", "question", "system")}  # fmt: skip
 
 
 def role_of(name: Any) -> str:
@@ -67,6 +61,8 @@ def message_of(raw: Any) -> Message | None:
     """One message; None for what is none."""
     if not isinstance(raw, Mapping):
         return None
+    if isinstance(inner := raw.get("message"), Mapping) and role_of(inner.get("role")):
+        raw = inner
     role = next((found for name in ROLE_FIELDS if (found := role_of(raw.get(name)))), "")
     if not role:
         return None
@@ -90,6 +86,90 @@ def message_of(raw: Any) -> Message | None:
     return message
 
 
+def is_openai(value: Any) -> bool:
+    """Whether a list is messages as OpenAI's API writes them, so that nothing of them needs to be read anew."""
+    return isinstance(value, list) and all(
+        isinstance(m, dict)
+        and m.get("role") in ("user", "assistant", "system", "developer", "tool")
+        and bool({"content", "tool_calls"} & m.keys())
+        and (
+            isinstance(content := m.get("content"), (str, type(None)))
+            or (
+                isinstance(content, list)
+                and all(table(part).get("type") in _OPENAI_PARTS for part in content)
+            )
+        )
+        for m in value
+    )
+
+
+def steps_of(role: str, blocks: Sequence[Mapping[str, Any]]) -> list[Message]:
+    """The messages of one that is written as blocks: words, then calls of tools, then their results, then more words."""
+    messages: list[dict[str, Any]] = []
+
+    def newest(begins: bool) -> dict[str, Any]:
+        if begins or not messages or messages[-1]["role"] == "tool":
+            messages.append({"role": role, "content": []})
+        return messages[-1]
+
+    for block in blocks:
+        kind, inner = _kind_of(block)
+        if kind in _CALLS:
+            newest(False).setdefault("tool_calls", []).extend(calls_of([inner]))
+            block = inner
+        if kind in _RESULTS or (kind in _CALLS and inner.get("output") is not None):
+            call = (
+                inner.get("tool_use_id")
+                or inner.get("toolCallRequestId")
+                or inner.get("id")
+                or inner.get("name")
+            )
+            words = next(
+                (inner[n] for n in ("content", "output", "response") if inner.get(n) is not None), ""
+            )
+            messages.append({"role": "tool", "tool_call_id": str(call or ""), "content": _result(words)})
+        elif kind not in (*_CALLS, *_THOUGHTS):
+            newest(bool(messages and messages[-1].get("tool_calls")))["content"].append(block)
+    for message in messages:
+        message["content"] = message["content"] if message["role"] == "tool" else _blocks(message["content"])
+    return _with_results([m for m in messages if m["content"] or m.get("tool_calls") or m["role"] == "tool"])
+
+
+def _kind_of(block: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    """The kind of a block, and what holds its fields: itself, or an object under the kind's name."""
+    kind = next(
+        (k for k in (*_CALLS, *_RESULTS) if isinstance(block.get(k), Mapping)), str(block.get("type") or "")
+    )
+    inner = block[kind] if isinstance(block.get(kind), Mapping) else block
+    return ("thought" if block.get("thought") is True else kind), inner
+
+
+def _result(result: Any) -> str:
+    if isinstance(result, str) and result.startswith('[{"type"'):  # blocks that are written as text
+        with contextlib.suppress(ValueError):
+            result = json.loads(result)
+    return result_text(result)
+
+
+def reply_of(value: Any) -> Any:
+    """The answer of an API's response: ``choices``, ``candidates``, ``message``, ``generations``; the value itself where it is none."""
+    while isinstance(value, (Mapping, list)):
+        if isinstance(value, list):
+            value = [one for one in value if table(one).get("type") != "reasoning"]
+            if len(value) != 1 or message_of(value[0]) is not None:
+                return value
+            value = value[0]
+            continue
+        inner = next(
+            (value[n] for n in ("choices", "candidates", "generations", "message", "body") if value.get(n)),
+            None,
+        )
+        if message_of(value) is not None or inner is None:
+            return value.get("text", value.get("output_text", value)) if message_of(value) is None else value
+        value = inner
+    return value
+
+
 def conversation_of(raw: Any) -> list[Message] | None:
     """The messages of a list in any of the known manners; None where it is no conversation."""
     if not isinstance(raw, (list, tuple)) or not raw:
@@ -104,13 +184,19 @@ def conversation_of(raw: Any) -> list[Message] | None:
             for role, words in zip(("user", "assistant"), pair, strict=True)
             if words
         ]
-    messages: list[Message] = []
-    for one in raw:
-        message = message_of(one)
-        if message is None:
-            return None
-        messages.append(message)
-    return _with_results(messages)
+    listed = [steps_in(one) for one in raw]
+    return _with_results([m for steps in listed for m in steps]) if all(listed) else None
+
+
+def steps_in(raw: Any) -> list[Message]:
+    """The messages of one that may be written as blocks with calls of tools and their results; [] for what is none."""
+    message = message_of(raw)
+    if message is None:
+        return []
+    raw = inner if isinstance(inner := raw.get("message"), Mapping) else raw
+    blocks = dicts(raw.get("content")) or dicts(raw.get("parts"))
+    split = any(_kind_of(block)[0] in (*_CALLS, *_RESULTS) for block in blocks)
+    return steps_of(message["role"], blocks) if split else [message]
 
 
 def _with_results(messages: list[Message]) -> list[Message]:
@@ -136,9 +222,10 @@ def _blocks(content: Sequence[Any]) -> str | list[Any]:
             words = part.get("text")
             if isinstance(words, Mapping):  # {"type": "text", "text": {"value": …}}
                 words = words.get("value")
-            if isinstance(words, str) and part.get("type", "text") in ("text", "input_text", "output_text"):
+            kind = "thought" if part.get("thought") is True else part.get("type") or "text"
+            if isinstance(words, str) and kind in ("text", "input_text", "output_text"):
                 parts.append({"type": "text", "text": words})
-            elif part.get("type") == "image_url":
+            elif kind in ("image_url", "image"):
                 parts.append(dict(part))
     if all(part["type"] == "text" for part in parts):
         return "\n".join(part["text"] for part in parts)
@@ -155,11 +242,14 @@ def calls_of(raw: Any) -> list[dict[str, Any]]:
     calls = []
     for index, call in enumerate(dicts(raw)):
         function = table(call.get("function")) or call
-        arguments = function.get("arguments", function.get("input", function.get("args", "")))
+        names = ("arguments", "input", "args", "parameters")
+        arguments = next((function[n] for n in names if function.get(n) is not None), "")
         words = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
         calls.append(
             {
-                "id": str(call.get("id") or call.get("call_id") or f"call_{index}"),
+                "id": str(
+                    call.get("id") or call.get("call_id") or call.get("toolCallRequestId") or f"call_{index}"
+                ),
                 "type": "function",
                 "function": {"name": str(function.get("name") or ""), "arguments": words},
             }

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from clawback.capture.importers import trees
-from clawback.capture.importers.entries import BadLine, Entry, FileReading, dicts, digest, table
+from clawback.capture.importers.entries import BadLine, Entry, FileReading, Record, dicts, digest, table
 from clawback.capture.importers.fields import first, opinion_in, picture_parts, stamp
-from clawback.capture.importers.messages import role_of
-from clawback.capture.importers.trees import MessageTree, Node
+from clawback.capture.importers.messages import role_of, steps_of
+from clawback.capture.importers.trees import MessageTree, Node, step_nodes
 
 _STAMPS_OF_OPINIONS = ("updated_at", "created_at", "create_time", "createdAt")
 _DETAILS = re.compile(
-    r"<details type=\"(\w+)\"[^>]*>\s*(?:<summary>.*?</summary>)?\s*(.*?)</details>\s*", re.DOTALL
+    r"<details type=\"(\w+)\"([^>]*)>\s*(?:<summary>.*?</summary>)?\s*(.*?)</details>\s*", re.DOTALL
 )
+_ATTRIBUTES = re.compile(r'(\w+)="([^"]*)"')
 
 
-def _webui_history(data: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def _webui_history(data: Record) -> Record | None:
     chat = data.get("chat") if isinstance(data.get("chat"), dict) else data
     if isinstance(chat, dict) and isinstance(chat.get("chat"), dict):
         chat = chat["chat"]
@@ -40,25 +42,26 @@ def _as_history(messages: list[dict[str, Any]]) -> dict[str, Any]:
     return {"messages": nodes, "currentId": names[-1]}
 
 
-def is_open_webui(data: Mapping[str, Any]) -> bool:
+def is_open_webui(data: Record) -> bool:
     return _webui_history(data) is not None
 
 
-def read_open_webui(data: Mapping[str, Any], reading: FileReading, person: str = "") -> Iterator[Entry]:
+def read_open_webui(data: Record, reading: FileReading, person: str = "") -> Iterator[Entry]:
     conversation = _webui_conversation(data, person)
     if conversation is None:
         raise BadLine("there is no conversation")
     yield from trees.entries(conversation, reading)
 
 
-def _webui_conversation(data: Mapping[str, Any], person: str = "") -> MessageTree | None:
+def _webui_conversation(data: Record, person: str = "") -> MessageTree | None:
     chat = _webui_history(data)
     if chat is None:
         return None
     nodes = [
-        _webui_node(str(name), raw, person)
+        node
         for name, raw in chat["history"]["messages"].items()
         if isinstance(raw, dict)
+        for node in _webui_nodes(str(name), raw, person)
     ]
     params = table(chat.get("params"))
     system = first({**chat, **params}, ("system", "system_prompt"))
@@ -76,47 +79,68 @@ def _webui_conversation(data: Mapping[str, Any], person: str = "") -> MessageTre
     )
 
 
-def _webui_node(name: str, raw: Mapping[str, Any], person: str) -> Node:
+def _webui_nodes(name: str, raw: Record, person: str) -> list[Node]:
     parent = raw.get("parentId")
-    words, thinking = without_details(str(raw.get("content") or ""))
-    at = stamp(raw, ("timestamp",))
-    node = Node(
-        name,
-        parent if isinstance(parent, str) else None,
-        role_of(raw.get("role")),
-        picture_parts(words, raw.get("files")),
-    )
-    node.at, node.thinking = at, thinking
-    node.model = str(first(raw, ("model", "modelName")) or "") if node.role == "assistant" else ""
+    at, role = stamp(raw, ("timestamp",)), role_of(raw.get("role"))
+    node = Node(name, parent if isinstance(parent, str) else None, role, at=at)
+    words = str(raw.get("content") or "")
+    blocks = _blocks_of(words) if role == "assistant" else [{"type": "text", "text": words}]
+    node.thinking = "\n\n".join(b["thinking"] for b in blocks if "thinking" in b)
+    if role == "assistant":
+        node.model = str(first(raw, ("selectedModelId", "model", "modelName")) or "")
     node.ending = "incomplete" if raw.get("done") is False else ""
     if isinstance(raw.get("annotation"), dict):
         node.feedback = opinion_in(raw["annotation"], at, person)
-    return node
+    steps = steps_of(role, blocks) or [{"role": role, "content": ""}]
+    steps[-1] = {**steps[-1], "content": picture_parts(steps[-1]["content"], raw.get("files"))}
+    return step_nodes(node, steps)
 
 
-def without_details(words: str) -> tuple[str, str]:
-    """The text of an answer without the folded boxes that Open WebUI puts in, and what was thought in them."""
-    thoughts = [
-        re.sub(r"^> ?", "", body, flags=re.MULTILINE).strip()
-        for kind, body in _DETAILS.findall(words)
-        if kind == "reasoning"
-    ]
-    return _DETAILS.sub("", words).strip(), "\n\n".join(thoughts)
+def _blocks_of(words: str) -> list[dict[str, Any]]:
+    """The text of an answer and the folded boxes that Open WebUI puts in: thoughts, and calls of tools with their results."""
+    blocks: list[dict[str, Any]] = []
+    end = 0
+    for box in _DETAILS.finditer(words):
+        blocks.append({"type": "text", "text": words[end : box.start()].strip()})
+        end = box.end()
+        if box[1] == "reasoning":
+            thought = re.sub(r"^> ?", "", html.unescape(box[3]), flags=re.MULTILINE).strip()
+            blocks.append({"type": "thinking", "thinking": thought})
+        elif box[1] == "tool_calls":
+            fields = {name: _attribute(value) for name, value in _ATTRIBUTES.findall(box[2])}
+            output = fields.get("result") or box[3].strip() or None
+            blocks.append({**fields, "type": "tool_call", "output": output})
+    blocks.append({"type": "text", "text": words[end:].strip()})
+    return [block for block in blocks if block.get("text") != ""]
 
 
-def is_open_webui_feedback(data: Mapping[str, Any]) -> bool:
+def without_details(words: str) -> str:
+    """The text of an answer without these boxes."""
+    return "\n\n".join(block["text"] for block in _blocks_of(words) if block["type"] == "text")
+
+
+def _attribute(value: str) -> Any:
+    """The value of an attribute, which may be JSON in JSON."""
+    plain: Any = html.unescape(value)
+    try:
+        return json.loads(plain)
+    except ValueError:
+        return plain
+
+
+def is_open_webui_feedback(data: Record) -> bool:
     return (
-        isinstance(data.get("data"), dict) and isinstance(data.get("meta"), dict) and "rating" in data["data"]
+        isinstance(data.get("data"), dict)
+        and isinstance(data.get("meta"), dict)
+        and bool({"rating", "model_id"} & data["data"].keys())
     )
 
 
-def user_of_open_webui(data: Mapping[str, Any]) -> str:
+def user_of_open_webui(data: Record) -> str:
     return str(data.get("user_id") or "")
 
 
-def read_open_webui_feedback(
-    data: Mapping[str, Any], reading: FileReading, person: str = ""
-) -> Iterator[Entry]:
+def read_open_webui_feedback(data: Record, reading: FileReading, person: str = "") -> Iterator[Entry]:
     """A thumb or a score, with the conversation as it was then where the export has it."""
     meta, told = data["meta"], data["data"]
     name = str(meta.get("message_id") or "")

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from clawback.capture.importers import lines
-from clawback.capture.importers.columns import plain_number
 from clawback.capture.importers.entries import (
     BadLine,
     Columns,
     Entry,
     FileReading,
+    Record,
     answer_text,
+    dicts,
     messages_of,
-    table,
-    text,
 )
-from clawback.capture.importers.messages import LISTS, conversation_of, message_of, side
+from clawback.capture.importers.messages import LISTS, conversation_of, message_of, side, transcript
+from clawback.capture.importers.verdicts import SCORES, names_of_duel, verdict
 from clawback.records import Feedback, Message, text_of
 from clawback.redact import redact
 
@@ -30,42 +29,15 @@ PAIRS = (
     ("response_chosen", "response_rejected"), ("better", "worse"), ("better_response", "worse_response"), ("win", "lose"),
     ("winner_response", "loser_response"), ("good", "bad"), ("chosen_output", "rejected_output"), ("positive", "negative"),
     ("response_w", "response_l"), ("answer_chosen", "answer_rejected"), ("good_edited_response", "bad_edited_response"),
+    ("chosen_messages", "rejected_messages"), ("chosen_conversations", "rejected_conversations"), ("chosen_text", "rejected_text"),
+    ("response_j", "response_k"), ("output_w", "output_l"), ("answer_w", "answer_l"), ("y_w", "y_l"),
 )  # fmt: skip
 """Fields of the better and the worse answer."""
-_SUFFIXES = (("a", "b"), ("0", "1"), ("1", "2"), ("left", "right"), ("one", "two"), ("first", "second"))
-_STEMS = re.compile(
-    r"(?:human_ref|response|responses|answer|output|completion|conversation|model_output|candidate|text|reply|option|summary|generation|model|assistant|chat)_?"
-)
-_SCORES = ("score", "rating", "reward", "quality", "stars")
-VERDICTS = (
-    "winner", "preference", "preferred", "overall_preference", "preference_strength", "human_preference", "choice", "better",
-    "better_response_id", "verdict", "comparison", "label", "labels", "selected", "judgment", "judgement", "vote", "pick",
-    "preferred_response", "preferred_answer", "best", "chosen", "ranking", "result", "human_label", "annotation",
-)  # fmt: skip
-_SIGNED = ("overall_preference", "preference_strength")
-"""HelpSteer's: from -3, the first is much better, to 3."""
-_FILLING = re.compile(
-    r"\b(?:is|much|slightly|significantly|strongly|clearly|better|wins|won|prefer|preferred|the)\b|[.!]"
-)
-_TIES = (
-    "tie",
-    "equal",
-    "same",
-    "both",
-    "neither",
-    "draw",
-    "none",
-    "bothbad",
-    "tie (bothbad)",
-    "both_bad",
-    "tie_bothbad",
-)
-
 
 # ----------------------------------------------------------------------------------------------- better and worse
 
 
-def names_of_pair(data: Mapping[str, Any]) -> tuple[str, str] | None:
+def names_of_pair(data: Record) -> tuple[str, str] | None:
     """The fields of the better and the worse answer."""
     found = next(((a, b) for a, b in PAIRS if data.get(a) is not None and data.get(b) is not None), None)
     if found and all(isinstance(data[name], (str, list, dict)) for name in found):
@@ -73,52 +45,77 @@ def names_of_pair(data: Mapping[str, Any]) -> tuple[str, str] | None:
     return None
 
 
-def has_pair(data: Mapping[str, Any]) -> bool:
-    return names_of_pair(lines.lowered(data)) is not None
+def has_pair(data: Record) -> bool:
+    return names_of_pair(_with_better(lines.lowered(data))) is not None
 
 
-def read_pair(data: Mapping[str, Any], reading: FileReading) -> Iterator[Entry]:
-    """Two turns, of which the first is preferred. Raises ``BadLine``."""
-    data = lines.lowered(data)
+def _with_better(data: dict[str, Any]) -> dict[str, Any]:
+    """Where only the worse answer has a field, the better one ends the conversation (ms-swift)."""
+    worse = next((n for n in ("rejected_response", "rejected_messages", "rejected") if data.get(n)), "")
+    if not worse or names_of_pair(data) is not None or not dicts(data.get("messages")):
+        return data
+    messages = conversation_of(data["messages"]) or []
+    if len(messages) < 2 or messages[-1]["role"] != "assistant":
+        return data
+    if worse == "rejected_messages":
+        return {**data, "chosen": messages, "rejected": data[worse], "messages": None}
+    return {**data, "chosen": messages[-1:], "rejected": data[worse], "messages": messages[:-1]}
+
+
+def read_pair(data: Record, reading: FileReading) -> Iterator[Entry]:
+    """The better answers and the worse ones, mostly one of each, and a preference for each two. Raises ``BadLine``."""
+    data = _with_better(lines.lowered(data))
     names = names_of_pair(data)
     if names is None:
         raise BadLine("`chosen` or `rejected` is missing")
-    asked = _question(data)
-    (messages, better), (other, worse) = (_answer_to(asked, data, name) for name in names)
+    asked = question_of_duel(data)
+    sides = [[_answer_to(asked, {**data, name: one}, name) for one in _texts(data[name])] for name in names]
+    (messages, better), (other, worse) = sides[0][0], sides[1][0]
     if messages != other:
-        messages, better, worse = _where_they_part([*messages, _reply(better)], [*other, _reply(worse)])
+        messages, better, worse = _where_they_part([*messages, better], [*other, worse])
+        sides = [[(messages, better)], [(messages, worse)]]
     if better == worse:
         raise BadLine(f"`{names[0]}` and `{names[1]}` are the same")
-    inner = table(data.get("input"))
-    shared = lines.with_tools({**inner, **data}, list(messages))
+    shared = lines.with_tools(data, list(messages))
     turns = tuple(
-        lines.turn_of(_model_of(data, name), shared, answer)
-        for name, answer in zip(names, (better, worse), strict=True)
+        lines.turn_of(_answered(data, name, answer), shared, text_of(answer.get("content")))
+        for name, listed in zip(names, sides, strict=True)
+        for _, answer in listed
     )
-    who = text(data, "person") or reading.person
+    who = lines.author_of(data, reading)
     note = next((data[n] for n in lines.NOTES if isinstance(data.get(n), str)), "")
-    scored = list(_scores_of_pair(data, names, reading.columns, who))
-    yield Entry(turns, (Feedback(0, "preference", 1.0, note, other_turn_id=1, person=who), *scored))
+    first = len(sides[0])
+    preferences = tuple(
+        Feedback(place, "preference", 1.0, note, other_turn_id=below, person=who)
+        for place in range(first)
+        for below in range(first, len(turns))
+    )
+    scored = _scores_of_pair(data, names, reading.columns, who) if len(turns) == 2 else ()
+    yield Entry(turns, (*preferences, *scored))
+
+
+def _texts(value: Any) -> list[Any]:
+    """Several answers that are listed as texts; else the one."""
+    return (
+        value if isinstance(value, list) and value and all(isinstance(one, str) for one in value) else [value]
+    )
 
 
 def _reply(words: str) -> Message:
     return {"role": "assistant", "content": words}
 
 
-def _model_of(data: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The record with the model that gave this answer."""
+def _answered(data: Record, name: str, answer: Message) -> dict[str, Any]:
+    """The record with the model that gave this answer, and the tools that the answer calls."""
     suffix = name.rpartition("_")[2] if "_" in name else name
     model = data.get(
         f"{name}_model", data.get(f"model_{suffix}", data.get(f"model_{name}", data.get("model")))
     )
-    return {**data, "model": model, "event_id": None}
+    return {**data, "model": model, "event_id": None, "calls": lines.calls_in(answer)}
 
 
-def _question(data: Mapping[str, Any]) -> list[Message] | None:
+def _question(data: Record) -> list[Message] | None:
     """What both answers are to; None where the answers bring it along."""
-    inner = data.get("input")
-    if isinstance(inner, Mapping):  # OpenAI: {"input": {"messages": […], "tools": […]}}
-        data = {**inner, "prompt": None}
     name, _ = lines.names_of(data)
     if name in LISTS:
         read = lines.messages_under(data, name)
@@ -130,19 +127,21 @@ def _question(data: Mapping[str, Any]) -> list[Message] | None:
     return lines.with_system(data, list(messages_of(lines.question_of(data, name))))
 
 
-def _answer_to(
-    conversation: list[Message] | None, data: Mapping[str, Any], name: str
-) -> tuple[list[Message], str]:
-    """The conversation before an answer, and the answer's text. Raises ``BadLine``."""
+def _answer_to(conversation: list[Message] | None, data: Record, name: str) -> tuple[list[Message], Message]:
+    """The conversation before an answer, and the answer. Raises ``BadLine``."""
     value = side(data[name])
     if isinstance(value, str):
         if conversation is None:
-            raise BadLine("`prompt` or `messages` is missing")
+            raise BadLine(
+                f"`{name}` does not end with an answer"
+                if transcript(value)
+                else "`prompt` or `messages` is missing"
+            )
         if not value.strip():
             raise BadLine(f"`{name}` is empty")
         if conversation[-1].get("role") == "assistant":  # the set repeats its better answer there
             conversation = conversation[:-1]
-        return conversation, redact(value)
+        return conversation, _reply(redact(value))
     written = list(messages_of(value))
     if (
         conversation is not None
@@ -158,37 +157,38 @@ def _answer_to(
         )
     else:
         messages = [*conversation, *written]
-    if len(messages) < 2 or messages[-1].get("role") != "assistant" or not answer_text(messages[-1]):
+    if len(messages) < 2 or not _answers(messages[-1]):
         raise BadLine(f"`{name}` does not end with an answer")
-    return messages[:-1], redact(str(text_of(messages[-1].get("content"))))
+    return messages[:-1], messages[-1]
 
 
-def _where_they_part(first: Sequence[Message], second: Sequence[Message]) -> tuple[list[Message], str, str]:
+def _answers(message: Message) -> bool:
+    """Whether it is an answer, in words or as calls of tools."""
+    return message.get("role") == "assistant" and bool(answer_text(message) or message.get("tool_calls"))
+
+
+def _where_they_part(
+    first: Sequence[Message], second: Sequence[Message]
+) -> tuple[list[Message], Message, Message]:
     """The conversation up to the first difference, and the two answers there. Raises ``BadLine``."""
     shared = 0
     while shared < min(len(first), len(second)) and first[shared] == second[shared]:
         shared += 1
     parts = [side[shared] for side in (first, second) if len(side) > shared]
-    if (
-        shared == 0
-        or len(parts) < 2
-        or any(p.get("role") != "assistant" or not answer_text(p) for p in parts)
-    ):
+    if shared == 0 or len(parts) < 2 or not all(_answers(part) for part in parts):
         raise BadLine("`chosen` and `rejected` answer different conversations")
-    return list(first[:shared]), answer_text(parts[0]), answer_text(parts[1])
+    return list(first[:shared]), parts[0], parts[1]
 
 
-def score_fields(data: Mapping[str, Any]) -> list[tuple[str, str]]:
+def score_fields(data: Record) -> list[tuple[str, str]]:
     """Pairs of fields that hold scores of the better and the worse answer."""
     names = names_of_pair(data)
-    pairs = [(f"{stem}_{names[0]}", f"{stem}_{names[1]}") for stem in _SCORES] if names else []
-    pairs += [(f"{names[0]}_{stem}", f"{names[1]}_{stem}") for stem in _SCORES] if names else []
+    pairs = [(f"{stem}_{names[0]}", f"{stem}_{names[1]}") for stem in SCORES] if names else []
+    pairs += [(f"{names[0]}_{stem}", f"{names[1]}_{stem}") for stem in SCORES] if names else []
     return [(a, b) for a, b in pairs if data.get(a) is not None and data.get(b) is not None]
 
 
-def _scores_of_pair(
-    data: Mapping[str, Any], names: tuple[str, str], columns: Columns, who: str
-) -> Iterator[Feedback]:
+def _scores_of_pair(data: Record, names: tuple[str, str], columns: Columns, who: str) -> Iterator[Feedback]:
     for pair in score_fields(data)[:1]:
         column = pair[0].replace(names[0], "*")
         for index, name in enumerate(pair):
@@ -196,8 +196,9 @@ def _scores_of_pair(
                 yield replace(lines.rating(column, data[name], columns, who=who), turn_id=index)
 
 
-def score_column(data: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def score_column(data: Record) -> Iterator[tuple[str, Any]]:
     """(column, score) of the scores that stand beside a pair: both sides are one column."""
+    data = lines.lowered(data)
     names = names_of_pair(data)
     for pair in score_fields(data)[:1]:
         for name in pair:
@@ -207,150 +208,28 @@ def score_column(data: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 # ---------------------------------------------------------------------------------------------- two and a verdict
 
 
-def names_of_duel(data: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Two fields that hold answers and whose names differ in ``_a`` and ``_b``, ``_1`` and ``_2`` …"""
-    for name in data:
-        for first, second in _SUFFIXES:
-            if not name.endswith(first):
-                continue
-            stem = name[: -len(first)]
-            other = f"{stem}{second}"
-            if other in data and _STEMS.fullmatch(stem) and all(_is_answer(data[n]) for n in (name, other)):
-                if stem.rstrip("_") == "model" and names_of_duel(
-                    {k: v for k, v in data.items() if k not in (name, other)}
-                ):
-                    continue  # these are the models' names
-                return name, other
-    return None
-
-
-def _is_answer(value: Any) -> bool:
-    return (isinstance(value, str) and bool(value.strip())) or (
-        isinstance(value, (list, dict)) and bool(value)
-    )
-
-
-def has_duel(data: Mapping[str, Any]) -> bool:
-    data = lines.lowered(data)
-    names = names_of_duel(data)
-    return names is not None and bool(_verdict_fields(data, names))
-
-
-def _verdict_fields(data: Mapping[str, Any], names: tuple[str, str]) -> list[str]:
-    first = _suffixes_of(names)[0]
-    fields = [f"winner_model_{first}", f"winner_{first}"] + [name for name in VERDICTS if name not in names]
-    fields += [f"{stem}_{first}" for stem in _SCORES]
-    return [name for name in fields if data.get(name) is not None]
-
-
-def _suffixes_of(names: tuple[str, str]) -> tuple[str, str]:
-    return next((a, b) for a, b in _SUFFIXES if names[0].endswith(a) and names[1].endswith(b))
-
-
-def verdict(data: Mapping[str, Any], names: tuple[str, str], columns: Columns) -> tuple[int, str]:
-    """(1: the first answer is better, -1: the second, 0: neither; the field that says so). Raises ``BadLine``."""
-    first, second = _suffixes_of(names)
-    for stem in ("winner_model", "winner"):
-        wins = [_plain(data.get(f"{stem}_{side}")) for side in (first, second)]
-        if None not in wins:
-            return _sign((wins[0] or 0.0) - (wins[1] or 0.0)), f"{stem}_{first}"
-    unclear = ""
-    for field in VERDICTS:
-        if field in names or (value := data.get(field)) is None:
-            continue
-        try:
-            winner = winner_in(field, value, names, data, columns)
-        except BadLine as error:
-            unclear = str(error)
-            continue
-        if winner is not None:
-            return winner, field
-    for stem in _SCORES:
-        scores = [_plain(data.get(f"{stem}_{side}")) for side in (first, second)]
-        if None not in scores:
-            return _sign((scores[0] or 0.0) - (scores[1] or 0.0)), f"{stem}_{first}"
-    if unclear:
-        raise BadLine(unclear)
-    raise BadLine(f"nothing says which of `{names[0]}` and `{names[1]}` is better")
-
-
-def _plain(value: Any) -> float | None:
-    if isinstance(value, bool):
-        return float(value)
-    try:
-        return plain_number(value)
-    except BadLine:
-        return None
-
-
-def _sign(value: float) -> int:
-    return (value > 0) - (value < 0)
-
-
-def winner_in(
-    field: str, value: Any, names: tuple[str, str], data: Mapping[str, Any], columns: Columns
-) -> int | None:
-    """What one value of a verdict says; None where it says nothing."""
-    first, second = _suffixes_of(names)
-    if isinstance(value, (list, dict)):
-        return None
-    word = " ".join(_FILLING.sub(" ", str(value).lower()).split())
-    if word in _TIES or word.startswith("tie"):
-        return 0
-    for index, (suffix, ordinal, place) in enumerate(((first, "first", "left"), (second, "second", "right"))):
-        model = str(data.get(f"model_{suffix}") or "").lower()
-        spellings = {
-            names[index],
-            f"model_{suffix}",
-            f"response_{suffix}",
-            f"answer_{suffix}",
-            ordinal,
-            place,
-            f"{ordinal}_answer",
-        }
-        spellings |= {f"{stem} {suffix}" for stem in ("model", "response", "answer", "option")} | (
-            {suffix} if suffix.isalpha() else set()
-        )
-        spellings |= {names[index].replace("_", ""), f"assistant_{suffix}", f"assistant {suffix}"}
-        if word in spellings or (model and word == model):
-            return 1 - 2 * index
-    plain = _plain(value)
-    if plain is None:
-        return None
-    values = {v for v in (_plain(one) for one in columns.values.get(field, ())) if v is not None} | {plain}
-    if min(values) < 0 or field in _SIGNED:
-        return -_sign(plain)
-    if values <= {0.0, 1.0} and (first == "0" or len(values) == 2):
-        if field in ("label", "labels") and first == "a":  # SHP: 1 says that A is better
-            return 1 if plain == 1 else -1
-        return 1 if plain == 0 else -1
-    if values <= {1.0, 2.0} and (first == "1" or len(values) == 2):
-        return 1 if plain == 1 else -1
-    raise BadLine(f"`{field}` {plain:g} does not say which answer is better")
-
-
-def read_duel(data: Mapping[str, Any], reading: FileReading) -> Iterator[Entry]:
+def read_duel(data: Record, reading: FileReading) -> Iterator[Entry]:
     """Two turns, and a preference unless both are as good. Raises ``BadLine``."""
     data = lines.lowered(data)
     names = names_of_duel(data)
     if names is None:
         raise BadLine("there are no two answers")
+    data = _with_rounds(data, names)
     asked = question_of_duel(data)
     answers = [_answer_to(asked, {**data, name: _as_answer(data[name])}, name) for name in names]
-    if answers[0][0] != answers[1][0]:
-        conversations = [[*messages, _reply(words)] for messages, words in answers]
-        messages, *words = _where_they_part(*conversations)
-    else:
-        messages, words = answers[0][0], [answer for _, answer in answers]
+    messages, replies = answers[0][0], [answer for _, answer in answers]
+    if messages != answers[1][0]:
+        messages, *replies = _where_they_part(*([*before, answer] for before, answer in answers))
     winner, _field = verdict(data, names, reading.columns)
+    shared = lines.with_tools(data, list(messages))
     turns = tuple(
-        lines.turn_of(_model_of(data, name), tuple(messages), answer)
-        for name, answer in zip(names, words, strict=True)
+        lines.turn_of(_answered(data, name, answer), shared, text_of(answer.get("content")))
+        for name, answer in zip(names, replies, strict=True)
     )
-    who = text(data, "person") or reading.person
+    who = lines.author_of(data, reading)
     note = next((data[n] for n in (*lines.NOTES, "preference_statement") if isinstance(data.get(n), str)), "")
     better, worse = (0, 1) if winner > 0 else (1, 0)
-    same = words[0] == words[1]
+    same = replies[0] == replies[1]
     opinions = (
         ()
         if winner == 0 or same
@@ -359,8 +238,25 @@ def read_duel(data: Mapping[str, Any], reading: FileReading) -> Iterator[Entry]:
     yield Entry(turns[:1] if same else turns, opinions)
 
 
+def _with_rounds(data: dict[str, Any], names: tuple[str, str]) -> dict[str, Any]:
+    """Questions and answers that are lists of texts, one a round, as two conversations."""
+    asked = _rounds(data.get("prompt"))
+    answers = [_rounds(data[name]) for name in names]
+    if asked is None or len(asked) < 2 or any(one is None or len(one) != len(asked) for one in answers):
+        return data
+    made = {
+        name: [
+            m
+            for pair in zip(asked, listed or (), strict=True)
+            for m in ({"role": "user", "content": pair[0]}, _reply(pair[1]))
+        ]
+        for name, listed in zip(names, answers, strict=True)
+    }
+    return {**data, **made, "prompt": None}
+
+
 def _as_answer(value: Any) -> Any:
-    """Rounds that are written as a list of texts (LMArena's first table), and {"answer": …} or {"text": …}."""
+    """A round that is written as a list of one text (LMArena's first table), and {"answer": …} or {"text": …}."""
     rounds = _rounds(value)
     if rounds is not None:
         return rounds[-1]
@@ -382,7 +278,7 @@ def _rounds(value: Any) -> list[str] | None:
     return None
 
 
-def question_of_duel(data: Mapping[str, Any]) -> list[Message] | None:
+def question_of_duel(data: Record) -> list[Message] | None:
     """What both are asked; where the answers are whole conversations, None."""
     prompt = data.get("prompt", data.get("question"))
     if isinstance(prompt, Mapping):  # WebGPT: {"full_text": …}
@@ -391,11 +287,7 @@ def question_of_duel(data: Mapping[str, Any]) -> list[Message] | None:
         )
         data = {**data, "prompt": prompt}
     rounds = _rounds(prompt)
-    if rounds is not None:
-        if len(rounds) > 1:
-            raise BadLine(
-                "its conversation has several rounds, of which the answers of the earlier ones differ"
-            )
+    if rounds is not None and len(rounds) == 1:
         return [{"role": "user", "content": redact(rounds[0])}]
     if isinstance(data.get("context"), list) and (read := conversation_of(data["context"])):
         return list(messages_of(read))

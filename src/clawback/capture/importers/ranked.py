@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from clawback.capture.importers import lines, pair_records
 from clawback.capture.importers.columns import plain_number
-from clawback.capture.importers.entries import BadLine, Entry, FileReading, text
+from clawback.capture.importers.entries import BadLine, Entry, FileReading, Record, answer_text
+from clawback.capture.importers.messages import message_of
 from clawback.records import Feedback
 from clawback.redact import redact
 
@@ -17,7 +18,7 @@ _LISTS = ("completions", "answers", "responses", "candidates", "outputs", "gener
 _RATINGS = ("fine_grained_score", "overall_score", "score", "rating", "reward", "quality")
 
 
-def answers_in(data: Mapping[str, Any]) -> list[dict[str, Any]]:
+def answers_in(data: Record) -> list[dict[str, Any]]:
     """Answers of a list, each with what is said of it: {"text", "model", "score", "rank", "note"}; [] where there are none."""
     for name in _LISTS:
         value = data.get(name)
@@ -32,7 +33,7 @@ def answers_in(data: Mapping[str, Any]) -> list[dict[str, Any]]:
     return []
 
 
-def _parallel(data: Mapping[str, Any], answers: Sequence[str]) -> list[dict[str, Any]]:
+def _parallel(data: Record, answers: Sequence[str]) -> list[dict[str, Any]]:
     """Answers whose scores or ranks are in a list beside them."""
     found: list[dict[str, Any]] = [{"text": one} for one in answers]
     for field, names in (
@@ -46,16 +47,9 @@ def _parallel(data: Mapping[str, Any], answers: Sequence[str]) -> list[dict[str,
     return found if any("score" in one or "rank" in one for one in found) else []
 
 
-def _ranked_answer(answer: Mapping[str, Any]) -> dict[str, Any]:
+def _ranked_answer(answer: Record) -> dict[str, Any]:
     answer = lines.lowered(answer)
-    words = next(
-        (
-            answer[n]
-            for n in ("response", "answer", "text", "output", "content", "completion")
-            if isinstance(answer.get(n), str)
-        ),
-        "",
-    )
+    words = words_of(answer)
     score_field = next((n for n in _RATINGS if plain_number(answer.get(n)) is not None), "") if words else ""
     found = {
         "text": words,
@@ -70,7 +64,17 @@ def _ranked_answer(answer: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def has_answers(data: Mapping[str, Any]) -> bool:
+def words_of(answer: Record) -> str:
+    """The words of an answer that is an object: a text, or a message, under one of the usual names; "" without."""
+    for name in ("response", "answer", "text", "output", "content", "completion", "body", "html"):
+        value = answer.get(name)
+        words = value if isinstance(value, str) else answer_text(message_of(value) or {})
+        if words:
+            return words
+    return ""
+
+
+def has_answers(data: Record) -> bool:
     data = lines.lowered(data)
     found = answers_in(data)
     return bool(found) and (
@@ -78,14 +82,14 @@ def has_answers(data: Mapping[str, Any]) -> bool:
     )
 
 
-def read_answers(data: Mapping[str, Any], reading: FileReading) -> Iterator[Entry]:
+def read_answers(data: Record, reading: FileReading) -> Iterator[Entry]:
     """A turn for each answer; a rating for each score; of ranks a preference for each over the next one. Raises ``BadLine``."""
     data = lines.lowered(data)
     found = answers_in(data)
     asked = pair_records.question_of_duel({k: v for k, v in data.items() if k not in _LISTS})
     if not found or asked is None:
         raise BadLine("the question or the answers are missing")
-    who = text(data, "person") or reading.person
+    who = lines.author_of(data, reading)
     texts = [redact(one["text"]) for one in found]
     turns = tuple(
         lines.turn_of({**data, "model": one.get("model"), "event_id": None}, tuple(asked), words)
@@ -119,14 +123,14 @@ def read_answers(data: Mapping[str, Any], reading: FileReading) -> Iterator[Entr
     yield Entry(turns, tuple(opinions))
 
 
-def answer_scores(data: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def answer_scores(data: Record) -> Iterator[tuple[str, Any]]:
     """(column, score) of each answer."""
     for one in answers_in(lines.lowered(data)):
         if "score" in one:
             yield str(one.get("field") or "score"), one["score"]
 
 
-def steps_of(data: Mapping[str, Any]) -> list[str]:
+def steps_of(data: Record) -> list[str]:
     """The steps of a solution, each with a label; [] where there are none."""
     steps, labels = data.get("completions"), data.get("labels")
     if not (isinstance(steps, list) and isinstance(labels, list) and len(steps) == len(labels) > 0):
@@ -135,14 +139,12 @@ def steps_of(data: Mapping[str, Any]) -> list[str]:
     return list(steps) if plain else []
 
 
-def read_steps(data: Mapping[str, Any], reading: FileReading) -> Iterator[Entry]:
+def read_steps(data: Record, reading: FileReading) -> Iterator[Entry]:
     """The whole solution as one turn: good where every step is."""
     steps = steps_of(data)
     messages, response = lines.conversation({**data, "completions": None, "response": "\n".join(steps)})
     good = all(bool(one) and one != -1 for one in data["labels"])
     wrong = [step for step, label in zip(steps, data["labels"], strict=True) if not label or label == -1]
     note = f"Wrong: {wrong[0]}" if wrong else ""
-    opinion = Feedback(
-        0, "rating", 1.0 if good else -1.0, note, person=text(data, "person") or reading.person
-    )
+    opinion = Feedback(0, "rating", 1.0 if good else -1.0, note, person=lines.author_of(data, reading))
     yield Entry((lines.turn_of(data, messages, response),), (opinion,))

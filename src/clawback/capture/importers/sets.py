@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from clawback.capture.importers import lines, pair_records, ranked
+from clawback.capture.importers import lines, ranked, verdicts
+from clawback.capture.importers.columns import plain_number
 from clawback.capture.importers.entries import (
     BadLine,
     Columns,
     Entry,
     FileReading,
+    Record,
     dicts,
     messages_of,
     moment,
@@ -30,16 +32,16 @@ _HELPSTEER = frozenset(("helpfulness", "correctness", "coherence", "complexity",
 _FIVE = Columns(scale_of={"helpfulness": "0-4", "score": "1-5"})
 
 
-def is_hh(data: Mapping[str, Any]) -> bool:
+def is_hh(data: Record) -> bool:
     return all(isinstance(data.get(n), str) and _HH.match(data[n]) for n in ("chosen", "rejected"))
 
 
-def is_ultrafeedback(data: Mapping[str, Any]) -> bool:
+def is_ultrafeedback(data: Record) -> bool:
     listed = dicts(data.get("completions"))
     return "instruction" in data and bool(listed) and all("response" in one for one in listed)
 
 
-def is_ultrafeedback_binarized(data: Mapping[str, Any]) -> bool:
+def is_ultrafeedback_binarized(data: Record) -> bool:
     return {"chosen", "rejected", "score_chosen", "score_rejected"} <= data.keys() or {
         "chosen",
         "rejected",
@@ -48,7 +50,7 @@ def is_ultrafeedback_binarized(data: Mapping[str, Any]) -> bool:
     } <= data.keys()
 
 
-def read_ultrafeedback(data: Mapping[str, Any], reading: FileReading) -> Iterator[Entry]:
+def read_ultrafeedback(data: Record, reading: FileReading) -> Iterator[Entry]:
     """Four answers with a judge's scores: the mean of its aspects from 1 to 5, or its overall score from 1 to 10."""
     columns = Columns(
         scale_of={"fine_grained_score": "1-5", "overall_score": "1-10", **reading.columns.scale_of}
@@ -61,18 +63,18 @@ def read_ultrafeedback(data: Mapping[str, Any], reading: FileReading) -> Iterato
     yield from ranked.read_answers({**data, "completions": known}, replace(reading, columns=columns))
 
 
-def is_helpsteer(data: Mapping[str, Any]) -> bool:
+def is_helpsteer(data: Record) -> bool:
     return data.keys() >= _HELPSTEER and "response" in data
 
 
-def read_helpsteer(data: Mapping[str, Any], reading: FileReading) -> Iterator[Entry]:
+def read_helpsteer(data: Record, reading: FileReading) -> Iterator[Entry]:
     """HelpSteer 1 and 2: ``helpfulness`` from 0 to 4 is the rating; the other four are no opinions of the answer as a whole."""
     messages, response = lines.conversation(data)
     opinion = lines.rating("helpfulness", data["helpfulness"], _FIVE, who=reading.person)
     yield Entry((lines.turn_of(data, messages, response),), (opinion,))
 
 
-def is_helpsteer_words(data: Mapping[str, Any]) -> bool:
+def is_helpsteer_words(data: Record) -> bool:
     """HelpSteer 3 has sets with remarks and with edits."""
     listed = isinstance(data.get("feedback"), list) and all(isinstance(one, str) for one in data["feedback"])
     return (
@@ -82,7 +84,7 @@ def is_helpsteer_words(data: Mapping[str, Any]) -> bool:
     )
 
 
-def read_helpsteer_words(data: Mapping[str, Any], reading: FileReading) -> Iterator[Entry]:
+def read_helpsteer_words(data: Record, reading: FileReading) -> Iterator[Entry]:
     messages = conversation_of(data["context"])
     response = data.get("response", data.get("original_response"))
     if messages is None or not isinstance(response, str) or not response.strip():
@@ -99,16 +101,16 @@ def read_helpsteer_words(data: Mapping[str, Any], reading: FileReading) -> Itera
     yield Entry((turn,), tuple(opinions))
 
 
-def is_arena(data: Mapping[str, Any]) -> bool:
+def is_arena(data: Record) -> bool:
     models = all(isinstance(data.get(f"model_{side}"), str) for side in "ab")
     return (
         models
         and (("winner" in data and "conversation_a" in data) or "winner_model_a" in data)
-        and pair_records.has_duel(data)
+        and verdicts.has_duel(data)
     )
 
 
-def is_nectar(data: Mapping[str, Any]) -> bool:
+def is_nectar(data: Record) -> bool:
     listed = dicts(data.get("answers"))
     return bool(listed) and all({"answer", "rank"} <= one.keys() for one in listed)
 
@@ -116,20 +118,20 @@ def is_nectar(data: Mapping[str, Any]) -> bool:
 # ----------------------------------------------------------------------------------------------------------- OASST
 
 
-def is_oasst_tree(data: Mapping[str, Any]) -> bool:
+def is_oasst_tree(data: Record) -> bool:
     return isinstance(data.get("prompt"), dict) and "replies" in data["prompt"]
 
 
-def is_oasst_message(data: Mapping[str, Any]) -> bool:
-    return {"message_id", "message_tree_id", "role", "text"} <= data.keys()
+def is_oasst_message(data: Record) -> bool:
+    return {"message_id", "role", "text"} <= data.keys() and bool({"message_tree_id", "rank"} & data.keys())
 
 
-def read_oasst_tree(data: Mapping[str, Any], reading: FileReading) -> Iterator[Entry]:
+def read_oasst_tree(data: Record, reading: FileReading) -> Iterator[Entry]:
     """A turn for each answer; of answers that people ranked each is preferred to the next one."""
     turns: list[Turn] = []
     opinions: list[Feedback] = []
     tree = str(data.get("message_tree_id") or data["prompt"].get("message_id") or "")
-    waiting: list[tuple[Mapping[str, Any], list[Message]]] = [(data["prompt"], [])]
+    waiting: list[tuple[Record, list[Message]]] = [(data["prompt"], [])]
     while waiting:
         message, earlier = waiting.pop()
         path: list[Message] = [
@@ -139,13 +141,13 @@ def read_oasst_tree(data: Mapping[str, Any], reading: FileReading) -> Iterator[E
         replies = [
             r
             for r in dicts(message.get("replies"))
-            if str(r.get("text") or "").strip() and not r.get("deleted")
+            if str(r.get("text") or "").strip() and str(r.get("deleted")).lower() != "true"
         ]
         answers = [r for r in replies if role_of(r.get("role")) == "assistant"]
         ranked: list[tuple[float, int]] = []
         for answer in answers:
-            if isinstance(answer.get("rank"), (int, float)):
-                ranked.append((answer["rank"], len(turns)))
+            if (rank := plain_number(answer.get("rank"))) is not None:
+                ranked.append((rank, len(turns)))
             turns.append(_oasst_turn(tree, answer, tuple(path)))
         ranked.sort()
         opinions += [
@@ -159,7 +161,7 @@ def read_oasst_tree(data: Mapping[str, Any], reading: FileReading) -> Iterator[E
     yield Entry(tuple(turns), tuple(opinions))
 
 
-def _oasst_turn(tree: str, answer: Mapping[str, Any], messages: tuple[Message, ...]) -> Turn:
+def _oasst_turn(tree: str, answer: Record, messages: tuple[Message, ...]) -> Turn:
     model = answer.get("model_name")
     return Turn(
         session=f"oasst:{tree}",
@@ -172,14 +174,12 @@ def _oasst_turn(tree: str, answer: Mapping[str, Any], messages: tuple[Message, .
     )
 
 
-def tree_of(record: Mapping[str, Any]) -> str:
+def tree_of(record: Record) -> str:
     """The tree that a message of OASST is in; "" where it names none."""
     return str(record.get("message_tree_id") or "")
 
 
-def read_oasst_messages(
-    records: Sequence[Mapping[str, Any]], reading: FileReading, _name: str
-) -> Iterator[Entry]:
+def read_oasst_messages(records: Sequence[Record], reading: FileReading, _name: str) -> Iterator[Entry]:
     """Messages, one a record, each with its parent."""
     known = {str(r["message_id"]): {**r, "replies": []} for r in records}
     roots: list[dict[str, Any]] = []

@@ -11,18 +11,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from clawback.capture.importers.entries import (
-    ASKED_AGAIN,
-    CORRECTED,
-    KEPT,
-    BadLine,
-    Entry,
-    FileReading,
-    digest,
-)
+from clawback.capture.importers.entries import ASKED_AGAIN, CORRECTED, KEPT, Entry, FileReading, digest
 from clawback.feedback.implicit import asked_again, corrected
 from clawback.records import Ending, Feedback, Message, Turn, newest_messages, text_of
 
@@ -85,6 +77,24 @@ def chain(nodes: Sequence[Node]) -> list[Node]:
     if nodes:
         nodes[0].parent = None
     return list(nodes)
+
+
+def step_nodes(node: Node, steps: Sequence[Message]) -> list[Node]:
+    """The nodes of a message of several steps, each below the one before it. The last with words has the name of the node, and what was said of it."""
+    spoken = [
+        place for place, m in enumerate(steps) if m["role"] == node.role and text_of(m["content"]).strip()
+    ]
+    last = spoken[-1] if spoken else len(steps) - 1
+    nodes: list[Node] = []
+    for place, message in enumerate(steps):
+        step = Node(f"{node.id}:{place}", node.parent, message["role"], at=node.at)
+        if place == last:
+            step = replace(node, role=message["role"])
+        step.content, step.calls = message["content"], list(message.get("tool_calls") or ())
+        step.call_id = str(message.get("tool_call_id") or "")
+        step.parent = nodes[-1].id if nodes else node.parent
+        nodes.append(step)
+    return nodes
 
 
 class _Tree:
@@ -172,7 +182,8 @@ def entries(conversation: MessageTree, reading: FileReading) -> Iterator[Entry]:
     answers = tree.answers()
     index = {node.id: place for place, node in enumerate(answers)}
     if not answers:
-        raise BadLine("there is no answer in the conversation")
+        reading.unread["conversations without an answer"] += 1
+        return
     turns = tuple(_turn(tree, node) for node in answers)
     opinions: list[Feedback] = []
     for place, node in enumerate(answers):
@@ -190,8 +201,6 @@ def entries(conversation: MessageTree, reading: FileReading) -> Iterator[Entry]:
 
 
 def _about(index: int, opinion: Feedback, node: Node, reading: FileReading) -> Feedback:
-    from dataclasses import replace
-
     return replace(
         opinion,
         turn_id=index,

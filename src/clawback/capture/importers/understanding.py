@@ -15,6 +15,10 @@ _GUESSES = {
     ASKED_AGAIN: "questions asked again",
     CORRECTED: "answers corrected by the next message",
 }
+_NUMBERS = (
+    "conversations", "turns", "good", "bad", "preferences", "edits", "remarks", "regenerations", "kept_shorter", "kept_longer",
+    "unread_records",
+)  # fmt: skip
 MOST_PROBLEMS = 20
 """Problems that are shown; the others are counted."""
 
@@ -82,31 +86,19 @@ class Understanding:
 
     def to_dict(self) -> dict[str, Any]:
         """For ``--json``."""
-        return {
-            "file": self.name,
-            "formats": dict(self.formats),
-            "conversations": self.conversations,
-            "turns": self.turns,
-            "ratings": {
-                "good": self.good,
-                "bad": self.bad,
-                "scales": {k or "-1/1": v for k, v in self.scales.items()},
-            },
-            "preferences": self.preferences,
-            "edits": self.edits,
-            "remarks": self.remarks,
-            "guesses": dict(self.guesses),
-            "regenerations": {
-                "number": self.regenerations,
-                "kept_shorter": self.kept_shorter,
-                "kept_longer": self.kept_longer,
-            },
-            "people": dict(self.people),
-            "models": dict(self.models),
-            "not_understood": dict(self.unread),
-            "notes": self.notes,
-            "problems": self.problems,
+        regenerations = {
+            "number": self.regenerations,
+            "kept_shorter": self.kept_shorter,
+            "kept_longer": self.kept_longer,
         }
+        scales = {k or "-1/1": v for k, v in self.scales.items()}
+        return {
+            "file": self.name, "formats": dict(self.formats), "conversations": self.conversations, "turns": self.turns,
+            "ratings": {"good": self.good, "bad": self.bad, "scales": scales},
+            "preferences": self.preferences, "edits": self.edits, "remarks": self.remarks, "guesses": dict(self.guesses),
+            "regenerations": regenerations, "people": dict(self.people), "models": dict(self.models),
+            "not_understood": dict(self.unread), "notes": self.notes, "problems": self.problems,
+        }  # fmt: skip
 
     def lines(self) -> list[str]:
         """The table: a line for what there is."""
@@ -180,19 +172,7 @@ def total(files: Sequence[Understanding]) -> Understanding:
     """All files as one, for the last line."""
     found = Understanding("all")
     for one in files:
-        for name in (
-            "conversations",
-            "turns",
-            "good",
-            "bad",
-            "preferences",
-            "edits",
-            "remarks",
-            "regenerations",
-            "kept_shorter",
-            "kept_longer",
-            "unread_records",
-        ):
+        for name in _NUMBERS:
             setattr(found, name, getattr(found, name) + getattr(one, name))
         for name in ("formats", "scales", "guesses", "people", "models", "unread"):
             getattr(found, name).update(getattr(one, name))
