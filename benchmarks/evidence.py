@@ -257,6 +257,7 @@ class World:
         from benchmarks.reading import auc
         from clawback.rewards.features import SHARES
         from clawback.rewards.reward_ensemble import RIDGE, RULES, Answers, learn
+        from clawback.rewards.scores import feedback_kinds
 
         samples, _ = self.feedback(kinds, seed)
         rated = {sample.turn_id for sample in samples if not sample.model}
@@ -270,7 +271,7 @@ class World:
 
         rewards = np.array([one.reward for one in samples])
         given: dict[str, Any] = {"ridge": RIDGE, "shares": SHARES, "seed": seed}
-        given["order"] = [one.newest for one in samples]
+        given |= {"order": [one.newest for one in samples], "kinds": feedback_kinds(samples)}
         rated_answers = answers(samples)
         ensemble = learn(answers(unseen).with_others(rated_answers), rated_answers, rewards, **given)
         trust = learn(rated_answers, rated_answers, rewards, **given).trust  # as a run decides

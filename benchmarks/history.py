@@ -139,6 +139,7 @@ def read(root: Path, world: World, likes: Likes, seed: int) -> dict[str, Any]:
     from clawback.records import Turn
     from clawback.rewards.reward_ensemble import RULES, fit
     from clawback.rewards.rule_posterior import Space
+    from clawback.rewards.scores import feedback_kinds
     from clawback.rewards.views import Answers, Views
 
     with store.connect(Home(root).database) as db:
@@ -157,7 +158,7 @@ def read(root: Path, world: World, likes: Likes, seed: int) -> dict[str, Any]:
     views = Views.ground(part(0, size))
     space = Space.of(views.signs(part(0, size)), views.layout)
     seen = views.view(part(len(ground), size))
-    made = fit(views, space, seen, np.array([one.reward for one in samples]), ridge=RIDGE, seed=seed)
+    made = fit(views, space, seen, np.array([one.reward for one in samples]), ridge=RIDGE, seed=seed, kinds=feedback_kinds(samples))  # fmt: skip
     grades = made.score(views.view(part(size, len(rows))), RULES, 0.0)
     liked = np.array([likes(*row) for row in world.held])
     return {

@@ -9,7 +9,8 @@ from scipy.stats import rankdata
 pytest.importorskip("numpy")
 
 from clawback.records import Part, Sample
-from clawback.rewards.scores import by_rank, reader_values
+from clawback.rewards.rating_likelihood import COMPARED, GUESSED, RATED
+from clawback.rewards.scores import by_rank, feedback_kinds, reader_values
 from clawback.scales import MANY, value_of
 
 scores = st.lists(st.integers(1, 10), min_size=MANY, max_size=40).filter(lambda some: len(set(some)) > 1)
@@ -60,3 +61,12 @@ def test_what_is_no_score_stays_as_it_is():
 
 def test_few_scores_count_as_they_are_centred():
     assert reader_values(rated([0.2, 0.4, 0.6])).tolist() == [0.2, 0.4, 0.6]
+
+
+def test_a_samples_kind_is_that_of_the_most_direct_word_about_it():
+    kinds = ("rating", "reward", "judge", "preference", "edit", "implicit")
+    samples = [sample for kind in kinds for sample in rated([0.5], kind)]
+    assert feedback_kinds(samples).tolist() == [RATED] * 3 + [COMPARED] * 2 + [GUESSED]
+    both = Sample(1, (), "Otters.", 0.5, (*samples[3].parts, *samples[0].parts))
+    assert feedback_kinds([both]).tolist() == [RATED]
+    assert feedback_kinds([]).shape == (0,)

@@ -241,7 +241,7 @@ def read(
     """The reward model of a run, fitted on all ratings and remarks."""
     from clawback.rewards.features import SHARES
     from clawback.rewards.reward_ensemble import RIDGE, learn
-    from clawback.rewards.scores import reader_values
+    from clawback.rewards.scores import feedback_kinds, reader_values
 
     remarks = [
         (ids, s.response, hint)
@@ -259,6 +259,7 @@ def read(
         shares=SHARES,
         seed=seed,
         order=[s.newest for s in samples],
+        kinds=feedback_kinds(samples),
     )
 
 

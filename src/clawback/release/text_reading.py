@@ -96,7 +96,7 @@ def learn(samples: Sequence[Sample], seen: Sequence[tuple[str, str]] = (), seed:
     from clawback.rewards.features import SHARES
     from clawback.rewards.reward_ensemble import RIDGE, RULES
     from clawback.rewards.reward_ensemble import learn as fit
-    from clawback.rewards.scores import reader_values
+    from clawback.rewards.scores import feedback_kinds, reader_values
 
     vocabulary = Vocabulary()
     rated = [s for s in samples if s.rated]
@@ -117,6 +117,7 @@ def learn(samples: Sequence[Sample], seen: Sequence[tuple[str, str]] = (), seed:
         shares=SHARES,
         seed=seed,
         order=[s.newest for s in rated],
+        kinds=feedback_kinds(rated),
     )
     raw = made.reward(ground, RULES, 0.0)
     return TextReward(made, vocabulary, float(raw.mean()), max(float(raw.std()), 0.05))

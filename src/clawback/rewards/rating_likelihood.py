@@ -4,7 +4,9 @@
 * ``TwoShares``, of a rule that somebody judges: the judge errs as well, and not on both sides alike. Of ten answers to which a rare thing is ascribed
   half may lack it, while hardly any of the others have it. So answers that keep the rule are liked with a share p₁, the others with p₀ < p₁.
 
-Both shares are integrated over, uniform beforehand.
+Both shares are integrated over, uniform beforehand. They are those of one kind of feedback: who is wrong in one of ten ratings may have kept the
+better branch of an answer in six of ten, and a likelihood that took both as one would believe neither. So each kind has shares of its own.
+The ±½ of a comparison and the small value of a guess are conventions about a mean; here they count as the direction that they name.
 """
 
 from __future__ import annotations
@@ -21,6 +23,10 @@ Floats = NDArray[np.float64]
 Numbers = NDArray[np.floating[Any]]
 """In single or double precision."""
 Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
+
+RATED, COMPARED, GUESSED = range(3)
+"""Kinds of feedback with a share of wrong ones each: ratings and rewards; comparisons and edits; signs of use that nobody gave as feedback."""
 
 MOST_WRONG = 0.5
 """Largest ε: beyond it the opposite rule would be the better one."""
@@ -128,6 +134,19 @@ class Counts:
     def of(self, some: Bools) -> Counts:
         """Those of some of the rules."""
         return Counts(self.count, self.met[some], self.liked[some], self.total)
+
+
+def strata(values: Floats, kinds: Ints | None) -> list[tuple[Ints, Floats]]:
+    """Rows of each kind of feedback among ``values [n, …]`` in [-1, 1], and to which share each of them is liked. ``kinds [n]``; None: all are ratings."""
+    if kinds is None:
+        return [(np.arange(len(values)), (1 + values) / 2)]
+    found = []
+    for kind in (RATED, COMPARED, GUESSED):
+        rows = np.flatnonzero(np.asarray(kinds) == kind)
+        if len(rows):
+            some = values[rows] if kind == RATED else np.sign(values[rows])
+            found.append((rows, (1 + some) / 2))
+    return found
 
 
 class Likelihood:

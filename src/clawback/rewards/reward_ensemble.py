@@ -25,7 +25,7 @@ from clawback.rewards.remarks import SAYS, Wish, wishes
 from clawback.rewards.resemblance import NEAR, near_to, resembling
 from clawback.rewards.reward_head import TRUSTED_BELOW, Trust, combined, correlation, permutation_test
 from clawback.rewards.rule_evidence import evidence, explained
-from clawback.rewards.rule_posterior import WRONG_REMARK, RulePosterior, Space
+from clawback.rewards.rule_posterior import WRONG_REMARK, Ints, RulePosterior, Space
 from clawback.rewards.views import NAMED, Answers, Viewed, Views
 
 __all__ = ["Answers", "Contrast", "EvidenceOverTime", "RewardEnsemble", "fit", "learn"]
@@ -142,6 +142,7 @@ def learn(
     order: Sequence[int] = (),
     judge: Judge | None = None,
     trusted_below: float = TRUSTED_BELOW,
+    kinds: Ints | None = None,
 ) -> RewardEnsemble:
     """From answers of the base, which show how answers vary, rated ones with their ``rewards [n]``, and what was said in words.
 
@@ -152,7 +153,9 @@ def learn(
             of mind are left out.
         judge: says how surely an answer keeps each of some believed or proposed rules. It is asked about every answer that is read or graded.
         trusted_below: p-value up to which the ratings are trusted.
+        kinds: ``[n]`` of ``rating_likelihood``: each has a share of wrong ones of its own. Without them all are ratings.
     """
+    of_kind = np.zeros(len(rewards), dtype=np.int64) if kinds is None else kinds
     wished = [
         (tuple(ids), text, wish | near_to(said)) for ids, text, said in remarks for wish in wishes(said)
     ]
@@ -171,7 +174,8 @@ def learn(
     outdated = 0
     if len(order):
         outdated = last_change(
-            EvidenceOverTime(views, space, seen[newest], rewards[newest], ridge), len(newest)
+            EvidenceOverTime(views, space, seen[newest], rewards[newest], ridge, of_kind[newest]),
+            len(newest),
         )
     current = np.sort(newest[outdated:])
     said, heard = _remark_likelihood(space, views, wished)
@@ -184,6 +188,7 @@ def learn(
         ridge=ridge,
         seed=seed,
         trusted_below=trusted_below,
+        kinds=of_kind[current],
     )
     return replace(ensemble, outdated=outdated + len(rewards) - len(newest) if outdated else 0)
 
@@ -198,6 +203,7 @@ def fit(
     ridge: float,
     seed: int = 0,
     trusted_below: float = TRUSTED_BELOW,
+    kinds: Ints | None = None,
 ) -> RewardEnsemble:
     """The same where it is known already how answers vary. ``remarks``: log-likelihoods ``[h]`` of the rules, and how many say something."""
     said, heard = remarks
@@ -205,7 +211,7 @@ def fit(
     spectra = Spectra.of(views.kernels, rated.views, ridge, LIKELIER)
 
     def generalises(dealt: Floats) -> Floats:
-        rules, by_rules = explained(space, signs, dealt)
+        rules, by_rules = explained(space, signs, dealt, kinds)
         kernels = np.logaddexp.reduce(spectra.evidence(dealt).reshape(-1, dealt.shape[1]))
         by_kernels = spectra.left_out(dealt)
         return combined([rules, kernels, *(correlation(by.T, dealt.T) for by in (by_rules, by_kernels))])
@@ -213,22 +219,30 @@ def fit(
     return RewardEnsemble(
         views,
         spectra.fit(rewards),
-        rule_posterior.fit(space, signs, rewards, said),
+        rule_posterior.fit(space, signs, rewards, said, kinds),
         heard,
-        evidence(space, signs, rewards, said),
-        permutation_test(rewards, generalises, seed, trusted_below),
+        evidence(space, signs, rewards, said, kinds),
+        permutation_test(rewards, generalises, seed, trusted_below, kinds),
     )
 
 
 class EvidenceOverTime:
     """Log Bayes factors of both kinds of models together against noise, of parts of ratings that are in the order in which they were given."""
 
-    def __init__(self, views: Views, space: Space, rated: Viewed, rewards: Floats, ridge: float) -> None:
+    def __init__(
+        self,
+        views: Views,
+        space: Space,
+        rated: Viewed,
+        rewards: Floats,
+        ridge: float,
+        kinds: Ints | None = None,
+    ) -> None:
         self.rewards = rewards
         self.kernels = kernel_ensemble.KernelEvidenceOverTime(
             views.kernels, rated.views, rewards, ridge, LIKELIER
         )
-        self.rules = rule_evidence.RuleEvidenceOverTime(space, rated.signs, rewards)
+        self.rules = rule_evidence.RuleEvidenceOverTime(space, rated.signs, rewards, kinds=kinds)
         self.seen: dict[tuple[int, int], float] = {}
 
     def of_part(self, start: int, end: int) -> float:

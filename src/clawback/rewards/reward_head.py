@@ -213,17 +213,22 @@ def permutation_test(
     explained: Callable[[Floats], Floats],
     seed: int = 0,
     trusted_below: float = TRUSTED_BELOW,
+    kinds: ArrayLike | None = None,
 ) -> Trust:
     """A permutation test of how well ``ratings [n]`` are explained, by whatever says so of many at once: ``[n, b]`` → ``[b]``.
 
-    Exact for any statistic: where ratings have nothing to do with answers, at most ``trusted_below`` of them are trusted.
+    Of several ``kinds [n]`` each is permuted among itself. Exact for any statistic: where ratings have nothing to do with answers, at most ``trusted_below`` of them are trusted.
     """
     y = np.asarray(ratings, dtype=np.float64)
     if len(y) < 4 or np.ptp(y) == 0:
         why = "fewer than 4 ratings" if len(y) < 4 else "all ratings are the same"
         return Trust(False, 0.0, 0.0, 1.0, why)
     rng = np.random.default_rng(seed)
-    dealt = np.vstack([y, rng.permuted(np.tile(y, (DEALT, 1)), axis=1)]).T  # [n, 1 + permutations]
+    dealt = np.tile(y, (1 + DEALT, 1))  # [1 + permutations, n]
+    of = np.zeros(len(y)) if kinds is None else np.asarray(kinds)
+    for kind in np.unique(of):
+        dealt[1:, of == kind] = rng.permuted(dealt[1:, of == kind], axis=1)
+    dealt = dealt.T
     values = explained(dealt)
     p = float(np.mean(values >= values[0] - 1e-9))
     if p <= trusted_below:

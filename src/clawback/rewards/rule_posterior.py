@@ -31,7 +31,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from clawback.rewards.rating_likelihood import MOST_WRONG, Likelihood
+from clawback.rewards.rating_likelihood import MOST_WRONG, Likelihood, Numbers, strata
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -214,20 +214,33 @@ class RulePosterior:
         return mean, (worth * self.weights) @ worth.T - np.outer(mean, mean)
 
 
-def fit(space: Space, signs: ArrayLike, ratings: ArrayLike, remarks: Floats | None = None) -> RulePosterior:
-    """What ratings in [-1, 1] of answers with ``signs [n, m]``, and ``remarks [h]`` (log-likelihoods), say of each hypothesis."""
-    values = np.asarray(ratings, dtype=np.float64)
-    likelihood = Likelihood(len(values))
+def fit(
+    space: Space,
+    signs: ArrayLike,
+    ratings: ArrayLike,
+    remarks: Floats | None = None,
+    kinds: Ints | None = None,
+) -> RulePosterior:
+    """What ratings in [-1, 1] of answers with ``signs [n, m]``, and ``remarks [h]`` (log-likelihoods), say of each hypothesis.
+
+    ``kinds [n]``: of ``rating_likelihood``; without them all are ratings.
+    """
     holds = rules_met(space.literals_of(signs), space.literals, space.rules)
-    counts = likelihood.counts(holds, (1 + values[:, None]) / 2)
-    log = space.prior + likelihood(counts, space.judged)[:, 0]
-    if remarks is not None:
-        log = log + remarks
+    log = space.prior if remarks is None else space.prior + remarks
+    agreed: list[tuple[Likelihood, Numbers]] = []
+    for rows, good in strata(np.asarray(ratings, dtype=np.float64), kinds):
+        likelihood = Likelihood(len(rows))
+        counts = likelihood.counts(holds[rows], good[:, None])
+        log = log + likelihood(counts, space.judged)[:, 0]
+        agreed.append((likelihood, counts.agreements[:, 0]))
     order = np.argsort(-log, kind="stable")[:KEPT]
     weights = np.exp(log[order] - log[order[:1]])
     weights /= weights.sum()
-    agreements = counts.agreements[order, 0]
-    wrong = float(weights @ likelihood.taps.means(agreements)) if len(order) else MOST_WRONG / 2
+    wrong = MOST_WRONG / 2
+    if len(order) and agreed:
+        # Of the first kind there is: a rating, where somebody has rated.
+        likelihood, agreements = agreed[0]
+        wrong = float(weights @ likelihood.taps.means(agreements[order]))
     return RulePosterior(space, space.literals[order], weights, space.rules[order], wrong)
 
 

@@ -18,9 +18,11 @@ from numpy.typing import NDArray
 
 from clawback.records import Sample
 from clawback.rewards.measures import ranks
+from clawback.rewards.rating_likelihood import COMPARED, GUESSED, RATED
 from clawback.scales import FEW, MANY
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 
 def reader_values(samples: Sequence[Sample]) -> Floats:
@@ -35,6 +37,18 @@ def reader_values(samples: Sequence[Sample]) -> Floats:
     if any(0 < abs(values[i]) < 1 for i in places):
         values[places] = by_rank(values[places])
     return values
+
+
+def feedback_kinds(samples: Sequence[Sample]) -> Ints:
+    """``[n]`` the kind of feedback that each sample's value comes from (``rating_likelihood``): of several the most direct."""
+    return np.array([_kind(sample) for sample in samples], dtype=np.int64)
+
+
+def _kind(sample: Sample) -> int:
+    kinds = {part.kind for part in sample.parts}
+    if not kinds or kinds & {"rating", "reward", "judge"}:
+        return RATED
+    return COMPARED if kinds & {"preference", "edit"} else GUESSED
 
 
 def _is_rating(sample: Sample, strongest: dict[int, float]) -> bool:

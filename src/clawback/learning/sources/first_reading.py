@@ -19,7 +19,7 @@ from clawback.learning.sources.targets import DirectEvidence, evidence
 from clawback.models import Encoded
 from clawback.records import BETTER
 from clawback.rewards.features import Floats
-from clawback.rewards.scores import reader_values
+from clawback.rewards.scores import Ints, feedback_kinds, reader_values
 
 if TYPE_CHECKING:
     from clawback.learning.recipe import Recipe
@@ -80,6 +80,11 @@ class Inputs:
         return bool(self.shown.targets) and not words and all(only_shown(one) for one in self.samples)
 
     @property
+    def kinds(self) -> Ints:
+        """``[n]`` kinds of feedback that the rewards come from."""
+        return feedback_kinds(self.samples)
+
+    @property
     def order(self) -> list[int]:
         """``[n]`` numbers that grow with the time of each rating."""
         return [sample.newest for sample in self.samples]
@@ -95,7 +100,7 @@ def read(grading: Grading, inputs: Inputs) -> RewardEnsemble | None:
     trust is then that of the reader that has seen them."""
     if not reads(grading):
         return None
-    return grading.read(inputs.rated, inputs.rewards, inputs.remarks, inputs.order)
+    return grading.read(inputs.rated, inputs.rewards, inputs.remarks, inputs.order, kinds=inputs.kinds)
 
 
 def reads(grading: Grading) -> bool:

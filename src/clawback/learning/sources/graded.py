@@ -16,6 +16,7 @@ from clawback.rewards.features import SHARES, Floats
 from clawback.rewards.overoptimization import repeats
 from clawback.rewards.reward_ensemble import RIDGE, RULES, Answers, RewardEnsemble, learn
 from clawback.rewards.reward_head import TRUSTED_BELOW
+from clawback.rewards.scores import Ints
 from clawback.sampling import Chance
 from clawback.scoring import pooled, token_logprobs
 
@@ -151,10 +152,11 @@ class Grading:
         rewards: Floats,
         remarks: Sequence[tuple[Encoded, str]] = (),
         order: Sequence[int] = (),
+        kinds: Ints | None = None,
     ) -> RewardEnsemble:
         """See how the base answers, then fit the ensemble on the rated answers and on what was said about any.
 
-        ``order`` ``[n]`` grows with the time of each rating: those from before a change of mind are left out.
+        ``order`` ``[n]`` grows with the time of each rating: those from before a change of mind are left out. ``kinds`` ``[n]``: of feedback.
         """
         shape = self.draw_base(prompts)
         liked = [len(one.response) for one, reward in zip(rated, rewards, strict=True) if reward > 0]
@@ -163,7 +165,7 @@ class Grading:
         # How answers vary is seen on the rated ones, too. They may be shorter than fresh ones, or another model's, and a limit that was
         # cut from fresh answers alone would not divide them.
         fresh = self.seen(self.base, self.base_seen.hidden)
-        self.ensemble = self.read(rated, rewards, remarks, order, fresh)
+        self.ensemble = self.read(rated, rewards, remarks, order, fresh, kinds)
         self.shape = shape
         self._measure(shape)
         return self.ensemble
@@ -175,6 +177,7 @@ class Grading:
         remarks: Sequence[tuple[Encoded, str]] = (),
         order: Sequence[int] = (),
         fresh: Answers | None = None,
+        kinds: Ints | None = None,
     ) -> RewardEnsemble:
         """The ensemble that the ratings and remarks make, on the rated answers and, where there are any, ``fresh`` ones of the base."""
         seen = self.seen(rated, self.hidden(rated))
@@ -189,6 +192,7 @@ class Grading:
             order=order,
             judge=self.judge,
             trusted_below=self.settings.trusted_below,
+            kinds=kinds,
         )
 
     def regrade(self, by_rules: GradesByRule) -> None:

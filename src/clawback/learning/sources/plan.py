@@ -149,7 +149,9 @@ def plan(run: TrainingRun) -> Plan:
         grading.draw_base(sorted(prompts, key=known.__contains__), HELD)
         return learned_directly(grading, shown, run, inputs.every, start.unreadable)
     if run.grader is None:
-        ensemble = grading.learn(prompts, inputs.rated, inputs.rewards, inputs.remarks, inputs.order)
+        ensemble = grading.learn(
+            prompts, inputs.rated, inputs.rewards, inputs.remarks, inputs.order, inputs.kinds
+        )
         trust = ensemble.trust if start.reader is None else start.reader.trust
         note = f"graded by a reward ensemble: {trust.reason}"
         note += f"; remarks recognised: {ensemble.recognised_remarks}" if ensemble.recognised_remarks else ""
