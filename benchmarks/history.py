@@ -166,6 +166,7 @@ def read(root: Path, world: World, likes: Likes, seed: int) -> dict[str, Any]:
         "decided": decided,
         "auc": round(auc(grades, liked), 3),
         "trusted": made.trust.trusted,
+        "p": round(made.trust.p, 3),
         "belief": believed(root, world, liked),
     }
 

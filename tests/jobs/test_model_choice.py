@@ -219,7 +219,7 @@ def test_the_wizard_asks_again(
     import click
 
     monkeypatch.setattr(click.termui, "visible_prompt_func", lambda *_: next(typed))
-    monkeypatch.setattr(installation.service, "available", lambda: False)
+    monkeypatch.setattr(installation.system_service, "available", lambda: False)
     assert main(["init"]) == 0
     shown = capsys.readouterr().out
     said = " ".join(shown.split())

@@ -75,15 +75,15 @@ def test_a_run_enters_believed_rules_as_sentences_and_all_that_stand_as_features
         db.add_rule(Rule("Use no emoji.", "emoji = no", status="withdrawn"))
         db.add_rule(Rule(KIND.text, status="believed"))
         found = rule_reading.entry(db, None)
-    assert found["sentences"] == [SHORT.text, KIND.text]
-    assert found["features"] == [[SHORT.text, SHORT.check], ["Use a list.", "list = yes"]]
-    assert found["judge"] == ""
+    assert found.sentences == (SHORT.text, KIND.text)
+    assert found.features == ((SHORT.text, SHORT.check), ("Use a list.", "list = yes"))
+    assert found.judge == ""
 
 
 def test_a_judge_that_has_not_passed_its_exam_gives_no_features(home):
     with store.connect(home.database) as db:
         db.add_rule(Rule(KIND.text, status="believed"))
-        assert rule_reading.entry(db, Judge())["features"] == []
+        assert rule_reading.entry(db, Judge()).features == ()
 
 
 def test_the_local_model_judges_no_run_unasked(home):

@@ -155,8 +155,7 @@ def fit(
     prompts, pairs = [r.prompt for r in rated], [r.pair for r in rated]
     tell = on_progress or (lambda _: None)
     tell({"phase": "read"})
-    looks = look(pairs)
-    lens = Lens.ground(looks)
+    lens = Lens.ground(looks := look(pairs))
     courses, heads, encoders = [], [], []
     for number in range(settings.members):
         learned, apart = hold_out(prompts, settings.validation, seed + number)
