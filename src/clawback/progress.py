@@ -7,6 +7,9 @@ phases.
 
 from __future__ import annotations
 
+import shutil
+import sys
+import textwrap
 import time
 from collections.abc import Callable, Mapping
 from itertools import pairwise
@@ -54,6 +57,26 @@ class Pace:
             each = (self.clock() - self.began) / (step - self.first)
             told["seconds_left"] = max(0.0, each * (steps - step))
         return told
+
+
+CLEAR_LINE = "\r\x1b[K"
+"""Goes to the beginning of a terminal's line and clears it: a spinner that is drawn there goes on below."""
+
+
+def note(text: str) -> None:
+    """Print a line about long work on stderr, folded to the terminal, over the frame of a spinner that is drawn there."""
+    stream = sys.__stderr__
+    if stream is None:
+        return
+    if stream.isatty():
+        columns = shutil.get_terminal_size().columns
+        lines = (
+            textwrap.fill(line, columns, break_long_words=False, break_on_hyphens=False)
+            for line in text.splitlines()
+        )
+        text = CLEAR_LINE + "\n".join(lines)
+    stream.write(f"{text}\n")  # at once: the spinner's thread draws between two writes
+    stream.flush()
 
 
 def describe(progress: Progress) -> str:

@@ -7,14 +7,18 @@ import os
 import pty
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from clawback import paths, store
-from clawback.cli import COMMANDS, SUMMARIES, main
-from clawback.records import Feedback, Turn
+from clawback.cli import COMMANDS, SUMMARIES, main, versions
+from clawback.records import Feedback, Turn, Version
+
+from .conftest import Terminal
 
 
 @pytest.fixture
@@ -274,3 +278,34 @@ def test_undo_says_what_was_taken_back_and_no_value_where_there_is_none(
     run(capsys, "critique", "1", "why so long")
     assert run(capsys, "undo")[1].startswith("Taken back: remark on turn 1.")
     assert run(capsys, "undo")[1].startswith("Taken back: rating +1 on turn 1.")
+
+
+def test_an_editor_that_fails_changes_nothing_and_is_named(
+    capsys: pytest.CaptureFixture[str],
+    turns: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("EDITOR", "false")
+    code, _, err = run(capsys, "edit", "1")
+    assert code == 1
+    assert "The editor failed (false" in err
+    assert "clawback edit 1 --text" in err
+    with store.connect(paths.home().database) as db:
+        assert db.feedback(turn_id=1) == []
+
+
+def test_leaving_a_question_begins_a_new_line(terminal: Callable[..., Terminal], tmp_path: Path) -> None:
+    """What is said then is folded for a whole line."""
+    process = terminal("init", "--remove", HOME=str(tmp_path), CLAWBACK_HOME=str(tmp_path / "home"))
+    process.until("[Y/n]:")
+    process.types("\x04")
+    assert process.ends_with() == 130
+    assert "\nStopped. Nothing that was acknowledged is lost." in process.shown.replace("\r", "")
+
+
+def test_a_version_that_a_newer_run_replaced_does_not_say_that_it_waits() -> None:
+    asks = "undecided: say which of two answers is better, 4 to 16 times"
+    report = {"reasons": [asks], "again_at": 4}
+    waiting = Version(number=1, base="embedded", status="candidate", report=report)
+    assert versions.line(waiting).endswith(asks)
+    assert versions.line(replace(waiting, status="rejected")).endswith("given up before it was decided")

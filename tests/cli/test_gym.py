@@ -8,6 +8,7 @@ from pathlib import Path
 
 from clawback import store
 from clawback.cli import main
+from clawback.environments.evaluating import HeldOutVerdict
 from clawback.records import Branch, Episode, EpisodeStep
 
 AGENTS = Path(__file__).parents[2] / "examples" / "agents"
@@ -98,3 +99,9 @@ def test_wrong_usage_is_told(home, monkeypatch, capsys):
     ):
         assert main(arguments) == 2, arguments
         assert said in capsys.readouterr().err
+
+
+def test_without_held_out_tasks_no_table_of_nothing_is_shown() -> None:
+    reason = "only 0 held-out tasks were played to their ends; 16 are needed to decide"
+    verdict = HeldOutVerdict(1, 0, False, 0.5, (reason,), "", 0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    assert verdict.text() == f"Not accepted: {reason}."

@@ -215,3 +215,14 @@ def test_where_a_run_does_not_fit_a_prompt_is_offered(
     assert code == 0
     assert 32 <= len(model.requests) <= 48
     assert "Version" in out or "No prompt" in out
+
+
+def test_a_search_that_cannot_begin_is_not_asked_about(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A question whose yes leads to an error is no question."""
+    monkeypatch.setattr("clawback.cli.prompts.confirm", lambda *_, **__: pytest.fail("asked"))
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    home_of().create()
+    fill(home_of())
+    code, out, err = run("prompts", "optimize")
+    assert (code, out) == (2, "")
+    assert "It cannot begin yet: set `prompts.url`" in err

@@ -15,9 +15,11 @@ from typing import cast
 
 import pytest
 from filelock import FileLock
+from rich.console import Console
+from rich.progress import Progress
 
 from clawback import store
-from clawback.cli.progress_bar import progress_bar
+from clawback.cli.progress_bar import bar_columns, figures, progress_bar
 from clawback.cli.train import became
 from clawback.jobs import background
 from clawback.jobs.training_job import RunResult
@@ -161,6 +163,16 @@ def test_on_a_narrow_terminal_no_count_and_no_clock_is_cut_off(monkeypatch: pyte
     figures = {"loss": 0.112, "reward": 2.21, "kl": 0.0935}
     with progress_bar() as follow:
         follow({"phase": "prepare"})
+        follow(
+            {
+                "phase": "measure",
+                "step": 5,
+                "steps": 5,
+                "seconds_left": 61.0,
+                "read_speed": 556,
+                "draw_speed": 9,
+            }
+        )
         follow({"phase": "draw", "step": 0, "steps": 64})
         follow({"phase": "train", "step": 256, "steps": 256, "seconds_left": 41.0, **figures})
     shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written.getvalue())
@@ -168,6 +180,25 @@ def test_on_a_narrow_terminal_no_count_and_no_clock_is_cut_off(monkeypatch: pyte
     last = shown[shown.rindex("prepare") :]
     assert "of 64" not in last, "a phase that is over, and told of its first step alone"
     assert "…" not in shown
+
+
+def test_speeds_are_plain_numbers() -> None:
+    assert figures({"loss": 0.1234, "read_speed": 10512.3, "draw_speed": 58.26}) == (
+        "loss 0.123  tokens/s read 10,512  tokens/s drawn 58.3"
+    )
+
+
+def test_on_a_narrow_terminal_the_names_of_phases_stay_whole_beside_their_figures() -> None:
+    screen = io.StringIO()
+    console = Console(file=screen, width=80, force_terminal=True)
+    with Progress(*bar_columns(80), console=console, auto_refresh=False) as bar:
+        detail = "about 1 s left  loss 0.112  reward 2.21  tokens/s read 556"
+        bar.add_task("measuring the speed", total=5, completed=5, count="5 of 5", detail=detail)
+        bar.refresh()
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue())
+    assert "measuring the speed" in shown
+    assert "…" not in shown
+    assert "tokens/s" in shown
 
 
 @pytest.mark.parametrize(

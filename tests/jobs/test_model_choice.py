@@ -143,7 +143,7 @@ def test_the_embedded_model_is_named_for_what_it_is_where_a_better_one_is_instal
     monkeypatch.setattr(local_models, "smollm2", lambda: tmp_path)
     _, note = model_choice.check("embedded", [])
     assert note.startswith(config.DEMONSTRATION)
-    assert note.endswith("clawback init --model smollm2")
+    assert note.endswith("`clawback init --model smollm2`.")
 
 
 def test_what_init_writes_it_says_before(alone: Home, capsys: pytest.CaptureFixture[str]) -> None:

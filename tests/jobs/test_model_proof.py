@@ -222,7 +222,7 @@ def test_a_base_model_is_told_from_one_that_was_made_to_answer(
     other = gguf_files.llama(seed=2)
     chat = gguf_files.write(models / "tiny-1b-it.gguf", other, tokenizer(), template=TEMPLATE)
     _, note = model_choice.check(str(base), local_models.find())
-    assert note.endswith(f"Its chat model is here: clawback init --model {chat}")
+    assert note.endswith(f"Its chat model is here: `clawback init --model {chat}`.")
     assert model_choice.check(str(chat), local_models.find())[1] == ""
     assert init(base) == 0
     [found] = health._model(alone)

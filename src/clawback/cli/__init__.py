@@ -106,7 +106,7 @@ class LazyGroup(click.Group):
         return _there(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        from clawback.cli.common import load_command
+        from clawback.cli.common import HelpContext, load_command
 
         if cmd_name == "help":
             return load_command("areas:help_")
@@ -119,7 +119,10 @@ class LazyGroup(click.Group):
         from clawback import plugins  # an extension's, or another package's
 
         path = plugins.where(plugins.COMMANDS, cmd_name)
-        return plugins.load_value(path) if path else None
+        command: click.Command | None = plugins.load_value(path) if path else None
+        if command is not None:
+            command.context_class = HelpContext
+        return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -204,7 +207,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         return 2
-    except (click.Abort, KeyboardInterrupt):
+    except (click.Abort, KeyboardInterrupt) as stop:
+        if isinstance(stop, click.Abort) and stop.__cause__ is None and sys.stderr.isatty() and not as_json:
+            sys.stderr.write("\n")  # it was a question: the cursor stands behind it
         return _say("Stopped. Nothing that was acknowledged is lost.", 130, as_json)
     except BrokenPipeError:
         # The reader has gone (`| head`): point stdout elsewhere so that the interpreter's last flush is quiet.
@@ -228,7 +233,7 @@ def _say(sentence: str, code: int, as_json: bool) -> int:
 
         click.echo(json.dumps({"error": localize(sentence)}, ensure_ascii=False), err=True)
     else:
-        from clawback.cli.common import fold
+        from clawback.cli.common import say
 
-        click.echo(fold(sentence if code == 130 else f"clawback: {sentence}", "  ", err=True), err=True)
+        say(sentence if code == 130 else f"clawback: {sentence}", "  ", err=True)
     return code

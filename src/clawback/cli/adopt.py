@@ -9,6 +9,7 @@ import click
 
 from clawback import config
 from clawback.cli.common import current_home, emit, fold, json_option, needs, open_store
+from clawback.cli.progress_bar import waiting
 
 
 @click.command()
@@ -32,7 +33,8 @@ def adopt(adapter: Path, same_base: bool, no_gate: bool, as_json: bool) -> int:
 
     here = current_home()
     with open_store() as store:
-        version = adoption.adopt(store, here, adapter, config.load(here.config), same_base=same_base)
+        with waiting("reading the adapter and the base", as_json):
+            version = adoption.adopt(store, here, adapter, config.load(here.config), same_base=same_base)
         origin = version.origin["adapter"]
         text = (
             f"Version {version.number} is a candidate, adopted from {origin['folder']} ({origin['trainer']})."
@@ -53,5 +55,5 @@ def adopt(adapter: Path, same_base: bool, no_gate: bool, as_json: bool) -> int:
                 else "It does not go live."
             )
         data = {"version": asdict(store.version(version.number)), "report": report and report.to_dict()}
-    emit(data, fold(text), as_json)
+    emit(data, text, as_json)
     return 0

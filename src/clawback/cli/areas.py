@@ -67,7 +67,7 @@ def help_(ctx: click.Context, words: tuple[str, ...]) -> None:
         command = group.get_command(context, word) if isinstance(group, click.Group) else None
         if command is None:
             raise click.UsageError(f"No such command '{word}'.", context)
-        context = click.Context(command, info_name=word, parent=context)
+        context = command.context_class(command, info_name=word, parent=context)
     click.echo(context.get_help())
 
 

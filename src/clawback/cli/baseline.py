@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clawback.cli.common import current_home, emit, fold, json_option, open_store
+from clawback.cli.common import confirm, current_home, emit, json_option, open_store, say
 from clawback.errors import UsageError
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def corpus(
     test = sum(one.split == "test" for one in made.prompts)
     said = f"{len(made.prompts)} prompts in {output}, {test} of them held out; {made.duplicates} near-duplicates left out."
     data = {"output": str(output), "prompts": len(made.prompts), "test": test, "duplicates": made.duplicates}
-    emit(data, fold(said), as_json)
+    emit(data, said, as_json)
 
 
 @click.command()
@@ -145,7 +145,7 @@ def baseline(
     file or the environment.
 
     \b
-    clawback lab baseline --prompts p.txt --output answers.json --model gpt-4o-mini
+    clawback lab baseline --prompts p.txt --output a.json --model gpt-4o-mini
     clawback lab baseline --prompts p.txt --output answers.json --api anthropic \\
         --model claude-haiku-4-5 --per-minute 50
     clawback lab baseline --prompts p.txt --output answers.json --own distil
@@ -168,11 +168,11 @@ def baseline(
     with open_store() as store:
         planned = job.plan(store, asked, model, price, max_tokens)
     if dry_run:
-        emit(asdict(planned), fold(planned.text()), as_json)
+        emit(asdict(planned), planned.text(), as_json)
         return 0
     if planned.left and api != "local" and not yes:
-        click.echo(fold(planned.text()), err=True)
-        click.confirm("Ask?", default=True, abort=True, err=True)
+        say(planned.text(), err=True)
+        confirm("Ask?", default=True, abort=True, err=True)
     with progress_bar(quiet=as_json) as follow:
         backend = _backend(here, api, model, url, given, price, seed)
         at_once = 1 if api == "local" else parallel
@@ -188,7 +188,7 @@ def baseline(
     lines += [f"{own} answers of your own live version beside them."] if own else []
     lines += [f"It stopped: {done.stopped}."] if done.stopped else []
     lines += list(done.problems[:SHOWN])
-    emit(done.to_dict() | {"output": str(output), "own": own}, fold("\n".join(lines)), as_json)
+    emit(done.to_dict() | {"output": str(output), "own": own}, "\n".join(lines), as_json)
     return 1 if count < len(asked) else 0
 
 

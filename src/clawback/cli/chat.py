@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from clawback import config, endings
-from clawback.cli.common import current_home, emit, fold, json_option, open_store
+from clawback.cli.common import current_home, emit, json_option, open_store, say
 from clawback.cli.progress_bar import waiting
 from clawback.errors import ClawbackError, UsageError
 
@@ -45,7 +45,7 @@ def open_source(home: Home, store: Store, quiet: bool = False) -> AnswerSource:
             from clawback import release
 
             if healed := release.heal(store, home):
-                click.echo(f"The live version was damaged; version {healed.number} answers now.", err=True)
+                say(f"The live version was damaged; version {healed.number} answers now.", err=True)
     return source
 
 
@@ -56,15 +56,15 @@ def ask_about_news(home: Home, store: Store) -> None:
     current = news(store)
     if current is None:
         return
-    click.echo(fold(current.sentence))
+    say(current.sentence)
     if not current.live:
         return
     from clawback.jobs.news_answer import decide
 
     key = one_key("[y] keep  [n] go back  [any other key] later ")
-    click.echo()
+    say()
     if key in ("y", "n"):
-        click.echo(decide(store, home, key == "y"))
+        say(decide(store, home, key == "y"))
 
 
 def model_name(home: Home) -> str:
@@ -141,7 +141,7 @@ def ask(text: str, shown: tuple[Path, ...], max_tokens: int | None, seed: int | 
         data |= {"best_of": source.draws} if source.draws > 1 else {}
         emit(data, "", as_json)
     elif notice := " ".join(filter(None, [source.notice, _notice(turn, cut)])):
-        click.echo(fold(notice, err=True), err=True)
+        say(notice, err=True)
     return STOPPED if cut else 0
 
 
@@ -181,12 +181,12 @@ def chat(seed: int | None) -> None:
     clawback chat
     """
     if not sys.stdin.isatty():
-        raise UsageError("A chat needs a terminal. To ask one thing from a script: clawback ask TEXT")
+        raise UsageError("A chat needs a terminal. To ask one thing from a script: `clawback ask TEXT`.")
     from clawback.cli.conversation import Conversation
 
     with suppress(KeyboardInterrupt), open_store() as store:
         Conversation(current_home(), store, fresh_seed() if seed is None else seed).run()
-    click.echo()
+    say()
 
 
 def name_of(version: Version) -> str:
@@ -221,22 +221,22 @@ def one_key(question: str, err: bool = False) -> str:
 def known_key(question: str, known: Collection[str]) -> str:
     """Ask until one of the keys is pressed: a slip must not skip the answer that the person wants to rate."""
     while (key := one_key(f"{question} ")) not in known:
-        click.echo(UNKNOWN)
+        say(UNKNOWN)
     return key
 
 
 def rate_by_key(store: Store, turn: Turn) -> bool:
     """One key says what the answer was worth; False when the person wants to leave."""
     key = known_key(KEYS, NAMES)
-    click.echo(NAMES[key])
+    say(NAMES[key])
     try:
         if give(store, turn, key):
             from clawback.cli.rate import start_training_if_due, training_prepared
 
             if start_training_if_due(store):
-                click.echo(training_prepared())
+                say(training_prepared())
     except UsageError as error:
-        click.echo(str(error))
+        say(str(error))
     return key not in ("q", "")
 
 

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from clawback.store import Store, TurnStore
 
 F = TypeVar("F", bound=Callable[..., Any])
+HYPHEN, SPACE, LONGEST_COMMAND = "\u2011", "\u00a0", 44
+"""Stand-ins while help is wrapped, and the longest command that stays whole, in characters."""
 COLUMNS = 80
 """Of a terminal whose width is not known, and of lists that go into a pipe."""
 
@@ -61,11 +63,36 @@ def current_home() -> Home:
     return here
 
 
+class HelpFormatter(click.HelpFormatter):
+    """Wraps help as ``fold`` does: neither a name with a hyphen nor a short command is cut in two."""
+
+    def write_text(self, text: str) -> None:
+        super().write_text(_protect(text))
+
+    def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
+        super().write_dl([(name, _protect(text)) for name, text in rows], col_max, col_spacing)
+
+    def getvalue(self) -> str:
+        return super().getvalue().replace(HYPHEN, "-").replace(SPACE, " ")
+
+
+def _protect(text: str) -> str:
+    """The text with signs that are not wrapped at in place of hyphens within words and of spaces within short commands."""
+    text = re.sub(r"(?<=\w)-(?=\w)", HYPHEN, text)
+    return re.sub(rf"`[^`\n]{{,{LONGEST_COMMAND}}}`", lambda command: command[0].replace(" ", SPACE), text)
+
+
+class HelpContext(click.Context):
+    formatter_class = HelpFormatter
+
+
 class CommandGroup(click.Group):
     """A group of commands about one thing: ``X`` and ``X list`` list, ``X show`` shows one, and help lines are whole.
 
     ``members``: commands that other files hold, as ``file:name``. ``renamed``: old name → new name within the group.
     """
+
+    context_class = HelpContext
 
     def __init__(
         self,
@@ -87,7 +114,9 @@ class CommandGroup(click.Group):
         command = super().get_command(ctx, cmd_name)
         if command is None and self.members:  # of another package
             path = plugins.where(plugins.COMMANDS, f"{self.name}.{cmd_name}")
-            return plugins.load_value(path) if path else None
+            command = plugins.load_value(path) if path else None
+        if command is not None:
+            command.context_class = HelpContext
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -123,6 +152,7 @@ def load_command(path: str) -> click.Command:
     """The command that ``file:name`` under ``cli/`` names, or ``package.module:name`` of an extension; it is imported now."""
     file, _, name = path.partition(":")
     command: click.Command = getattr(import_module(file if "." in file else f"clawback.cli.{file}"), name)
+    command.context_class = HelpContext
     return command
 
 
@@ -136,7 +166,7 @@ def extension_commands(area: str) -> dict[str, str]:
 def note_new_name(ctx: click.Context, args: list[str], old: str, new: str) -> None:
     """A line on stderr for an old name that goes on working; none where a program reads the output."""
     if not ctx.resilient_parsing and "--json" not in args:
-        click.echo(fold(f"`{old}` is `{new}` now; the old name goes on working.", err=True), err=True)
+        say(f"`{old}` is `{new}` now; the old name goes on working.", err=True)
 
 
 class VersionName(click.ParamType["str"]):
@@ -165,7 +195,23 @@ def named_version(store: Store, which: str) -> Version:
 
 def emit(data: Any, text: str, as_json: bool) -> None:
     """Print the data as JSON, or the text that says the same to a person."""
-    click.echo(json.dumps(data, ensure_ascii=False, indent=2) if as_json else installed.localize(text))
+    click.echo(json.dumps(data, ensure_ascii=False, indent=2) if as_json else fold(text))
+
+
+def say(text: str = "", indent: str | None = None, *, err: bool = False) -> None:
+    """Print a text for a person, folded to the width of the terminal. Every text goes through this or ``emit``: a terminal cuts within words."""
+    click.echo(fold(text, indent, err=err), err=err)
+
+
+def confirm(question: str, *, default: bool = False, abort: bool = False, err: bool = False) -> bool:
+    """Ask yes or no; the question and the keys are folded together.
+
+    Raises ``click.Abort`` at Ctrl-C, at the end of the input, and at a no where ``abort`` is set.
+    """
+    text = fold_words(f"{question} [{'Y/n' if default else 'y/N'}]:", err=err)
+    return click.confirm(
+        f"{text} ", default=default, abort=abort, err=err, prompt_suffix="", show_default=False
+    )
 
 
 def needs(module: str, extra: str = "") -> None:
@@ -191,15 +237,16 @@ def width() -> int:
 _COMMAND = re.compile(r"`[^`\n]*`|\S*\b(?:pip|pipx|uvx?) (?:[\w-]+ )*(?:\S+ )?'[^'\n]+'")
 
 
-def fold(text: str, indent: str = "", *, err: bool = False) -> str:
+def fold(text: str, indent: str | None = None, *, err: bool = False) -> str:
     """Lines broken between words to fit the terminal, those that go on indented; a command stays whole, so that it can be copied, and is named as it is installed.
 
-    What goes into a pipe stays one line a thing. ``err``: it goes to stderr.
+    What goes into a pipe stays one line a thing. ``indent``: of lines that go on; by default two spaces more than an indented line has, else none.
+    ``err``: it goes to stderr.
     """
     return fold_words(installed.localize(text), indent, err=err)
 
 
-def fold_words(text: str, indent: str = "", *, err: bool = False) -> str:
+def fold_words(text: str, indent: str | None = None, *, err: bool = False) -> str:
     """The same for words that are not ours: nothing in them is renamed."""
     if not (sys.stderr.isatty() if err else sys.stdout.isatty() or os.environ.get("COLUMNS")):
         return text
@@ -209,15 +256,21 @@ def fold_words(text: str, indent: str = "", *, err: bool = False) -> str:
         textwrap.fill(
             _COMMAND.sub(lambda found: found[0].replace(" ", "\0"), line),
             width(),
-            subsequent_indent=indent,
+            subsequent_indent=_hanging(line) if indent is None else indent,
             break_long_words=False,
             break_on_hyphens=False,
         ).replace("\0", " ")
         if len(line) > width()
         else line
-        for line in text.splitlines()
+        for line in text.split("\n")
     ]
     return "\n".join(folded)
+
+
+def _hanging(line: str) -> str:
+    """The indentation of what goes on below ``line``."""
+    start = len(line) - len(line.lstrip(" "))
+    return " " * (start + 2) if start else ""
 
 
 def version_option(help_: str = "A number, live, or base.") -> Callable[[F], F]:
@@ -231,6 +284,11 @@ def columns(prefix: str, *texts: str) -> str:
     """A line of a list: what is of fixed width, then texts that share what is left of the terminal."""
     each = max((width() - len(prefix) - 2 * len(texts)) // len(texts), 8)
     return prefix + "".join(f"  {shorten(text, each):<{each}}" for text in texts).rstrip()
+
+
+def quantity(count: int, noun: str) -> str:
+    """``1 version``, ``2 versions``."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def shorten(text: str, width: int) -> str:

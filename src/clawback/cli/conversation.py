@@ -7,11 +7,9 @@ import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import click
-
 from clawback import config, endings
 from clawback.cli.chat import ask_about_news, model_name, name_of, open_source, rate_by_key, show_answer
-from clawback.cli.common import current_home, fold, named_version
+from clawback.cli.common import current_home, named_version, say
 from clawback.errors import ClawbackError, UsageError
 from clawback.feedback import command
 
@@ -57,15 +55,15 @@ class Conversation:
         """Talk until the person leaves."""
         remember_inputs(self.store)
         ask_about_news(self.home, self.store)
-        click.echo(
+        say(
             f"You are talking to {name_of(self.store.live())} of {model_name(self.home)}. /help lists the commands; /quit or Ctrl-D ends it."
         )
         if config.load(self.home.config).model.base == config.EMBEDDED:
-            click.echo(fold(config.DEMONSTRATION))
+            say(config.DEMONSTRATION)
         try:
             while self.open and (text := read_input()):
                 if (reply := reply_to_command(self.store, self.session, text, self.newest)) is not None:
-                    click.echo(reply)
+                    say(reply)
                 elif command := _COMMAND.fullmatch(text):
                     self.obey(command[1], (command[2] or "").strip())
                 else:
@@ -77,14 +75,12 @@ class Conversation:
         """Execute a command; one that there is not is named."""
         command = self.commands.get(name)
         if command is None:
-            click.echo(
-                f"There is no command /{name}; /help lists them. (A space before it makes it a message.)"
-            )
+            say(f"There is no command /{name}; /help lists them. (A space before it makes it a message.)")
             return
         try:
             command[0](rest)
         except ClawbackError as error:
-            click.echo(fold(str(error)))
+            say(str(error))
 
     def answer(self, question: Message) -> None:
         """Ask, show the answer, and let the person rate it."""
@@ -92,28 +88,28 @@ class Conversation:
 
         if self.version is None and (live := self.store.live()).number != self.live:
             self.live = live.number
-            click.echo(f"{name_of(live)} is live now and answers from here on.")
+            say(f"{name_of(live)} is live now and answers from here on.")
         messages = [*self.messages, question]
         system = ({"role": "system", "content": self.system},) if self.system else ()
         limit = limit_of(config.load(self.home.config))
         asked = AnswerRequest((*system, *messages), self.session, self.seed, self.version, limit)
         self.seed += 1
-        click.echo()
+        say()
         try:
             turn, cut = show_answer(self.source, asked)
         except ClawbackError as error:
-            click.echo(fold(str(error)))
+            say(str(error))
             if not isinstance(error, UsageError):  # a server that has ended does not end the chat
                 self.source.close()
                 self.source = open_source(self.home, self.store)
             return
         if turn is None:
-            click.echo("Stopped before the first word." if cut else "The model answered with nothing.")
+            say("Stopped before the first word." if cut else "The model answered with nothing.")
             return
-        click.echo()
+        say()
         self.newest = turn.id
         if notice := " ".join(filter(None, [self.source.notice, endings.notice(turn.ending)])):
-            click.echo(fold(notice))
+            say(notice)
         self.messages = [*messages, {"role": "assistant", "content": turn.response}]
         self.open = rate_by_key(self.store, turn)
 
@@ -121,19 +117,19 @@ class Conversation:
 
     def help(self, _: str) -> None:
         """The commands and the keys."""
-        click.echo("\n".join(line for _, line in self.commands.values()))
-        click.echo("/rl … rates, notes and compares as in agents: /rl good too long, /rl ab.")
-        click.echo(
+        say("\n".join(line for _, line in self.commands.values()))
+        say("/rl … rates, notes and compares as in agents: /rl good too long, /rl ab.")
+        say(
             f"{QUOTES} begins and ends a text of several lines; a line that ends with \\ goes on in the next."
         )
-        click.echo(
+        say(
             "Ctrl-C stops an answer (what there is of it is kept), Ctrl-D ends the chat; the arrow keys bring back what you wrote."
         )
 
     def clear(self, _: str) -> None:
         """A new conversation, with the same system prompt."""
         self.messages, self.session = [], new_session()
-        click.echo("A new conversation.")
+        say("A new conversation.")
 
     def choose(self, which: str) -> None:
         """Another version answers from here on."""
@@ -141,17 +137,17 @@ class Conversation:
             version = named_version(self.store, which if which in ("live", "base") else number_in(which))
             self.version = None if which == "live" else version
         answering = self.version or self.store.live()
-        click.echo(f"{name_of(answering)} answers.".capitalize())
+        say(f"{name_of(answering)} answers.".capitalize())
 
     def instruct(self, text: str) -> None:
         """A system prompt for the answers to come."""
         self.system = text
-        click.echo("Noted: every answer keeps to it." if text else "No system prompt.")
+        say("Noted: every answer keeps to it." if text else "No system prompt.")
 
     def regenerate(self, _: str) -> None:
         """The last question once more; both answers are kept."""
         if not self.messages:
-            click.echo("Nothing was asked yet.")
+            say("Nothing was asked yet.")
             return
         question = self.messages[-2]
         self.messages = self.messages[:-2]

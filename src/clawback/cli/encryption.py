@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 import click
 
-from clawback.cli.common import CommandGroup, current_home, emit, fold, json_option
+from clawback.cli.common import CommandGroup, current_home, emit, json_option
+from clawback.cli.progress_bar import waiting
 from clawback.errors import UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -84,7 +85,9 @@ def on(key_location: Any, as_json: bool) -> None:
     """
     from clawback.privacy import database_encryption as job
 
-    _say(job.encrypt(current_home(), key_location), as_json)
+    with waiting("encrypting", as_json):
+        state = job.encrypt(current_home(), key_location)
+    _say(state, as_json)
 
 
 @encryption.command()
@@ -97,7 +100,9 @@ def off(as_json: bool) -> None:
     """
     from clawback.privacy import database_encryption as job
 
-    _say(job.decrypt(current_home()), as_json)
+    with waiting("decrypting", as_json):
+        state = job.decrypt(current_home())
+    _say(state, as_json)
 
 
 @encryption.command()
@@ -130,7 +135,9 @@ def recovery(path: Path, to: tuple[str, ...], phrase: bool, as_json: bool) -> No
     if bool(to) == phrase:
         raise UsageError("Name who may open it: --passphrase, or --to KEY.")
     key = keys.load(current_home().database)
-    age.lock(path, key.hex().encode(), to=to, passphrase=passphrase(phrase, new=True))
+    secret = passphrase(phrase, new=True)
+    with waiting("encrypting", as_json):
+        age.lock(path, key.hex().encode(), to=to, passphrase=secret)
     emit({"path": str(path)}, f"The key is in {path}.", as_json)
 
 
@@ -147,7 +154,9 @@ def recover(path: Path, identity: Path | None, phrase: bool, as_json: bool) -> N
     from clawback.privacy import age
     from clawback.store import connection, keys
 
-    text = age.unlock(path, identity=identity, passphrase=passphrase(phrase, new=False))
+    secret = passphrase(phrase, new=False)
+    with waiting("decrypting", as_json):
+        text = age.unlock(path, identity=identity, passphrase=secret)
     try:
         key = bytes.fromhex(text.decode("ascii").strip())
     except (ValueError, UnicodeDecodeError):
@@ -162,4 +171,4 @@ def recover(path: Path, identity: Path | None, phrase: bool, as_json: bool) -> N
 
 
 def _say(state: Any, as_json: bool) -> None:
-    emit({"encrypted": state.encrypted, "key": state.storage}, fold(state.text()), as_json)
+    emit({"encrypted": state.encrypted, "key": state.storage}, state.text(), as_json)

@@ -19,6 +19,7 @@ from clawback.cli.common import (
     json_option,
     named_version,
     open_store,
+    say,
     width,
 )
 from clawback.environments.core import EnvironmentSet, Selective, Split, Task
@@ -329,7 +330,7 @@ def _tasks(environments: EnvironmentSet, split: Split, count: int) -> Sequence[T
 def tell_of_a_single_task(environments: EnvironmentSet) -> None:
     """Say so where the only task is in both splits."""
     if notice := single_task_notice(environments):
-        click.echo(notice, err=True)
+        say(notice, err=True)
 
 
 def _refused(environments: EnvironmentSet) -> dict[str, str]:

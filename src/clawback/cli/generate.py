@@ -69,7 +69,7 @@ def generate(
 
     \b
     clawback versions generate --prompts prompts.txt --output answers.jsonl
-    clawback versions generate --prompts p.jsonl --output base.jsonl --version base --samples 4
+    clawback versions generate --prompts p.txt --output base.jsonl --version base
     clawback versions generate --prompts p.txt --output best.jsonl --best-of 8
     """
     needs("torch")

@@ -18,6 +18,7 @@ from clawback.cli.common import (
     json_option,
     needs,
     open_store,
+    say,
 )
 from clawback.cli.inspect import when
 from clawback.errors import UsageError
@@ -165,7 +166,7 @@ def gym(
     clawback env train FrozenLake-v1 --agent frozen_lake:LakeAgent --episodes 4000
     clawback env train tools:shop --group 8 --set estimator=group
     clawback env train my_tasks:Colours
-    clawback env train bfcl:simple_python --shots 3 --group 8 --set estimator=group
+    clawback env train bfcl:simple_python --shots 3 --group 8
     clawback env train tools:questions.toml --reward judge --group 4
     clawback env train tools:questions.toml --reward score.py:score
     clawback env train tools:shop --ratings
@@ -203,7 +204,8 @@ def gym(
     if wish.reward and (ray or wish.judge_steps):
         raise UsageError("Another reward is given on this machine alone: leave --ray or --judge-steps out.")
     if num_samples is not None:
-        with progress_bar(quiet=as_json, lines=True) as follow:
+        with progress_bar(quiet=as_json) as follow:
+            follow({"phase": "load"})
             sampled = drawing.samples(here, wish, num_samples, seed=seed, on_progress=follow)
         emit([asdict(episode) for episode in sampled], _samples(sampled), as_json)
         return 0
@@ -220,7 +222,7 @@ def gym(
                 on_progress=follow,
             )
     except KeyboardInterrupt:
-        click.echo(
+        say(
             "Stopped. No finished episode is lost; `clawback env train --resume RUN` (see `clawback runs`) continues it.",
             err=True,
         )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from clawback import config
-from clawback.cli.common import current_home, emit, fold, json_option, open_store
+from clawback.cli.common import confirm, current_home, emit, fold, json_option, open_store, say
 from clawback.cli.encryption import unlocking
 from clawback.cli.files import opened as opened_file
 
@@ -39,8 +39,8 @@ def _formats() -> list[str]:
 @click.command()
 @click.argument("paths", type=click.Path(path_type=Path), nargs=-1, required=True, metavar="PATH…")
 @click.option(
-    "--format", "kind", default="auto", show_default=True, type=click.Choice(_formats()),
-    help="How it is written, where it is not recognised by its shape. jsonl: our own lines.",
+    "--format", "kind", default="auto", show_default=True, type=click.Choice(_formats()), metavar="FORMAT",
+    help=f"How it is written, where it is not recognised by its shape: {', '.join(_formats()[1:])}. jsonl: our own lines.",
 )  # fmt: skip
 @click.option(
     "--scale", default="auto", show_default=True, metavar="LOW-HIGH",
@@ -122,7 +122,7 @@ def _import(
         files = plan.understand()
         if shown != "nothing":
             _show(files, opened.passed_over)
-        if asks and not click.confirm("Store this?", default=True):
+        if asks and any(file.formats for file in files) and not confirm("Store this?", default=True):
             return 0
     if not only_show:
         report, files = plan.store(store)
@@ -146,11 +146,11 @@ def _show(files: Sequence[Understanding], passed_over: Sequence[str]) -> None:
     nothing = [one.name for one in files if not one.formats]
     for one in files:
         if one.formats:
-            click.echo("\n".join(one.lines()))
+            say("\n".join(one.lines()))
     if nothing and len(files) > 1:
-        click.echo(fold(f"Without conversations: {_some(nothing)}.", "  "))
+        say(f"Without conversations: {_some(nothing)}.", "  ")
     if passed_over:
-        click.echo(fold(f"Not looked at: {_some(passed_over)}.", "  "))
+        say(f"Not looked at: {_some(passed_over)}.", "  ")
 
 
 def _some(names: Sequence[str]) -> str:
@@ -160,14 +160,17 @@ def _some(names: Sequence[str]) -> str:
 def _result(
     plan: ImportPlan, report: ImportReport, files: list[Understanding], *, only_show: bool, as_json: bool
 ) -> int:
+    from clawback.capture.importers.import_plan import merge_problems
+
     problems, opened = plan.problems(report, files), plan.opened
     notes = list(dict.fromkeys(n for n in report.notes if not only_show))
     notes += list(filter(None, [plan.unknown(files)]))
     stored = f"{report.turns} turns and {report.feedback} pieces of feedback imported; {report.known} were known already."
     lines = ["Nothing was stored (--dry-run)." if only_show else stored]
-    lines += [f"  {note}" for note in notes] + [f"  {problem}" for problem in problems[:20]]
-    if len(problems) > 20:
-        lines.append(f"  … and {len(problems) - 20} more")
+    shown = merge_problems(problems)
+    lines += [f"  {note}" for note in notes] + [f"  {problem}" for problem in shown[:20]]
+    if len(shown) > 20:
+        lines.append(f"  … and {len(shown) - 20} more")
     if report.feedback and any(one.regenerations for one in files):
         lines.append(ASKS)
     data = {

@@ -16,6 +16,7 @@ from clawback.cli.common import (
     json_option,
     needs,
     open_store,
+    say,
     shorten,
 )
 from clawback.errors import UsageError
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from clawback.store import Store
 
 SIDES = "[1] or [2] is better, [s]ame, [enter] skip, [q]uit"
-CHOICES = ("1", "2", "s", "\r", "\n", "q", "")
+CHOICES = {"1": "1", "2": "2", "s": "same", "\r": "skipped", "\n": "skipped", "q": "quit", "": "quit"}
 
 NO_PAIRS = "No prompt has two answers that nobody has compared: `clawback inbox --draw` draws some."
 
@@ -58,7 +59,7 @@ def inbox(limit: int, rating: bool, pairs: bool, draw: bool, as_json: bool) -> N
     from clawback.jobs.rating_inbox import Inbox
 
     if rating and not sys.stdin.isatty():
-        raise UsageError("One key each needs a terminal. From a script: clawback good --turn N")
+        raise UsageError("One key each needs a terminal. From a script: `clawback good --turn N`.")
     if draw:
         _draw(limit, as_json)
     pairs, found = pairs or draw, Inbox(current_home())
@@ -166,10 +167,10 @@ def _rate(inbox: Inbox, limit: int) -> None:
                 break
             shown.add(turn.id)
             question, answer = fold_words(f"[{place}/{limit}] {turn.prompt}"), fold_words(turn.response)
-            click.echo(f"\n{question}\n{steps_line(inbox.steps[turn.id])}\n{answer}\n")
+            say(f"\n{question}\n{steps_line(inbox.steps[turn.id])}\n{answer}\n")
             if not rate_by_key(store, turn):
                 return
-    click.echo("That was all." if shown or asked else "Nothing is waiting for a rating.")
+    say("That was all." if shown or asked else "Nothing is waiting for a rating.")
 
 
 def _compare(inbox: Inbox, limit: int, gate: bool = False) -> tuple[int, bool]:
@@ -187,16 +188,17 @@ def _compare(inbox: Inbox, limit: int, gate: bool = False) -> tuple[int, bool]:
             if pair is None:
                 break
             shown.add((pair.first.id, pair.second.id))
-            click.echo(_question(pair, f"[{place}/{limit}]{' (for the gate)' if pair.why else ''}"))
+            say(_question(pair, f"[{place}/{limit}]{' (for the gate)' if pair.why else ''}"))
             key = known_key(SIDES, CHOICES)
+            say(CHOICES[key])
             if key in ("q", ""):
                 return len(shown), False
             if key in ("1", "2", "s"):
-                click.echo(_answered(store, pair, key))
+                say(_answered(store, pair, key))
                 if start_training_if_due(store):
-                    click.echo(training_prepared())
+                    say(training_prepared())
     if not gate:
-        click.echo("That was all." if shown else NO_PAIRS)
+        say("That was all." if shown else NO_PAIRS)
     return len(shown), True
 
 

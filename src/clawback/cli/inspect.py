@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from clawback import config, endings
-from clawback.cli.common import CommandGroup, columns, current_home, emit, fold, json_option, open_store
+from clawback.cli.common import CommandGroup, columns, current_home, emit, fold, json_option, open_store, say
 from clawback.progress import describe
 
 if TYPE_CHECKING:
@@ -217,10 +217,10 @@ def tell_news() -> None:
         if sys.stdin.isatty() and sys.stdout.isatty():
             from clawback.cli.chat import ask_about_news
 
-            click.echo()
+            say()
             ask_about_news(current_home(), store)
         elif current := news(store):
-            click.echo(f"News      {current.sentence}")
+            say(f"News      {current.sentence}")
 
 
 @click.group(

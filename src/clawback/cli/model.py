@@ -53,7 +53,7 @@ def list_(as_json: bool) -> None:
     if chosen == config.EMBEDDED:
         lines.append(f"A small one to begin with: {local_models.install_smollm2()}")
         chosen = local_models.SMOLLM2
-    lines.append(f"Choose one with: clawback init --model {chosen}")
+    lines.append(f"Choose one with `clawback init --model {chosen}`.")
     emit(rows, fold("\n".join(lines), " " * 4), as_json)
 
 
@@ -113,7 +113,7 @@ def make(output: Path | None, seed: int, as_json: bool) -> None:
 
     folder = output or current_home().models / f"embedded-{seed}"
     build.make(folder, seed=seed, progress=not as_json)
-    emit({"path": str(folder)}, f"Made {folder}. Use it with: clawback init --model {folder}", as_json)
+    emit({"path": str(folder)}, f"Made {folder}. Use it with `clawback init --model {folder}`.", as_json)
 
 
 @model.command()
@@ -144,9 +144,13 @@ def show(name: str | None, as_json: bool) -> None:
 
     base = name or config.load(current_home().config).model.base
     data = embedded.info() if base == config.EMBEDDED else model_choice.describe(base)
-    lines = [f"{key:<16} {value}" for key, value in data.items() if key != "chat_template"]
+    lines = [
+        fold(f"{key:<16} {'none' if value in ({}, [], '') else value}", " " * 17)
+        for key, value in data.items()
+        if key != "chat_template"
+    ]
     if data.get("chat_template"):
         lines += ["chat_template", *(f"  {line}" for line in str(data["chat_template"]).splitlines())]
     if base == config.EMBEDDED:
         lines.append(config.DEMONSTRATION)
-    emit(data, fold("\n".join(lines), " " * 17), as_json)
+    emit(data, "\n".join(lines), as_json)

@@ -83,7 +83,7 @@ def _choose(here: Home, keep: str | None, as_json: bool) -> int:
 
     if keep == "old":
         text = moving.keep_old(here)
-        emit({"kept": "old", "text": text}, fold(text), as_json)
+        emit({"kept": "old", "text": text}, text, as_json)
         return 0
     version = moving.keep_new(here) if keep == "new" else moving.undo(here)
     from clawback import config
@@ -97,7 +97,7 @@ def _choose(here: Home, keep: str | None, as_json: bool) -> int:
         else " What the other model learned stays: `clawback versions`."
     )
     text += " A server that is running answers with the other model until it is started again."
-    emit({"kept": keep or "undone", "base": base, "live": version.number}, fold(text), as_json)
+    emit({"kept": keep or "undone", "base": base, "live": version.number}, text, as_json)
     return 0
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from clawback import config
-from clawback.cli.common import current_home, emit, fold, json_option, open_store
+from clawback.cli.common import confirm, current_home, emit, json_option, open_store, quantity, say
 from clawback.errors import UsageError
 
 
@@ -71,7 +71,7 @@ def forget(
         said = (
             why or f"Version {version.number} was trained without it ({version.status})." if version else why
         )
-        emit({"version": version.number if version else None, "why": why}, fold(said), as_json)
+        emit({"version": version.number if version else None, "why": why}, said, as_json)
         return 0 if version else 1
     what = f"{len(wish.turns)} turns" + (
         f" and {len(wish.feedback)} pieces of feedback" if wish.feedback else ""
@@ -80,10 +80,10 @@ def forget(
         emit(asdict(wish), f"{what} would be deleted.", as_json)
         return 0
     if not yes:
-        click.confirm(f"Delete {what} for good?", abort=True, err=True)
+        confirm(f"Delete {what} for good?", abort=True, err=True)
     with progress_bar(quiet=as_json) as follow:
         done = forgetting.forget(here, wish, retrain=retrain, seed=seed, on_progress=follow)
-    emit(done.to_dict(), fold(_summary(done, retrain)), as_json)
+    emit(done.to_dict(), _summary(done, retrain), as_json)
     return 1 if done.why else 0
 
 
@@ -172,21 +172,18 @@ def prune(
         if trust_clock:
             store.trust_clock()
         if rules.days and (ahead := store.clock_ahead() / retention.DAY) > 1:
-            click.echo(
-                fold(
-                    f"The clock is {ahead:.0f} days ahead of when this home was last used. Until as long as --days has passed since, ages"
-                    " are counted without these days. If the clock is right: --trust-clock.",
-                    err=True,
-                ),
+            say(
+                f"The clock is {ahead:.0f} days ahead of when this home was last used. Until as long as --days has passed since, ages"
+                " are counted without these days. If the clock is right: --trust-clock.",
                 err=True,
             )
         chosen = retention.plan(store, rules)
-        what = f"{len(chosen.turns)} turns and {len(chosen.versions)} versions"
+        what = f"{quantity(len(chosen.turns), 'turn')} and {quantity(len(chosen.versions), 'version')}"
         if dry_run or not (chosen.turns or chosen.versions):
             emit(asdict(chosen), f"{what} would go.", as_json)
             return
         if not yes:
-            click.confirm(f"Delete {what} for good?", abort=True, err=True)
+            confirm(f"Delete {what} for good?", abort=True, err=True)
         store.deletion_time(0)  # noted, so that the next look knows what has passed
         retention.prune(store, here, chosen)
     emit(asdict(chosen), f"{what} are deleted.", as_json)

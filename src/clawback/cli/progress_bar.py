@@ -9,9 +9,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clawback.progress import ANNOUNCEMENTS, OnProgress, Pace, describe, duration, kl_of, phase_name
+
+if TYPE_CHECKING:
+    from rich.progress import ProgressColumn
 
 LINE_SECONDS = 15.0
 """How often a phase says how far it is where no bar is drawn."""
@@ -19,6 +22,8 @@ FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 FRAME_SECONDS = 0.1
 CLEAR_REST = "\x1b[K"
 """Clears the line from the cursor on."""
+NAME_WIDTH = 19
+"""Signs of a phase's name that stay whole beside its figures: ``reading the ratings``."""
 LONGEST_NAME = 30
 """Signs of a phase's name beside its bar."""
 
@@ -71,21 +76,9 @@ def progress_bar(quiet: bool = False, lines: bool = False) -> Iterator[OnProgres
     if lines or not sys.stderr.isatty():
         yield _lines(console)
         return
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-    from rich.table import Column
+    from rich.progress import Progress
 
-    def column(width: int) -> Column:
-        """A column that gives no room away: where the line is too long, the figures at its end go on below."""
-        return Column(no_wrap=True, min_width=width)
-
-    columns = (
-        TextColumn("{task.description:>10}", markup=False, table_column=column(10)),
-        BarColumn(24 if console.width >= 100 else 10, table_column=column(10)),
-        TextColumn("{task.fields[count]}", table_column=column(10)),
-        TimeElapsedColumn(table_column=column(7)),
-        TextColumn("{task.fields[detail]}"),
-    )
-    with Progress(*columns, console=console) as bar:
+    with Progress(*bar_columns(console.width), console=console) as bar:
         tasks: dict[str, Any] = {}
         pace = Pace()
 
@@ -117,6 +110,23 @@ def progress_bar(quiet: bool = False, lines: bool = False) -> Iterator[OnProgres
 
         yield follow
         over()
+
+
+def bar_columns(width: int) -> tuple[ProgressColumn, ...]:
+    """Name, bar, count, clock and figures of a phase, for a terminal of ``width`` columns: where the line is too long, the figures go on below."""
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+    from rich.table import Column
+
+    def column(least: int) -> Column:
+        return Column(no_wrap=True, min_width=least)
+
+    return (
+        TextColumn("{task.description:>10}", markup=False, table_column=column(NAME_WIDTH)),
+        BarColumn(24 if width >= 100 else 10, table_column=column(10)),
+        TextColumn("{task.fields[count]}", table_column=column(10)),
+        TimeElapsedColumn(table_column=column(7)),
+        TextColumn("{task.fields[detail]}", table_column=Column()),
+    )
 
 
 def _lines(console: Any) -> OnProgress:
@@ -190,7 +200,9 @@ def figures(progress: Mapping[str, Any]) -> str:
         "tokens/s drawn": progress.get("draw_speed"),
     }
     return "  ".join(
-        f"{name} {value:.3g}" for name, value in shown.items() if isinstance(value, (int, float))
+        f"{name} {value:,.0f}" if abs(value) >= 1000 else f"{name} {value:.3g}"
+        for name, value in shown.items()
+        if isinstance(value, (int, float))
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from clawback.cli.common import VERSION, emit, json_option, named_version, open_store
+from clawback.cli.common import VERSION, confirm, emit, json_option, named_version, open_store, say
 from clawback.errors import UsageError
 
 
@@ -55,9 +55,9 @@ def draft(name: str, folder: Path, which: str, remove: bool, yes: bool, as_json:
         emit(data, f"{made.path} says so already.", as_json)
         return
     if not as_json:
-        click.echo(made.diff)
+        say(made.diff)
     if yes or (
-        sys.stdin.isatty() and not as_json and click.confirm(f"Write {made.path}?", default=False, err=True)
+        sys.stdin.isatty() and not as_json and confirm(f"Write {made.path}?", default=False, err=True)
     ):
         prompt_drafts.write(made)
         emit(data | {"written": True}, f"{made.path} was written.", as_json)

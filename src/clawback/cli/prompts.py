@@ -14,6 +14,7 @@ from clawback.cli.baseline import corpus
 from clawback.cli.common import (
     VERSION,
     CommandGroup,
+    confirm,
     current_home,
     emit,
     fold,
@@ -21,8 +22,10 @@ from clawback.cli.common import (
     named_version,
     needs,
     open_store,
+    say,
 )
 from clawback.cli.inspect import when
+from clawback.cli.progress_bar import waiting
 from clawback.cli.prompt_draft import draft
 from clawback.cli.train import train_here
 from clawback.errors import UsageError
@@ -113,8 +116,9 @@ def optimize(
     if afresh:
         prompt_learning.forget(here)
     if dry_run:
-        planned = prompt_learning.plan(here, calls=calls, proposer=proposer)
-        emit(asdict(planned), fold(planned.text()), as_json)
+        with waiting("reading the ratings", as_json):
+            planned = prompt_learning.plan(here, calls=calls, proposer=proposer)
+        emit(asdict(planned), planned.text(), as_json)
         return 0
     return search(here, calls=calls, proposer=proposer, seed=seed, engine=engine, yes=yes, as_json=as_json)
 
@@ -133,17 +137,20 @@ def search(
     from clawback.cli.progress_bar import progress_bar
     from clawback.jobs import prompt_learning
 
-    planned = prompt_learning.plan(here, calls=calls, proposer=proposer)
-    click.echo(fold(planned.text()), err=True)
+    with waiting("reading the ratings", as_json):
+        planned = prompt_learning.plan(here, calls=calls, proposer=proposer)
+    say(planned.text(), err=True)
+    if planned.obstacle:
+        return 2
     if not yes and sys.stdin.isatty():
-        click.confirm("Begin?", default=True, abort=True, err=True)
+        confirm("Begin?", default=True, abort=True, err=True)
     try:
         with progress_bar(quiet=as_json) as follow:
             found = prompt_learning.optimize(
                 here, calls=calls, proposer=proposer, seed=seed, engine=engine, on_progress=follow
             )
     except KeyboardInterrupt:
-        click.echo("Stopped. What was paid for is kept: the same command continues from there.", err=True)
+        say("Stopped. What was paid for is kept: the same command continues from there.", err=True)
         return 130
     emit(found.to_dict(), fold(result_text(found), "  "), as_json)
     if found.unseen and found.report and found.report.accepted and sys.stdin.isatty() and not as_json:
@@ -187,10 +194,10 @@ def result_text(result: SearchResult) -> str:
 def accept(version: Version) -> int:
     from clawback.gate import prompt_gate as prompt_gate
 
-    if click.confirm("Put it live?", default=False, err=True):
+    if confirm("Put it live?", default=False, err=True):
         with open_store() as store:
             prompt_gate.by_hand(store, current_home(), store.version(version.number))
-        click.echo(f"Version {version.number} is live. `clawback prompts rollback` goes back.")
+        say(f"Version {version.number} is live. `clawback prompts rollback` goes back.")
     return 0
 
 
@@ -350,13 +357,13 @@ def use(version: str | None, path: Path | None, yes: bool, as_json: bool) -> Non
         unseen = prompted.unseen(store, found) if found.status not in ("live", "retired") else []
         warnings = screening.alarms(found.prompt, screening.quotable(feedback.samples(store)))
         if not yes:
-            click.echo(found.prompt + "\n", err=True)
+            say(found.prompt + "\n", err=True)
             authors = screening.authors(store, unseen)
             for one in unseen:
-                click.echo(f"new:{_new(one, authors)[3:]}", err=True)
+                say(f"new:{_new(one, authors)[3:]}", err=True)
             for one in warnings:
-                click.echo(f"Careful: {one}.", err=True)
-            click.confirm(f"Put version {found.number} live?", abort=True, err=True)
+                say(f"Careful: {one}.", err=True)
+            confirm(f"Put version {found.number} live?", abort=True, err=True)
         now = prompt_gate.by_hand(store, here, found)
     emit(
         asdict(now) | {"accepted_sentences": unseen, "warnings": list(warnings)},

@@ -10,6 +10,7 @@ import click
 
 from clawback import config
 from clawback.cli.common import current_home, emit, json_option, named_version, open_store, version_option
+from clawback.cli.progress_bar import waiting
 from clawback.errors import UsageError
 
 if TYPE_CHECKING:
@@ -68,8 +69,8 @@ def publish(
     clawback versions publish ollama --base llama3.2 --always
     clawback versions publish ollama --stop
     clawback versions publish llama-cpp --output me.gguf
-    clawback versions publish llama-cpp --output me.gguf --url http://127.0.0.1:8080 \\
-        --presets presets.ini --base llama
+    clawback versions publish llama-cpp --output me.gguf --base llama \\
+        --url http://127.0.0.1:8080 --presets presets.ini
     """
     from clawback.release import publishers, publishing
 
@@ -113,12 +114,14 @@ def _publish_once(
             "The base model is what the other server has already: name a version with --version."
         )
     publishing.check(version, target.where)
-    publication = publishing.publication_of(here, version, settings)
-    steps = list(publisher.plan(publication))
+    with waiting("reading the version and the base", as_json):
+        publication = publishing.publication_of(here, version, settings)
+        steps = list(publisher.plan(publication))
     if dry_run:
         emit({"steps": steps, "done": False}, "\n".join(f"would {step}" for step in steps), as_json)
         return 0
-    proof = publishing.bring(publisher, publication)
+    with waiting("publishing", as_json):
+        proof = publishing.bring(publisher, publication)
     if target in settings.publish.targets:
         with open_store() as store:
             standing = following.Standing(target, version.number, version.path, "", time.time())
@@ -142,7 +145,8 @@ def _publish_live(as_json: bool) -> int:
             "No server follows the live version: name one, such as `clawback versions publish vllm --url URL --always`."
         )
     lines: list[str] = []
-    standings = publishing.publish_live(here, lines.append)
+    with waiting("publishing", as_json):
+        standings = publishing.publish_live(here, lines.append)
     with open_store() as store:
         live = store.live()
     data = [

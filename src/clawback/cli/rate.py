@@ -13,16 +13,16 @@ import click
 from clawback import endings
 from clawback.cli.common import (
     F,
+    confirm,
     current_home,
     emit,
     fold,
-    fold_words,
     json_option,
     open_turns,
     shorten,
     width,
 )
-from clawback.errors import NotFound, UsageError
+from clawback.errors import ClawbackError, NotFound, UsageError
 
 if TYPE_CHECKING:
     from clawback.records import Feedback
@@ -65,9 +65,7 @@ def newest(store: TurnStore, turn: int | None, anywhere: bool = False) -> int:
         of = f"of {found.cwd}" if found.cwd else "without a known folder"
         named = f'turn {found.id}, {of} ("{shorten(found.response, 60)}")'
         question = f"There is no turn of this folder. The newest is {named}. Rate that one?"
-        if not (
-            sys.stdin.isatty() and click.confirm(fold_words(question, err=True), default=False, err=True)
-        ):
+        if not (sys.stdin.isatty() and confirm(question, err=True)):
             raise NotFound(
                 f"There is no turn of this folder. The newest is {named}: `--any` rates that, `--turn ID` any other. {unvouched(store)}".strip()
             )
@@ -201,7 +199,7 @@ def rate(words: tuple[str, ...], turn: int | None, anywhere: bool, remark: str, 
 
 
 @click.command()
-@turn_option
+@click.option("--turn", type=int, metavar="ID", help="The newest on this turn; by default the newest of all.")
 @json_option
 def undo(turn: int | None, as_json: bool) -> None:
     """Take back the last feedback (or the last on one turn).
@@ -261,7 +259,13 @@ def edit(turn: int, text: str | None, as_json: bool) -> None:
 
     with open_turns() as store:
         if text is None:
-            written = click.edit(store.turn(turn).response)
+            response = store.turn(turn).response
+            try:
+                written = click.edit(response)
+            except click.ClickException as error:
+                raise ClawbackError(
+                    f"The editor failed ({error.message}), so nothing was changed. Name another in $EDITOR, or give the text: `clawback edit {turn} --text …`."
+                ) from None
             if written is None:
                 emit({"changed": False}, "Nothing was changed.", as_json)
                 return

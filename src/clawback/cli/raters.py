@@ -64,14 +64,18 @@ def invite(name: str, role: Role, again: bool, as_json: bool) -> None:
     if person := person_of(current_home()):
         token = f"{person}.{token}"  # how a server of many people knows in whose home to look
     address = f"{_url()}/#token={token}"
-    text = f"{name} is a{'n' if role == 'owner' else ''} {role}. The page, with their token in it (shown this once):\n  {address}"
+    text = f"{name} is a{'n' if role == 'owner' else ''} {role}. The page, with their token in it (shown this once):\n{address}"
     emit({"name": name, "role": role, "token": token, "url": address}, text, as_json)
 
 
 @raters.command(name="list")
 @json_option
 def list_(as_json: bool) -> None:
-    """List who is invited, and how many of their assigned turns are rated."""
+    """List who is invited, and how many of their assigned turns are rated.
+
+    \b
+    clawback raters list
+    """
     with open_store() as store:
         rows = _invited(store)
     lines = [f"{'name':<20}{'role':<8}{'assigned':>9}{'done':>6}"]
@@ -87,7 +91,11 @@ def list_(as_json: bool) -> None:
 @click.argument("name")
 @json_option
 def remove(name: str, as_json: bool) -> None:
-    """Revoke somebody's token. Their ratings stay (`clawback data forget --person rater:NAME` deletes them)."""
+    """Revoke somebody's token. Their ratings stay (`clawback data forget --person rater:NAME` deletes them).
+
+    \b
+    clawback raters remove anna
+    """
     with open_store() as store:
         gone = store.remove_rater(name)
     emit({"name": gone.name}, f"{gone.name}'s token is good for nothing any more.", as_json)

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from clawback.cli.common import CommandGroup, current_home, emit, json_option
+from clawback.cli.common import CommandGroup, current_home, emit, json_option, quantity
 
 DATA = click.option(
     "--data",
@@ -188,6 +188,6 @@ def score(path: Path, output: Path | None, scale: str, judge: bool, as_json: boo
         file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     emit(
         {"model": name, "answers": len(rows), "output": str(output)},
-        f"{len(rows)} scores in {output}.",
+        f"{quantity(len(rows), 'score')} in {output}.",
         as_json,
     )

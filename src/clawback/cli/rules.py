@@ -11,7 +11,18 @@ from typing import TYPE_CHECKING
 import click
 
 from clawback.cli import rule_receipts
-from clawback.cli.common import CommandGroup, current_home, emit, fold, json_option, open_store, shorten
+from clawback.cli.common import (
+    CommandGroup,
+    confirm,
+    current_home,
+    emit,
+    fold,
+    json_option,
+    open_store,
+    say,
+    shorten,
+)
+from clawback.cli.progress_bar import waiting
 from clawback.errors import UsageError
 
 if TYPE_CHECKING:
@@ -246,8 +257,8 @@ def use(yes: bool, as_json: bool) -> None:
             lines = difflib.unified_diff(
                 prompted.source(store.live()).splitlines(), text.splitlines(), "the live prompt", "with your rules", lineterm="", n=1,
             )  # fmt: skip
-            click.echo("\n".join(lines) + "\n", err=True)
-            click.confirm("Put it live?", abort=True, err=True)
+            say("\n".join(lines) + "\n", err=True)
+            confirm("Put it live?", abort=True, err=True)
         version = rule_prompt.use(store, here)
     sentence = f"Version {version.number} is live, with your rules in its prompt. `clawback versions rollback` goes back."
     emit(asdict(version), sentence, as_json)
@@ -301,9 +312,12 @@ def learn(
         return
     if planned.sent and not yes:
         _for_the_owner("sending your answers to a server")
-        click.echo(fold(_planned(planned)), err=True)
-        click.confirm("Send them?", default=False, abort=True, err=True)
-    outcome = rule_learning.learn_once(here, files=files, again=again, code_only=code_only, by_base=by_base)
+        say(_planned(planned), err=True)
+        confirm("Send them?", default=False, abort=True, err=True)
+    with waiting("testing rules on the ratings", as_json):
+        outcome = rule_learning.learn_once(
+            here, files=files, again=again, code_only=code_only, by_base=by_base
+        )
     emit(outcome.to_dict(), fold(_learned(outcome), "  "), as_json)
 
 

@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import click
 
-from clawback.cli.common import current_home, emit, fold, json_option
+from clawback.cli.common import current_home, emit, json_option
 from clawback.errors import NotFound
 
 
@@ -42,4 +42,4 @@ def salvage(as_json: bool) -> None:
         )
     elif report.damaged_parts:
         lines.append("No copy has the rows of these parts: they are lost.")
-    emit(asdict(report), fold("\n".join(lines)), as_json)
+    emit(asdict(report), "\n".join(lines), as_json)

@@ -27,10 +27,13 @@ from clawback.cli.common import (
     json_option,
     named_version,
     open_store,
+    quantity,
+    say,
     shorten,
     version_option,
 )
 from clawback.cli.inspect import marks, when
+from clawback.cli.progress_bar import waiting
 from clawback.errors import ClawbackError, MissingExtra, UsageError
 from clawback.paths import Home, secret
 
@@ -120,12 +123,9 @@ def serve(port: int | None, host: str | None, upstream: str | None, people: bool
 def _warn_of_raters(here: Home) -> None:
     """Raters of this home are not served with --people."""
     if names := invited(here):
-        click.echo(
-            fold(
-                f"With --people the home {here.root} is not served: the tokens of its raters ({', '.join(names)}) open nothing. "
-                f"Invite raters into a person's home: CLAWBACK_HOME={here.root}/people/NAME clawback raters invite RATER",
-                err=True,
-            ),
+        say(
+            f"With --people the home {here.root} is not served: the tokens of its raters ({', '.join(names)}) open nothing. "
+            f"Invite raters into a person's home: `CLAWBACK_HOME={here.root}/people/NAME clawback raters invite RATER`.",
             err=True,
         )
 
@@ -134,31 +134,28 @@ def _announce(here: Home, settings: config.ServeSection, number: int, people: bo
     """Print where the page is, who answers, and whether another server of this home runs."""
     token = "" if people else secret(here.root / "token")
     shown = f"[{settings.host}]" if ":" in settings.host else settings.host
-    click.echo(f"Clawback answers on http://{shown}:{number}  (Ctrl-C ends it)")
+    say(f"Clawback answers on http://{shown}:{number}  (Ctrl-C ends it)")
     # Not into a journal or a file that others may read.
     hidden = not people and not sys.stdout.isatty()
     if people:
-        click.echo(f"The page:            http://{shown}:{number}/  (it asks for a person's token)")
+        say(f"The page:            http://{shown}:{number}/  (it asks for a person's token)")
         count = len(plugins.load(plugins.SERVERS, "people").names(here))
-        click.echo(f"People:              {count or 'nobody yet: `clawback people add NAME`'}")
+        say(f"People:              {count or 'nobody yet: `clawback people add NAME`'}")
     else:  # on a line of its own it fits 80 columns, so that it is copied whole
-        click.echo(f"The page:\nhttp://{shown}:{number}/#token={'…' if hidden else token}")
+        say(f"The page:\nhttp://{shown}:{number}/#token={'…' if hidden else token}")
     if hidden:
-        click.echo(f"The token is in:     {here.root / 'token'}")
+        say(f"The token is in:     {here.root / 'token'}")
     base = config.load(here.config).model.base
     if settings.upstream:
-        click.echo(f"Upstream:            {settings.upstream} answers; its answers are recorded")
+        say(f"Upstream:            {settings.upstream} answers; its answers are recorded")
     else:
-        click.echo(f"Model:               the live version of {base} answers")
+        say(f"Model:               the live version of {base} answers")
         if base == config.EMBEDDED:
-            click.echo(fold(config.DEMONSTRATION))
+            say(config.DEMONSTRATION)
     if not people and (other := other_server(here, number)):
-        click.echo(
-            fold(
-                f"Another server of this home answers on port {other}. Both go on; from now on agents' hooks find this one. End the other if"
-                " it is left over.",
-                err=True,
-            ),
+        say(
+            f"Another server of this home answers on port {other}. Both go on; from now on agents' hooks find this one. End the other if"
+            " it is left over.",
             err=True,
         )
 
@@ -267,7 +264,7 @@ def sessions(name: str | None, limit: int, as_json: bool) -> None:
                 f"{'' if s.reward is None else f'{s.reward:+.2f}':<5} {'done' if s.done_at else '':<4} {s.name}"
                 for s in found
             ]
-            emit([asdict(s) for s in found], "\n".join(lines) or "No sessions yet.", as_json)
+            emit([asdict(s) for s in found], fold("\n".join(lines), "  ") or "No sessions yet.", as_json)
             return
         one = store.session(name)
         members = list(reversed(store.turns(limit=limit, session=name)))
@@ -321,7 +318,8 @@ def trial(
         if best_of is not None:
             if version is not None:
                 raise UsageError("--best-of is a trial of the live version: leave the version out.")
-            release.best_of.begin(store, config.load(current_home().config), best_of, time.time())
+            with waiting("reading the ratings", as_json):
+                release.best_of.begin(store, config.load(current_home().config), best_of, time.time())
         if version is None and (chosen := release.best_of.running(store)) is not None:
             live = store.live().number
             emit({"trial": None, "best_of": asdict(chosen), "live": live}, _best_of(chosen), as_json)
@@ -355,7 +353,7 @@ def trial(
 
 def _best_of(chosen: BestOfTrial) -> str:
     name = "the base model" if chosen.live == 0 else f"version {chosen.live}"
-    return fold(
+    return (
         f"{name[:1].upper()}{name[1:]} draws {chosen.count} answers, and you get the one that your ratings speak for, since {when(chosen.began)}. "
         "`clawback versions trial --stop` ends it, and so does a version that goes live."
     )
@@ -388,8 +386,8 @@ def survey(score: int | None, which: str, person: str, note: str, as_json: bool)
         for version, scores in sorted(found.items())
     ]
     lines = [
-        f"version {row['version']:>3}  {row['mean']:.2f}{plus_minus(row['error'])}  of 5, {row['answers']} answers"
-        for row in data
+        f"version {version:>3}  {statistics.fmean(scores):.2f}{plus_minus(standard_error(scores))}  of 5, {quantity(len(scores), 'answer')}"
+        for version, scores in sorted(found.items())
     ]
     emit(
         data,

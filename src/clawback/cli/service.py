@@ -22,7 +22,11 @@ def service() -> None:
 @service.command()
 @json_option
 def install(as_json: bool) -> None:
-    """Start the server now and at every login."""
+    """Start the server now and at every login.
+
+    \b
+    clawback connect service install
+    """
     from clawback.jobs import system_service as services
 
     changed = services.install(current_home())
@@ -33,7 +37,11 @@ def install(as_json: bool) -> None:
 @service.command()
 @json_option
 def uninstall(as_json: bool) -> None:
-    """Stop the server and do not start it again."""
+    """Stop the server and do not start it again.
+
+    \b
+    clawback connect service uninstall
+    """
     from clawback.jobs import system_service as services
 
     changed = services.uninstall(current_home())
@@ -44,7 +52,11 @@ def uninstall(as_json: bool) -> None:
 @service.command()
 @json_option
 def status(as_json: bool) -> int:
-    """Whether it is installed, and whether it runs. Exits with 1 when it does not run."""
+    """Whether it is installed, and whether it runs. Exits with 1 when it does not run.
+
+    \b
+    clawback connect service status
+    """
     from clawback.jobs import system_service as services
 
     state = services.status(current_home())

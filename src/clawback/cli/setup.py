@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from clawback.cli.common import current_home, emit, fold, json_option
+from clawback.cli.common import confirm, current_home, emit, fold, json_option, say
+from clawback.cli.progress_bar import waiting
 from clawback.errors import ClawbackError, UsageError
 from clawback.paths import tidied, tidy
 
@@ -76,13 +77,14 @@ def init(
         _remove(yes or as_json, list(agents), settings, as_json)
         return
     ask = not (yes or as_json or dry_run)
-    seen = installation.look()
+    with waiting("looking for agents and models", as_json):
+        seen = installation.look()
     if ask:
-        click.echo(
+        say(
             "Clawback trains a local model on what you rate; cloud models that your agents\n"
             "use stay as they are. Nothing is written before you agree.\n"
         )
-        click.echo(fold(installation.describe(seen), " " * 4))
+        say(installation.describe(seen), " " * 4)
     proposed = installation.propose(seen, list(agents), model, preset, upstream, service, here)
     if ask:
         proposed = _ask(seen, proposed, model, preset, bool(agents), service)
@@ -95,9 +97,17 @@ def init(
         )
         return
     if ask:
-        click.echo(fold("\nThis will change:\n  " + "\n  ".join(map(tidied, lines)), "    "))
-        click.confirm("Go on?", default=True, abort=True)
-    changed, notes = installation.carry_out(here, proposed, settings)
+        say("\nThis will change:\n  " + "\n  ".join(map(tidied, lines)), "    ")
+        confirm("Go on?", default=True, abort=True)
+    with waiting("setting up", as_json):
+        changed, notes = installation.carry_out(here, proposed, settings)
+    _report(proposed, changed, notes, as_json)
+
+
+def _report(proposed: SetupProposal, changed: list[Path], notes: list[str], as_json: bool) -> None:
+    """What was written, what was noticed, and what to type next."""
+    from clawback.jobs import installation
+
     next_steps = installation.next_steps(proposed)
     wide = max((len(command) for command, _ in next_steps if len(command) <= LONG_COMMAND), default=0)
     steps = ["Next:", *(f"  {command:<{wide}}  {what}" for command, what in next_steps)]
@@ -118,7 +128,7 @@ def _remove(quiet: bool, agents: list[str], settings: Path | None, as_json: bool
 
     here = current_home()
     if not quiet:
-        click.confirm("Take Clawback out of your agents' settings?", default=True, abort=True)
+        confirm("Take Clawback out of your agents' settings?", default=True, abort=True)
     changed = installation.take_out(here, agents, settings)
     text = "\n".join(_wrote(changed, "There was nothing to take out."))
     emit({"changed": [str(p) for p in changed]}, text, as_json)
@@ -140,25 +150,25 @@ def _ask(
 
     if not named:
         known = f"{', '.join(agent_integration.names())}; several with commas, or none"
-        click.echo("\n" + click.wrap_text(known, 78, "  ", "  "))
+        say("\n" + click.wrap_text(known, 78, "  ", "  "))
         question = "Whose turns should be captured"
         default = ",".join(proposed.agents) or "none"
         agents = _until(question, default, lambda said: installation.check_agents(said.split(",")))
         proposed = replace(proposed, agents=agents)
     if model is None:
-        click.echo("\n  a number or a name of the list above, a folder, a GGUF file, or a hub id")
+        say("\n  a number or a name of the list above, a folder, a GGUF file, or a hub id")
         question = "What should be trained"
         base, note = _until(question, proposed.model, lambda said: installation.check_model(said, seen))
         proposed = replace(proposed, model=base, note=note)
         if note:
-            click.echo(fold(note, "  "))
+            say(note, "  ")
     if preset is None:
         said = "\n".join(f"  {name:<11} {what}" for name, what in installation.PRESETS.items())
-        click.echo("\n" + fold(said, " " * 14))
+        say("\n" + fold(said, " " * 14))
         question = f"Preset ({', '.join(PRESETS)})"
         proposed = replace(proposed, preset=_until(question, proposed.preset, _preset))
     if service is None and seen.service:
-        keep = click.confirm("Keep `clawback serve` running in the background", default=proposed.service)
+        keep = confirm("Keep `clawback serve` running in the background", default=proposed.service)
         proposed = replace(proposed, service=keep)
     return proposed
 
@@ -169,7 +179,7 @@ def _until(question: str, default: str, check: Callable[[str], T]) -> T:
         try:
             return check(str(click.prompt(question, default=default)))
         except ClawbackError as error:
-            click.echo(fold(str(error), "  "))
+            say(str(error), "  ")
 
 
 def _preset(text: str) -> str:
@@ -199,7 +209,8 @@ def doctor(as_json: bool) -> int:
     """
     from clawback.jobs import health
 
-    findings = health.check(current_home())
+    with waiting("looking", as_json):
+        findings = health.check(current_home())
     sign = {True: "ok ", False: "BAD"}
     lines = [
         fold(tidied(f"{sign[f['ok']]}  {f['what']}" + (f"\n     → {f['fix']}" if f["fix"] else "")), " " * 7)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from clawback.cli.common import current_home, emit, fold, json_option, load_command, open_store
+from clawback.cli.common import confirm, current_home, emit, json_option, load_command, open_store, say
 from clawback.errors import UsageError
 from clawback.paths import home
 
@@ -43,7 +43,7 @@ def start(history: Path | None, as_json: bool) -> None:
         return
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         lines = [f"{'done' if done else 'next':<5} {name}: {command}" for name, done, command in steps]
-        click.echo("\n".join(lines))
+        say("\n".join(lines))
         return
     if not home().config.exists():
         headline("1 of 4", "Set up")
@@ -83,17 +83,15 @@ def bring_in(history: Path | None) -> None:
         run("import_files:import_", [str(history)])
         return
     for file in exports():
-        if click.confirm(f"Is {file} an export of your chats that you want to bring in?", default=False):
+        if confirm(f"Is {file} an export of your chats that you want to bring in?", default=False):
             run("import_files:import_", [str(file)])
     with open_store() as store:
         count = store.count_turns()
     if count:
-        click.echo(f"{count} answers are recorded.")
+        say(f"{count} answers are recorded.")
     else:
-        click.echo(
-            fold(
-                "No answer is recorded yet. Use your agent, or `clawback chat`, then run `clawback start` again; or name a file: `clawback start FILE`."
-            )
+        say(
+            "No answer is recorded yet. Use your agent, or `clawback chat`, then run `clawback start` again; or name a file: `clawback start FILE`."
         )
 
 
@@ -111,23 +109,23 @@ def ask_some() -> None:
     with open_store() as store:
         turns, words = store.count_turns(), words_so_far(store)
     if words >= QUESTIONS:
-        click.echo("You have answered enough for a first run.")
+        say("You have answered enough for a first run.")
         return
     if not turns:
-        click.echo("There is nothing to ask about yet.")
+        say("There is nothing to ask about yet.")
         return
     left = QUESTIONS - words
     if Inbox(current_home()).pairs(1):
         question = f"Up to {left} questions: which of two answers is better? One key each"
-        if click.confirm(question, default=True):
+        if confirm(question, default=True):
             run("inbox:inbox", ["--pairs", "--rate", "--limit", str(left)])
-    elif can_draw() and click.confirm(
+    elif can_draw() and confirm(
         "Draw two answers to some of your prompts, and say which is better?", default=True
     ):
         run("inbox:inbox", ["--draw", "--rate", "--limit", str(left)])
     with open_store() as store:
         left = QUESTIONS - words_so_far(store)
-    if left > 0 and click.confirm(f"Rate up to {left} single answers, with one key each?", default=True):
+    if left > 0 and confirm(f"Rate up to {left} single answers, with one key each?", default=True):
         run("inbox:inbox", ["--rate", "--limit", str(left)])
 
 
@@ -146,7 +144,7 @@ def train_now() -> None:
     try:
         startable(home(), None)
     except ClawbackError as error:
-        click.echo(fold(str(error)))
+        say(str(error))
         return
     choice = click.prompt(
         f"Train a first version: now, tonight at {NIGHT}, or later?",
@@ -155,13 +153,13 @@ def train_now() -> None:
         show_choices=False,
     )
     if choice == "later":
-        click.echo("`clawback train` starts a run whenever you like.")
+        say("`clawback train` starts a run whenever you like.")
         return
     run("train:train", ["--background"] if choice == "now" else ["--at", NIGHT])
 
 
 def headline(number: str, title: str) -> None:
-    click.echo(f"\n{number}  {title}")
+    say(f"\n{number}  {title}")
 
 
 def run(command: str, arguments: Sequence[str]) -> None:
@@ -173,6 +171,6 @@ def run(command: str, arguments: Sequence[str]) -> None:
         load_command(command).main(list(arguments), standalone_mode=False, prog_name="clawback")
     except (ClawbackError, click.ClickException, ImportError, OSError) as error:
         if isinstance(error, UsageError | ClawbackError | click.ClickException | ImportError):
-            click.echo(fold(sentences.of(error)))
+            say(sentences.of(error))
         else:
             raise

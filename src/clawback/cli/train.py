@@ -19,6 +19,7 @@ from clawback.cli.common import (
     named_version,
     needs,
     open_store,
+    say,
 )
 from clawback.cli.progress_bar import progress_bar, waiting
 from clawback.errors import DoesNotFit, NotFound, UsageError
@@ -121,7 +122,7 @@ def train(
 
     here = current_home()
     if said := launching.launched():
-        click.echo(f"clawback: {said}", err=True)
+        say(f"clawback: {said}", err=True)
     count, shard = _layout(processes, shard, accelerate)
     if machines.node() > 0:
         return _help_out(count)
@@ -156,7 +157,7 @@ def _help_out(processes: int) -> int:
     first = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
     machine = f"This machine ({machines.node() + 1} of {machines.nodes()})"
     text = f"{machine} computes shares of the run at {first}, once that has begun, and learns nothing of its own. Ctrl-C ends it."
-    click.echo(fold(text, err=True), err=True)
+    say(text, err=True)
     return launching.help_out(processes)
 
 
@@ -166,7 +167,7 @@ def _accelerate_layout(path: Path) -> Launch:
 
     layout = launching.from_accelerate(path)
     for line in layout.answers:
-        click.echo(fold(f"{path.name}: {line}", "  ", err=True), err=True)
+        say(f"{path.name}: {line}", "  ", err=True)
     for name, value in layout.variables.items():
         os.environ.setdefault(name, value)
     return layout
@@ -194,7 +195,7 @@ def at_a_time(here: Home, clock: str, as_json: bool, options: RunOptions) -> int
     jobs.startable(here, options.algorithm)
     with open_store() as store:
         schedule.schedule(here, store, moment, options)
-    emit({"scheduled": moment.isoformat(timespec="minutes")}, fold(schedule.sentence(moment)), as_json)
+    emit({"scheduled": moment.isoformat(timespec="minutes")}, schedule.sentence(moment), as_json)
     return 0
 
 
@@ -225,7 +226,7 @@ def in_background(here: Home, as_json: bool, options: RunOptions) -> int:
             run = store.current_run()
         name = f"Run {run.id}" if run else f"The run of process {process.pid}"
         text = f"{name} is still being prepared. `clawback status` shows what it does, and why it failed if it does."
-    emit({"started": True, "run": run.id if run else None}, fold(text), as_json)
+    emit({"started": True, "run": run.id if run else None}, text, as_json)
     return 0
 
 
@@ -240,7 +241,7 @@ def train_here(here: Home, as_json: bool, options: RunOptions) -> int:
 
             outcome = jobs.train_once(here, options, on_progress=follow)
     except KeyboardInterrupt:
-        click.echo(interrupted(here), err=True)
+        say(interrupted(here), err=True)
         return 130
     except DoesNotFit as error:
         return instead(here, error, as_json)
@@ -264,12 +265,12 @@ def instead(here: Home, error: DoesNotFit, as_json: bool) -> int:
         ) from error
     from clawback.cli.chat import one_key
 
-    click.echo(fold(f"clawback: {error}", "  ", err=True), err=True)
-    click.echo("The same ratings can teach a prompt: the model stays as it is.", err=True)
+    say(f"clawback: {error}", "  ", err=True)
+    say("The same ratings can teach a prompt: the model stays as it is.", err=True)
     if one_key("[p] learn a prompt  [any other key] leave ", err=True) != "p":
-        click.echo("", err=True)
+        say("", err=True)
         return 1
-    click.echo("a prompt", err=True)
+    say("a prompt", err=True)
     from clawback import config
     from clawback.cli.prompts import search
 

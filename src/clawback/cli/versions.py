@@ -13,6 +13,7 @@ from clawback import config
 from clawback.cli.common import (
     VERSION,
     CommandGroup,
+    confirm,
     current_home,
     emit,
     fold,
@@ -127,6 +128,8 @@ def _rules_in_use(store: Store, number: int) -> str:
 def line(version: Version) -> str:
     mark = "▶" if version.status == "live" else " "
     why = str(version.report["reasons"][0]) if version.report and version.report.get("reasons") else ""
+    if version.status == "rejected" and version.report and version.report.get("again_at"):
+        why = "given up before it was decided"
     name = "the base model" if version.number == 0 else f"from {version.parent}"
     prompted = "  with a prompt" if version.prompt else ""
     stale = "  (learned from what was taken back or deleted since)" if version.stale else ""
@@ -174,7 +177,7 @@ def reset(ratings: bool, yes: bool, as_json: bool) -> None:
 
     what = "every version, run AND ALL RATINGS" if ratings else "every version and run (ratings stay)"
     if not yes:
-        click.confirm(f"Remove {what}?", abort=True, err=True)
+        confirm(f"Remove {what}?", abort=True, err=True)
     with open_store() as store:
         version_registry.reset(store, current_home(), ratings=ratings)
         follows = followers(store, store.live())
@@ -279,7 +282,7 @@ def _judged(pair: list[Version], conversations: list[list[dict[str, str]]], answ
         f"{found.ties:.0%} of the pairs were ties: the judge said the opposite when they changed places. {found.leans_first:.0%} of its verdicts were for what stood first.",
     ]
     lines += [f"Of {failed} prompts it said nothing that could be read."] * bool(failed)
-    emit({"first": numbers[0], "second": numbers[1], "judge": name, "unread": failed} | asdict(found), fold("\n".join(lines)), as_json)  # fmt: skip
+    emit({"first": numbers[0], "second": numbers[1], "judge": name, "unread": failed} | asdict(found), "\n".join(lines), as_json)  # fmt: skip
 
 
 def answers_of(version: Version, conversations: list[list[dict[str, str]]], seed: int) -> list[str]:

@@ -44,10 +44,12 @@ class HeldOutVerdict:
 
     def text(self) -> str:
         said = "Accepted" if self.accepted else "Not accepted"
+        reasons = [f"{said}: {self.reasons[0]}.", *(f"- {reason}" for reason in self.reasons[1:])]
+        if not self.tasks:
+            return "\n".join(reasons)
         return "\n".join(
             [
-                f"{said}: {self.reasons[0]}.",
-                *(f"- {reason}" for reason in self.reasons[1:]),
+                *reasons,
                 f"{'':<28}{'before':>10}{'after':>10}",
                 f"  {'mean return':<26}{self.before:>10.3f}{self.after:>10.3f}",
                 f"  {'replies unread':<26}{self.unparsable_before:>10.1%}{self.unparsable_after:>10.1%}",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from clawback.jobs import model_choice, model_proof, system_service
 from clawback.jobs.model_choice import Machine
 from clawback.models import LocalModel, converted_before, gguf_file, local_models
 from clawback.paths import Home, tidy
+from clawback.progress import note
 
 SERVERS = {
     "Ollama": "http://127.0.0.1:11434",
@@ -271,7 +271,7 @@ def next_steps(proposed: SetupProposal) -> list[tuple[str, str]]:
         *_parts_to_add(),
         ("clawback serve", "answer your agents, and show the page"),
         ("clawback chat", "talk to your model, and rate with one key"),
-        ("clawback good", "rate the last answer, in any terminal (or: clawback bad)"),
+        ("clawback good", "rate the last answer, in any terminal (or `clawback bad`)"),
         ("clawback status", "how many ratings until the first training run"),
     ]
     steps = [step for step in steps if not (proposed.service and step[0] == "clawback serve")]
@@ -320,7 +320,7 @@ def _tried(home: Home, base: str) -> list[str]:
     """What was found when the model was tried. Raises ``ModelError`` where it does not work, with one that would."""
     settings = config.load(home.config).model
     if model_proof.proven(home, base, settings) is False and model_proof.can_be_tried():
-        print(f"Trying {base}: loading it, and one short answer …", file=sys.stderr, flush=True)
+        note(f"Trying {base}: loading it, and one short answer …")
     try:
         proof = model_proof.prove(home, base, settings)
     except TrainingError as error:  # too large for what is free now

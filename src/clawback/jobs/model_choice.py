@@ -122,7 +122,7 @@ def check(typed: str, models: Sequence[LocalModel]) -> tuple[str, str]:
         if local_models.smollm2():
             return (
                 typed,
-                f"{config.DEMONSTRATION} A small one is installed: {installed.command()} init --model smollm2",
+                f"{config.DEMONSTRATION} A small one is installed: `clawback init --model smollm2`.",
             )
         return (
             typed,
@@ -231,7 +231,7 @@ def of_base(model: LocalModel, models: Sequence[LocalModel]) -> str:
     why = "it has no chat template" if not model.chat else "its name says so"
     chat_model = chat_model_of(model, models)
     cure = (
-        f"Its chat model is here: clawback init --model {chat_model.name}"
+        f"Its chat model is here: `clawback init --model {chat_model.name}`."
         if chat_model
         else "Take the file of the same model that was made for chat: its name ends in -it, -Instruct or -Chat."
     )
@@ -258,7 +258,7 @@ def alternative(name: str, models: Sequence[LocalModel]) -> str:
     chosen = same.name if same else choose([model for model in models if model.name != name], machine())
     if chosen == config.EMBEDDED:
         return f"A small model that can be trained: {local_models.install_smollm2()}"
-    return f"Of the models here, {chosen} can be trained: clawback init --model {chosen}"
+    return f"Of the models here, {chosen} can be trained: `clawback init --model {chosen}`."
 
 
 def _file(source: local_models.GgufSource, typed: str, models: Sequence[LocalModel]) -> tuple[str, str]:

@@ -165,7 +165,7 @@ def _same_home(db: Store, base: str) -> None:
     if live.base and live.base != base:
         raise UsageError(
             f"Version {live.number}, which is live, was trained on {live.base}, and the settings name {base}. "
-            f"Set the old model again first: clawback config set model.base {live.base}"
+            f"Set the old model again first: `clawback config set model.base {live.base}`."
         )
 
 

@@ -56,11 +56,14 @@ class SearchPlan:
             f"{'Going on with a search' if self.resumed else 'A search'} for a prompt for {'your own live version' if self.model == LOCAL else asked}: {self.ratings} ratings, "
             f"{self.held_out} kept for the gate; at most {self.calls} calls and {self.gate_calls} for the gate, about {self.tokens:,} tokens{cost}."
         ]
-        if self.model != LOCAL and not (self.model and self.url):
-            lines.append(
-                "It cannot begin yet: set `prompts.url` and `prompts.model` (`clawback config set …`), or `prompts.api local` to ask your own live version."
-            )
-        return "\n".join([*lines, *([self.warning] if self.warning else [])])
+        return "\n".join([*lines, *filter(None, (self.obstacle, self.warning))])
+
+    @property
+    def obstacle(self) -> str:
+        """Why it cannot begin; "" where it can."""
+        if self.model == LOCAL or (self.model and self.url):
+            return ""
+        return "It cannot begin yet: set `prompts.url` and `prompts.model` (`clawback config set …`), or `prompts.api local` to ask your own live version."
 
 
 def phase(home: Home) -> Phase:

@@ -54,11 +54,11 @@ def grader(home: Home, settings: config.RewardSection) -> tuple[RewardModelGrade
         said = Interval(**held_out["spearman"])
         return None, (
             f"the reward model is not shown to read better than chance (ρ {said} on answers that it has not seen); the ensemble that this run fits to your ratings grades instead "
-            "(rate more and train it again: clawback lab reward train)"
+            "(rate more and train it again: `clawback lab reward train`)"
         )
     if there and watch(model, ratings(home, all_of_them=True), card.trained).opened is not None:
         return None, (
             "the reward model promises more than people say of its versions; the ensemble that this run fits to your ratings grades instead "
-            "(train it again: clawback lab reward train)"
+            "(train it again: `clawback lab reward train`)"
         )
     return RewardModelGrader(model, settings.pessimism), ""

@@ -252,7 +252,7 @@ def check_use(home: Home, model: str, use: Use | None) -> None:
     if not is_named(model, settings.training.learn_from):
         raise UsageError(
             f"--own {use} has your model learn the answers of {model}, and [training] learn_from does not name it. If its terms allow that: "
-            f"clawback config set training.learn_from '[\"{model}\"]'. `--own rate` only puts them beside your model's."
+            f"`clawback config set training.learn_from '[\"{model}\"]'`. `--own rate` only puts them beside your model's."
         )
 
 

@@ -89,7 +89,7 @@ def _weights_of_commit(base: str, revision: str) -> str:
 
 def _cure(base: str, revision: str) -> str:
     if identity.is_commit(revision):
-        return f"Load that one: clawback config set model.revision {revision}"
+        return f"Load that one: `clawback config set model.revision {revision}`."
     return (
         f"Load it on the base it was made for: put back the files that {base} had, or train again on these."
     )

@@ -30,6 +30,7 @@ from clawback.models import gguf_file
 from clawback.models.conversions import CARD, FORMAT, converted_before, stamp
 from clawback.models.gguf_file import GgufFile
 from clawback.models.local_models import GgufSource
+from clawback.progress import note
 
 _ENDS = ("eos_token_id", "eot_token_id", "eom_token_id")
 """Tokens that end an answer, as ``tokenizer.ggml.…``: of the text, of the turn, of the message."""
@@ -64,7 +65,7 @@ def converted(source: GgufSource, say: Say | None = None) -> tuple[Path, str]:
         if not (folder / CARD).is_file():
             _check_whole(header)
             _check_room(header, models)
-            _convert(source, header, folder, identity, say or _on_stderr)
+            _convert(source, header, folder, identity, say or note)
         _settle(folder, source, header)
     return folder, identity
 
@@ -316,10 +317,6 @@ def _quietly() -> Iterator[None]:
         logging.set_verbosity(level)
         if bars:
             logging.enable_progress_bar()
-
-
-def _on_stderr(text: str) -> None:
-    print(text, file=sys.__stderr__, flush=True)
 
 
 def _first_line(error: Exception) -> str:

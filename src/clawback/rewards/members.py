@@ -309,7 +309,7 @@ def states(folder: Path) -> StatesMember:
         member.restore({name: torch.from_numpy(arrays[name]) for name in ("weight", "bias")})
     except (OSError, KeyError, ValueError, SafetensorError) as error:
         raise ModelError(
-            f"{folder / HEAD} cannot be read: {error}. Train again: clawback lab reward train."
+            f"{folder / HEAD} cannot be read: {error}. Train again: `clawback lab reward train`."
         ) from error
     return member
 

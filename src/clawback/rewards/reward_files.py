@@ -99,10 +99,10 @@ def read(root: Path) -> Card:
     try:
         return _card(json.loads((root / CARD).read_text("utf-8")))
     except FileNotFoundError:
-        raise NotFound("There is no reward model yet. Train one: clawback lab reward train.") from None
+        raise NotFound("There is no reward model yet. Train one: `clawback lab reward train`.") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ModelError(
-            f"{root / CARD} is damaged ({error}). Train again: clawback lab reward train."
+            f"{root / CARD} is damaged ({error}). Train again: `clawback lab reward train`."
         ) from error
 
 
@@ -121,7 +121,7 @@ def load(root: Path, reader: Callable[[EncoderSettings], PairReader]) -> tuple[E
     look = reader(settings)
     if card.base not in look.identities:
         raise ModelError(
-            f"The reward model was trained on the hidden states of another {settings.base}. Train again: clawback lab reward train."
+            f"The reward model was trained on the hidden states of another {settings.base}. Train again: `clawback lab reward train`."
         )
 
     def member(folder: Path) -> Member:
@@ -139,7 +139,7 @@ def _verified_folder(root: Path, card: Card) -> Path:
     """The model's folder, if it holds exactly what its card says."""
     folder = root / card.folder
     if Path(card.folder).name != card.folder or not folder.is_dir():
-        raise ModelError(f"The reward model {folder} is missing. Train again: clawback lab reward train.")
+        raise ModelError(f"The reward model {folder} is missing. Train again: `clawback lab reward train`.")
     there = {str(p.relative_to(folder)) for p in folder.rglob("*") if not p.is_dir() or p.is_symlink()}
     wrong = sorted(there ^ set(card.files)) or sorted(n for n in there if Path(n).suffix not in PLAIN)
     wrong = wrong or [
@@ -147,7 +147,7 @@ def _verified_folder(root: Path, card: Card) -> Path:
     ]
     if wrong:
         raise ModelError(
-            f"{folder / wrong[0]} is not what was saved. Train again: clawback lab reward train."
+            f"{folder / wrong[0]} is not what was saved. Train again: `clawback lab reward train`."
         )
     return folder
 

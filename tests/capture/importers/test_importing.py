@@ -14,6 +14,7 @@ from clawback import feedback, store
 from clawback.capture import importers
 from clawback.capture.importers import storing
 from clawback.capture.importers.entries import MOST_NAMES, OTHERS, BoundedCounter
+from clawback.capture.importers.import_plan import merge_problems
 from clawback.cli import main
 from clawback.feedback.implicit import corrected
 from clawback.records import Feedback, Turn
@@ -54,7 +55,7 @@ def test_a_terminal_is_asked_first(
             assert db.count_turns() == 0
         return yes
 
-    monkeypatch.setattr("clawback.cli.import_files.click.confirm", confirm)
+    monkeypatch.setattr("clawback.cli.import_files.confirm", confirm)
     for stream in (sys.stdin, sys.stdout):
         monkeypatch.setattr(stream, "isatty", lambda: True)
     assert main(["import", str(tmp_path / "x")]) == 0
@@ -112,6 +113,18 @@ def state(path: Path) -> tuple[Any, ...]:
     with store.connect(path) as db:
         turns = [(t.event_id, t.messages, t.response) for t in db.turns(limit=999)]
         return turns, [(f.turn_id, f.other_turn_id, f.kind, f.value, f.event_id) for f in db.feedback()]
+
+
+def test_an_empty_folder_is_said_to_be_empty_and_nothing_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opened(monkeypatch, tmp_path)
+    (tmp_path / "empty").mkdir()
+    for stream in (sys.stdin, sys.stdout):
+        monkeypatch.setattr(stream, "isatty", lambda: True)
+    monkeypatch.setattr("clawback.cli.import_files.confirm", lambda *_, **__: pytest.fail("asked"))
+    assert main(["import", str(tmp_path / "empty")]) == 1
+    assert "There is no file to read there." in capsys.readouterr().out
 
 
 def test_an_import_that_breaks_off_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,6 +241,7 @@ import os, pathlib, re, sys
 from clawback import store
 from clawback.capture import importers
 from clawback.capture.importers import storing
+from clawback.capture.importers.import_plan import merge_problems
 from clawback.capture.importers.entries import MOST_NAMES, OTHERS, BoundedCounter
 real, count = storing.Importer.add, [0]
 def add(self, entry, **more):
@@ -279,3 +293,12 @@ def test_names_are_counted_in_bounded_memory() -> None:
         counts[f"n{number}"] += 1
     counts["n3"] += 1
     assert (len(counts), counts["n3"], counts[OTHERS]) == (MOST_NAMES + 1, 2, 50)
+
+
+def test_a_fault_of_many_lines_is_said_once() -> None:
+    problems = [*(f"line {n}: no scale" for n in (1, 2, 5)), "line 3: no prompt", "nothing was read"]
+    assert merge_problems(problems) == [
+        "line 1 and 2 more: no scale",
+        "line 3: no prompt",
+        "nothing was read",
+    ]

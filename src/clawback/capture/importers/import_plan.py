@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -77,9 +77,11 @@ class ImportPlan:
         return problems + [p for p in report.problems if p not in named]
 
     def unknown(self, files: list[Understanding]) -> str:
-        """What to do where nothing was recognised; "" where something was."""
+        """What to do where nothing was recognised, or there is nothing at all; "" where something was recognised."""
         if any(one.formats for one in files):
             return ""
+        if not self.opened.sources:
+            return "There is no file to read there."
         if not files:
             return "There is no file in it that can be read."
         unread = {name for one in files for name in one.unread}
@@ -88,6 +90,20 @@ class ImportPlan:
             if unread
             else importing.unknown_sentence(self.opened.sources[0])
         )
+
+
+def merge_problems(problems: Sequence[str]) -> list[str]:
+    """``line 3: what is wrong`` once for all lines with the same fault, each with how many more there are."""
+    lines: dict[str, list[str]] = {}
+    for problem in problems:
+        place, colon, text = problem.partition(": ")
+        lines.setdefault(text if colon else problem, []).append(place if colon else "")
+    return [
+        f"{places[0]}{f' and {len(places) - 1} more' if len(places) > 1 else ''}: {text}"
+        if places[0]
+        else text
+        for text, places in lines.items()
+    ]
 
 
 def _add_up(report: ImportReport, part: ImportReport, file: Understanding) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 from contextlib import suppress
 
 import click
 
 from clawback import installed
-from clawback.cli.common import current_home, emit, json_option
+from clawback.cli.common import current_home, emit, json_option, say
 from clawback.errors import MissingExtra
 from clawback.extensions import channels
 
@@ -36,8 +38,8 @@ def channel(platform: str, check: bool, as_json: bool) -> int:
         return 0
     wrong = channels.missing(here, platform)
     if not bot_runner.server_answers(here):
-        wrong.append("The server does not run (clawback serve), or is too busy to answer.")
-    text = "\n".join(wrong) or f"Nothing is missing: clawback connect channel {platform}"
+        wrong.append("The server does not run (`clawback serve`), or is too busy to answer.")
+    text = "\n".join(wrong) or f"Nothing is missing: `clawback connect channel {platform}` starts it."
     emit({"missing": wrong}, text, as_json)
     return 1 if wrong else 0
 
@@ -57,4 +59,9 @@ def mcp() -> None:
         server = tools.make(current_home())
     except ImportError as error:
         raise MissingExtra(f"The MCP server needs one more part: {installed.add('mcp')}.") from error
+    if sys.stdin.isatty():
+        say("An MCP client starts this and talks to it in JSON (docs/mcp.md). Ctrl-C ends it.", err=True)
+        signal.signal(
+            signal.SIGINT, signal.SIG_DFL
+        )  # the thread that reads the terminal would hold the end up
     server.run("stdio")

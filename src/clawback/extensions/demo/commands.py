@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clawback.cli.common import emit, json_option, needs
+from clawback.cli.common import emit, json_option, needs, say
 from clawback.cli.progress_bar import progress_bar
 from clawback.config import EMBEDDED
 from clawback.errors import UsageError
+from clawback.installed import localize
 from clawback.paths import Home
 
 if TYPE_CHECKING:
@@ -143,10 +144,10 @@ def checked(model: str, *, quiet: bool) -> str:
     found = local_models.find()
     base, note = model_choice.check(model, found)
     if note and not quiet:
-        click.echo(note)
+        say(note)
     one = next((one for one in found if one.name == base), None)
     if one is not None and not quiet:
-        click.echo(
+        say(
             f"{base}: {model_choice.verdict(one, model_choice.machine())}, on a machine with nothing else to do."
         )
     return base
@@ -187,7 +188,11 @@ def play(
     back = take_back(here, looks, console)
     seconds = time.monotonic() - began
     ratings = sum(r.ratings for r in here.rounds)
-    console.print(f"\n{ratings} ratings, {seconds:.0f} s. Yours next: clawback init", highlight=False)
+    console.print(
+        f"\n{ratings} ratings, {seconds:.0f} s. Yours next: {localize('`clawback init`')}",
+        highlight=False,
+        markup=False,
+    )
     return summary(here, looks, back, seconds)
 
 
@@ -265,12 +270,12 @@ def by_key(total: int) -> Rate:
     asked = count()
 
     def rate(prompt: TopicPrompt, answer: str) -> int | None:
-        click.echo(f"\n[{next(asked) % total + 1}/{total}] {prompt.text}\n{answer}", err=True)
+        say(f"\n[{next(asked) % total + 1}/{total}] {prompt.text}\n{answer}", err=True)
         question = "[g]ood [b]ad [enter] skip [q] enough "
         while (key := one_key(question, err=True)) not in MEANINGS:
             question = ""
         word, value = MEANINGS[key]
-        click.echo(word, err=True)
+        say(word, err=True)
         return value
 
     return rate
@@ -280,12 +285,12 @@ def choice_by_key(prompt: TopicPrompt, first: str, second: str) -> int | None:
     """A real person, asked which of two answers is better: 1 or 2, enter for neither, q for enough."""
     from clawback.cli.chat import one_key
 
-    click.echo(f"\nWhich is better, for the gate? {prompt.text}\n\n[1] {first}\n\n[2] {second}", err=True)
+    say(f"\nWhich is better, for the gate? {prompt.text}\n\n[1] {first}\n\n[2] {second}", err=True)
     ways = {"1": 1, "2": -1, "\r": 0, "\n": 0, "q": None, "": None}
     question = "[1] or [2] is better, [enter] neither, [q] enough "
     while (key := one_key(question, err=True)) not in ways:
         question = ""
-    click.echo({1: "1", -1: "2", 0: "neither", None: "enough"}[ways[key]], err=True)
+    say({1: "1", -1: "2", 0: "neither", None: "enough"}[ways[key]], err=True)
     return ways[key]
 
 

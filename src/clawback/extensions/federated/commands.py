@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
-from clawback.cli.common import CommandGroup, current_home, emit, fold, json_option, needs
+from clawback.cli.common import CommandGroup, current_home, emit, json_option, needs
+from clawback.cli.progress_bar import waiting
 
 if TYPE_CHECKING:
     from clawback.extensions.federated.aggregate import Rule
@@ -85,12 +86,13 @@ def begin(
 
     chosen = cast("Rule", rule or ("mean" if noise else "median"))  # click allows no other
     aggregation = federating.Aggregation(chosen, clip, noise, step)
-    terms = federating.begin(current_home(), folder, aggregation, rank=rank, seed=seed, name=name)
+    with waiting("reading the base", as_json):
+        terms = federating.begin(current_home(), folder, aggregation, rank=rank, seed=seed, name=name)
     text = (
         f"Agreed on in {folder}: {terms.base}, rank {rank}, {chosen}.\n"
         f"Its terms are {terms.digest}. Tell them to the others by another way than the folder: `clawback lab federated join` shows the same."
     )
-    emit(asdict(terms) | {"terms": terms.digest}, fold(text), as_json)
+    emit(asdict(terms) | {"terms": terms.digest}, text, as_json)
 
 
 @federated.command()
@@ -234,7 +236,7 @@ def combine(folder: Path, least: int, clear: bool, as_json: bool) -> int:
             f"ε = {done.epsilon:.2f} at δ = 1/{10 * len(done.people)} for a person who took part in all {done.round} rounds."
         )
     lines += [f"Left out: {why}" for why in done.refused]
-    emit(asdict(done), fold("\n".join(lines)), as_json)
+    emit(asdict(done), "\n".join(lines), as_json)
     return 1 if done.refused else 0
 
 
@@ -285,9 +287,9 @@ def flower(
     """Write a Flower app that plays rounds of this federation over a SuperLink and SuperNodes, in place of a shared folder.
 
     \b
-    clawback lab federated flower ~/team --output ~/team-app --rounds 5 --people 10
-    clawback lab federated flower ~/team --output ~/team-app --home ~/anna --home ~/ben
-    flwr run ~/team-app
+    clawback lab federated flower ~/team --output ~/app --rounds 5 --people 10
+    clawback lab federated flower ~/team --output ~/app --home ~/anna --home ~/ben
+    flwr run ~/app
     """
     from clawback.extensions.federated import flower as carrier
 

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from clawback import installed
-from clawback.cli.common import CommandGroup, current_home, emit, fold, json_option, needs
+from clawback.cli.common import CommandGroup, current_home, emit, fold, json_option, needs, say
+from clawback.cli.progress_bar import waiting
 from clawback.errors import MissingExtra, UsageError
 from clawback.paths import HOSTED_KEY_FILE, secret
 
 if TYPE_CHECKING:
+    from clawback.extensions.hosted.hosted_training import Where
     from clawback.extensions.hosted.trainer_http import Wire
 
 PORT = 8753
@@ -61,28 +63,32 @@ def serve(port: int, host: str, model: str | None, alpha: int, faults: float, se
     clawback lab hosted serve --faults 0.3
     """
     needs("torch")
-    try:
-        import uvicorn
+    with waiting("loading PyTorch"):
+        try:
+            import uvicorn
 
-        from clawback.extensions.hosted.stand_in import around, fireworks_app, request_service, tinker_app
-        from clawback.serve import protocol
-    except ImportError as error:
-        raise MissingExtra(f"The trainer needs more parts: {installed.add('serve')}.") from error
-    from clawback import config, engine
-    from clawback.extensions.hosted.stand_in.lora_weights import StandInLearner
+            from clawback.extensions.hosted.stand_in import around, fireworks_app, request_service, tinker_app
+            from clawback.serve import protocol
+        except ImportError as error:
+            raise MissingExtra(f"The trainer needs more parts: {installed.add('serve')}.") from error
+        from clawback import config, engine
+        from clawback.extensions.hosted.stand_in.lora_weights import StandInLearner
 
     here = current_home()
     settings = config.load(here.config).model
     base = model or settings.base
     listening = _listen(host, port)
-    policy = engine.load(base, revision=settings.revision, dtype=settings.dtype, device=settings.torch_device)
+    with waiting(f"loading {base}"):
+        policy = engine.load(
+            base, revision=settings.revision, dtype=settings.dtype, device=settings.torch_device
+        )
     kind = fireworks_app.FireworksService if api == "fireworks" else request_service.Service
     state = kind(StandInLearner(policy, alpha=alpha, seed=seed), base, here.root / "hosted")
     token = secret(here.root / HOSTED_KEY_FILE)
     number = listening.getsockname()[1]
-    click.echo(f"{base} can be trained at http://{host}:{number}  (Ctrl-C ends it)")
+    say(f"{base} can be trained at http://{host}:{number}  (Ctrl-C ends it)")
     key = f"tml-{token}" if sys.stdout.isatty() else f"…  (in {here.root / HOSTED_KEY_FILE})"
-    click.echo(f"Key: {key}")
+    say(f"Key: {key}")
     some = around.Faults(faults, seed)
     if isinstance(state, fireworks_app.FireworksService):
         made = fireworks_app.make(fireworks_app.FireworksCloud(state, token), some)
@@ -96,7 +102,7 @@ def serve(port: int, host: str, model: str | None, alpha: int, faults: float, se
     try:
         running.run(sockets=[listening])
     except KeyboardInterrupt:
-        click.echo("", err=True)
+        say("", err=True)
     finally:
         state.close()
 
@@ -134,25 +140,26 @@ def draw(port: int, model: str | None, max_cpu_loras: int) -> None:
     listening = _listen("127.0.0.1", port)
     number = listening.getsockname()[1]
     listening.close()
-    policy = engine.load(
-        base,
-        revision=settings.model.revision if base == settings.model.base else None,
-        dtype=settings.model.dtype,
-        device=settings.model.torch_device,
-    )
-    serving = vllm_process.serving_of(policy, HIGHEST_RANK)
-    del policy
+    with waiting(f"loading {base}"):
+        policy = engine.load(
+            base,
+            revision=settings.model.revision if base == settings.model.base else None,
+            dtype=settings.model.dtype,
+            device=settings.model.torch_device,
+        )
+        serving = vllm_process.serving_of(policy, HIGHEST_RANK)
+        del policy
     arguments = ["--max-cpu-loras", str(max_cpu_loras), *settings.vllm.arguments]
     server = OwnVllm(
         here, msgspec.structs.replace(settings.vllm, arguments=arguments), serving, port=number, key=""
     )
-    click.echo(f"Starting vLLM (its log is {server.log}) …")
+    say(f"Starting vLLM (its log is {server.log}) …")
     try:
         server.connect()
-        click.echo(f"{base} is drawn from at http://127.0.0.1:{number}  (Ctrl-C ends it)")
+        say(f"{base} is drawn from at http://127.0.0.1:{number}  (Ctrl-C ends it)")
         server.wait()
     except KeyboardInterrupt:
-        click.echo("", err=True)
+        say("", err=True)
     finally:
         server.close()
 
@@ -180,7 +187,6 @@ def check(as_json: bool) -> int:
     """
     from clawback import config
     from clawback.extensions.hosted import hosted_run as elsewhere
-    from clawback.extensions.hosted.trainer_http import Wire
 
     here = current_home()
     settings = config.load(here.config)
@@ -188,18 +194,10 @@ def check(as_json: bool) -> int:
         raise UsageError(
             "No trainer is named. Set one: `clawback config set hosted.url http://127.0.0.1:8753`."
         )
-    place = elsewhere.where(here, settings)
-    elsewhere.present(here, settings)
-    wire = Wire(place.url, place.key, min(place.timeout, 20.0))
-    models = [place.model] if place.shape and _shaped(wire, place.shape) else []
-    if not place.shape:
-        found: dict[str, Any] = wire.get(elsewhere.CAPABILITIES).json()
-        listed = found.get("supported_models")
-        models = [
-            str(one.get("model_name", ""))
-            for one in (listed if isinstance(listed, list) else [])
-            if isinstance(one, dict)
-        ]
+    with waiting(f"asking {settings.hosted.url}", as_json):
+        place = elsewhere.where(here, settings)
+        elsewhere.present(here, settings)
+        models = _models(place)
     known, cap = place.model in models, place.cap
     limits = [f"{cap.tokens:,} tokens" if cap.tokens else "", f"{cap.money:g} in money" if cap.money else ""]
     text = "\n".join(
@@ -215,6 +213,23 @@ def check(as_json: bool) -> int:
         {"url": place.url, "models": models, "model": place.model, "known": known}, fold(text, "  "), as_json
     )
     return 0 if known else 1
+
+
+def _models(trainer: Where) -> list[str]:
+    """The names of the models that can be trained there."""
+    from clawback.extensions.hosted import hosted_run as elsewhere
+    from clawback.extensions.hosted.trainer_http import Wire
+
+    wire = Wire(trainer.url, trainer.key, min(trainer.timeout, 20.0))
+    if trainer.shape:
+        return [trainer.model] if _shaped(wire, trainer.shape) else []
+    capabilities: dict[str, Any] = wire.get(elsewhere.CAPABILITIES).json()
+    models = capabilities.get("supported_models")
+    return [
+        str(model.get("model_name", ""))
+        for model in (models if isinstance(models, list) else [])
+        if isinstance(model, dict)
+    ]
 
 
 def _shaped(wire: Wire, shape: str) -> bool:

@@ -115,7 +115,7 @@ class HumanFeedbackCollector:
         """Keep the answer and wait until somebody rates it. Raises ``NoFeedback`` after ``timeout``."""
         turn_id = self.ask(query, response)
         page = f" or at http://{self.server_name}:{self.server_port}/" if self._server is not None else ""
-        self.tell(f"Rate this answer: clawback good --turn {turn_id} (or bad, or rate 1 to 10){page}")
+        self.tell(f"Rate this answer: `clawback good --turn {turn_id}` (or bad, or rate 1 to 10){page}")
         until = None if self.timeout is None else time.monotonic() + self.timeout
         while (found := self.result(turn_id)) is None:
             if until is not None and time.monotonic() >= until:

@@ -83,10 +83,10 @@ def origin(publication: Publication, named: str) -> Path | None:
     if other is not None or _converter(publication):
         return other
     if gone or missing:
-        raise ModelError(f"{gone or missing} A merged file is a copy of it.")
+        raise ModelError(f"A merged file is a copy of the base's own. {gone or missing}")
     raise ModelError(
         f"{publication.base} did not come from a GGUF file, so llama.cpp's {CONVERTER} is needed: put it into PATH, "
-        f"or `clawback config set publish.converter /path/to/llama.cpp/{CONVERTER}`. "
+        "or name it with `clawback config set publish.converter FILE`. "
         "Or name a GGUF file of the same model with --base FILE.gguf."
     )
 
