@@ -82,8 +82,8 @@ def test_a_live_version_is_drawn_from_as_well(policy):
         run_budget.gate_phase(dataclasses.replace(LENGTHS, versions=count), recipe(policy))
         for count in (2, 3)
     )
-    assert beside.drawn == alone.drawn * 3 // 2
-    assert beside.read > alone.read
+    assert beside.drawn_tokens == alone.drawn_tokens * 3 // 2
+    assert beside.read_tokens > alone.read_tokens
 
 
 @pytest.mark.parametrize("own", [0.0, 80.0])
@@ -184,6 +184,6 @@ def test_a_run_on_edits_alone_is_estimated_without_search_and_rounds(policy):
     lengths = dataclasses.replace(LENGTHS, targets=8, only_shown=True)
     parts = {one.name: one for one in run_budget.phases(recipe(policy), lengths, follows=True)}
     usual = {one.name: one for one in run_budget.phases(recipe(policy), LENGTHS, follows=True)}
-    assert [parts[name].drawn for name in ("choose", "draw", "refine")] == [0, 0, 0]
-    assert parts["read"].drawn < usual["read"].drawn
-    assert 0 < parts["train"].trained < usual["train"].trained
+    assert [parts[name].drawn_tokens for name in ("choose", "draw", "refine")] == [0, 0, 0]
+    assert parts["read"].drawn_tokens < usual["read"].drawn_tokens
+    assert 0 < parts["train"].trained_tokens < usual["train"].trained_tokens

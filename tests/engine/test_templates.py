@@ -95,7 +95,7 @@ def test_what_was_thought_is_told_apart(tok: Any, family: str, said: str) -> Non
     assert chat.text(prompt, ids) == ("Two and two.", "Four.")
     apart = chat.encoded(prompt, ids)
     assert chat.tokenizer.decode(list(apart.response)) == "Four.<|im_end|>"
-    assert apart.asked == tuple(prompt)
+    assert apart.question == tuple(prompt)
     assert (*apart.prompt, *apart.response) == (*prompt, *ids)
     assert chat.encoded(prompt, ids, thinking=True).response == tuple(ids)
 

@@ -125,8 +125,8 @@ def test_a_run_uses_it_only_after_it_has_passed(home, monkeypatch, knows: bool) 
         assert (judge is not None) == knows
         assert rule_reading.judge_of(home, local, db) is None
         entry = rule_reading.entry(db, judge)
-        assert entry["features"] == ([["Be kind.", ""]] if knows else [])
-        assert entry["judge"] == (judge_name(policy) if knows else "")
+        assert entry.features == ((("Be kind.", ""),) if knows else ())
+        assert entry.judge == (judge_name(policy) if knows else "")
         old = ExamResult(judge_name(policy), 1.0, {"form": (32, 32), "content": (32, 32)})
         db.set(f"rule-judge:{judge_name(policy)}", old.to_dict())
         assert rule_reading.judge_of(home, local, db, policy) is None, (

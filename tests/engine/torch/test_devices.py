@@ -59,7 +59,7 @@ NEVER = {
     "sampling/batched_sampler.py:Chance.at": "random numbers, which are drawn on the CPU",
     "sampling/batched_sampler.py:Chance.of": "random numbers, which are drawn on the CPU",
     "sampling/batched_sampler.py:until_speaker": "token ids of answers drawn elsewhere",
-    "sampling/products.py:Packed.__call__": "oneDNN's, for CPUs",
+    "sampling/products.py:PackedWeight.__call__": "oneDNN's, for CPUs",
     "sampling/products.py:can_pack": "oneDNN's, for CPUs",
     "sampling/decoder.py:by_products": "in bfloat16 on a CPU",
     "scoring/attention.py:_Whole.backward": "in float32 or bfloat16 on a CPU",

@@ -291,10 +291,10 @@ def test_answers_that_repeat_themselves_are_what_others_are_preferred_to_however
     first, second = [one for one in grading.base if one.question == grading.base[0].question][:2]
     disliked, circles = graded.Graded(first, -0.9, True), graded.Graded(second, 0.9, False)
     for made in ([disliked, circles], [circles, disliked]):
-        assert distilled.worst(grading, made) == {first.asked: circles}
-    best = graded.Graded(Encoded(first.asked, (5, 6, 7)), 0.95, True)
+        assert distilled.worst(grading, made) == {first.question: circles}
+    best = graded.Graded(Encoded(first.question, (5, 6, 7)), 0.95, True)
     grading.spread = 1.0
-    good = distilled.Chosen([best], grading.look([best.encoded]), {first.asked: circles})
+    good = distilled.Chosen([best], grading.look([best.encoded]), {first.question: circles})
     preferred = distilled.examples(grading, good, distilled.DistilSettings(hold_share=0.0))
     assert [tuple(one.encoded for one in two) for two in preferred] == [(best.encoded, second)]
 
@@ -305,10 +305,10 @@ def test_others_are_preferred_to_how_a_worse_answer_begins_but_to_all_of_one_tha
     grading, _ = grading_for(policy, samples)
     grading.spread = 1.0
     long = dataclasses.replace(grading.base[0], response=tuple(range(5, 105)))
-    best = graded.Graded(Encoded(long.asked, (5, 6, 7)), 0.95, True)
+    best = graded.Graded(Encoded(long.question, (5, 6, 7)), 0.95, True)
     seen = grading.look([best.encoded])
     for whole, expected in ((True, long.response[:64]), (False, long.response)):
-        good = distilled.Chosen([best], seen, {long.asked: graded.Graded(long, -0.9, whole)})
+        good = distilled.Chosen([best], seen, {long.question: graded.Graded(long, -0.9, whole)})
         [[_, worse]] = distilled.examples(grading, good, distilled.DistilSettings(hold_share=0.0))
         assert worse.encoded == dataclasses.replace(long, response=expected)
         assert len(worse.old) == len(worse.ref) == len(expected)

@@ -83,7 +83,7 @@ def test_rounds_ask_what_no_good_answer_is_known_to_and_then_the_rest(policy, sa
     monkeypatch.setattr(
         source.grading, "draw", lambda prompts, *a: (asked.append(set(prompts)), draw(prompts, *a))[1]
     )
-    first, second = source._drawn(1), source._drawn(2)
+    first, second = source._best_answers(1), source._best_answers(2)
     assert len(asked[0]) == SETTINGS.refine_prompts
     assert not learned & asked[0]
     assert not asked[0] & asked[1] or len(source.prompts) < 2 * SETTINGS.refine_prompts
@@ -128,7 +128,7 @@ def test_with_a_sentence_most_answers_of_a_round_are_drawn_under_it_and_learned_
         "draw",
         lambda prompts, each, *a: (drawn.append((prompts, each)), draw(prompts, each, *a))[1],
     )
-    best = source._drawn(1)
+    best = source._best_answers(1)
     (own, once), (told, twice) = drawn
     assert (once, twice) == (1, SETTINGS.refine_samples - 1)
     assert told == [(*prompt, *mark) for prompt in own]
