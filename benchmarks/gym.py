@@ -14,6 +14,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -315,11 +316,16 @@ def table(runs: list[dict[str, Any]], speed: list[dict[str, Any]]) -> str:
 
 
 def _paired(before: Any, after: Any) -> float:
-    """One-sided signed-rank test (Wilcoxon) over the held-out tasks of one seed."""
-    from scipy import stats
-
+    """The signed-rank test over the held-out tasks of one seed."""
     by_task = [{e.number % 10**9: e.total for e in episodes} for episodes in (before, after)]
     gains = [by_task[1][i] - by_task[0][i] for i in by_task[0].keys() & by_task[1].keys()]
+    return signed_rank(gains)
+
+
+def signed_rank(gains: Sequence[float]) -> float:
+    """One-sided signed-rank test (Wilcoxon) of paired differences."""
+    from scipy import stats
+
     return float(stats.wilcoxon(gains, alternative="greater").pvalue) if any(gains) else 1.0
 
 

@@ -94,7 +94,7 @@ def run(program: str, options: argparse.Namespace) -> dict[str, Any]:
             result: dict[str, Any] = {"program": program, "at random": summary(examples)}
             trained = engine.train_episodes(
                 policy, collector, recipe, seed=options.seed, out=Path(folder) / "run", about={"environment": environments.name},
-                form=lambda: (examples, len(texts)), on_progress=lambda p: steps.append(dict(p)) if p.get("phase") == "train" else None,
+                form=lambda _: (examples, len(texts)), on_progress=lambda p: steps.append(dict(p)) if p.get("phase") == "train" else None,
             )  # fmt: skip
             rollouts.refreshed(options.rounds)
             after = evaluate(rollouts, orders(tasks, options.held_out, options.seed, 2 * 10**9))

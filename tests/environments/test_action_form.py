@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -35,8 +36,10 @@ from clawback.jobs.reply_form import form_notice, observation_notice
 from clawback.learning.episode_run import episode_recipe
 from clawback.learning.examples import TrainingExample
 from clawback.learning.loop.packing import Shared, measure
+from clawback.learning.sources import improvement
 from clawback.learning.sources.episode_examples import sequences
 from clawback.learning.sources.imitation import imitate
+from clawback.learning.sources.improvement import exploration, improve, is_short
 from clawback.learning.training import fresh
 from clawback.models.chat_tokens import Encoded
 from clawback.policy.policy import Policy
@@ -313,6 +316,41 @@ def test_imitation_of_held_replies_ends_without_a_preference_after_a_few_steps(p
     figures = imitate(policy, shown, len(replies), learning_rate=0.003, seed=0)
     assert figures["loss"] == pytest.approx(math.log(4), abs=0.06)
     assert figures["steps"] < 40
+
+
+def rewarded(policy, replies, number):
+    """One turn: left always pays 0.6, right pays 1 in the first two rows and nothing in the others."""
+    row = number % 4
+    asked = [[{"role": "user", "content": f"row {row + 1} column 2"}]]
+    episode = answered_at_random(policy, asked, replies, number)
+    gains = {replies[0]: 0.6, replies[1]: float(row < 2)}
+    [step] = episode.steps
+    return replace(episode, steps=(replace(step, reward=gains[episode.messages[-1]["content"]]),))
+
+
+@pytest.mark.slow
+def test_random_episodes_give_a_first_policy_that_tells_situations_apart(policy, monkeypatch):
+    """On average left pays more: a policy that knew no more than this would never turn right."""
+    replies = ("go left", "go right")
+    fresh(policy, episode_recipe(policy.info), 0)
+    policy.hold_to(replies)
+    episodes = [rewarded(policy, replies, n) for n in range(160)]
+    monkeypatch.setattr(improvement, "FEWEST_STEPS", 50)
+    figures = improve(policy, episodes, gamma=1.0, learning_rate=0.003, seed=0)
+    assert figures["explained"] > 0.5
+    parts = sequences(episodes[:12], held=True)
+    with torch.no_grad():
+        chances = [float(scores.sum().exp()) for scores in policy.scorer([p.encoded for p in parts]).split()]
+    for number, (episode, chance) in enumerate(zip(episodes, chances, strict=False)):
+        is_right = episode.messages[-1]["content"] == replies[1]
+        assert chance > 0.8 if is_right == (number % 4 < 2) else chance < 0.2
+
+
+def test_exploration_is_for_short_episodes_and_for_runs_that_can_afford_it(policy):
+    short = [rewarded(policy, ("go left", "go right"), n) for n in range(2)]
+    assert is_short(short)
+    assert not is_short([replace(short[0], steps=short[0].steps * 4)])
+    assert (exploration(100), exploration(1024), exploration(10**6)) == (0, 512, 2048)
 
 
 def test_the_form_is_one_whose_replies_the_model_tells_apart(policy):

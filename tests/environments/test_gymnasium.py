@@ -355,6 +355,19 @@ class Parts(Walk):
     action_space = spaces.Dict({"hand": spaces.Discrete(2), "row": spaces.Discrete(3, start=1)})
 
 
+class Letters(Walk):
+    observation_space = spaces.Text(1)
+
+    def reset(self, *, seed=None, options=None):
+        return "C", {}
+
+    def step(self, action):
+        return random.choice("ABCDEFGHIJKLMNOP"), 0.0, False, False, {}
+
+    def close(self):
+        self.window.close()
+
+
 def register():
     gymnasium.register("LateWalk-v0", entry_point="late_walks:Walk")
 """
@@ -378,12 +391,27 @@ def test_an_environment_is_told_in_its_own_words(newcomer):
     assert "stay, go" in system
     assert [len(row.split()) for row in seen.splitlines()] == [3, 3]  # a board, row by row
     assert action_replies(found) == ("Action: stay", "Action: go")
+    assert found.action_forms()[1] == ["Action: 0", "Action: 1"]  # read as well, and other tokens
     assert not step.info.get("unparsable")
+
+
+def test_where_a_minigrid_agent_stands_is_said_below_its_drawing():
+    pytest.importorskip("minigrid")
+    found = registry.find("gymnasium:minigrid:MiniGrid-Empty-5x5-v0")
+    opening, [step] = asyncio.run(walk(found, found.tasks("train")[0], ["Action: forward"]))
+    assert opening.messages[-1]["content"].endswith("You are at row 1 column 1 and face right.")
+    assert step.messages[0]["content"].endswith("You are at row 1 column 2 and face right.")
 
 
 def test_an_id_that_a_package_has_not_is_answered_with_those_that_it_has(newcomer):
     with pytest.raises(NotFound, match=r"no Walk-v7 in late_walks. It registers: LateWalk-v0"):
         registry.find("gymnasium:late_walks:Walk-v7")
+
+
+def test_a_letter_stands_after_a_word_and_a_close_that_fails_fails_no_episode(newcomer):
+    found = registry.find("gymnasium:late_walks:Letters")
+    opening, _ = asyncio.run(walk(found, found.tasks("train")[0], []))
+    assert opening.messages[-1]["content"] == "Observation: C"
 
 
 def test_actions_of_several_parts_are_listed_and_read(newcomer):
@@ -413,6 +441,8 @@ def test_shared_generators_are_an_episodes_own(newcomer):
 
     first, second, third = asyncio.run(among_others())
     assert first == third
+    later = registry.find("gymnasium:late_walks:Letters")  # draws in its steps alone
+    assert [check.problem for check in asyncio.run(validate(later, later.tasks("train")[:2]))] == ["", ""]
     assert first != second
     assert (random.getstate(), numpy.random.get_state()[1].tolist()) == before
 

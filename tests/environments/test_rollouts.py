@@ -17,7 +17,13 @@ from clawback.environments.tools.calls import in_words
 from clawback.environments.validate import validate
 from clawback.errors import MissingExtra, TrainingError
 from clawback.learning.sources import episode_examples as learning
-from clawback.learning.sources.episode_examples import Episodes, EpisodeSettings, flat, sequences
+from clawback.learning.sources.episode_examples import (
+    Episodes,
+    EpisodeSettings,
+    flat,
+    sequences,
+    states_before,
+)
 from clawback.records import Episode
 from clawback.sampling.batched_sampler import Sampled
 from tests.environments.worlds import Worlds
@@ -224,7 +230,7 @@ def test_states_before_each_step_are_those_of_the_whole_sequence(policy):
         whole = [policy.scorer.hidden([one.encoded]) for one in parts]
     expected = torch.cat([state[[a for a, _ in one.spans]] for one, state in zip(parts, whole, strict=True)])
     with torch.no_grad():
-        found = source(policy, episodes)._states(parts)
+        found = states_before(policy.scorer, parts)
     torch.testing.assert_close(found, expected.float(), atol=1e-5, rtol=1e-5)
 
 

@@ -81,3 +81,17 @@ def test_games_for_two_need_an_opponent(tmp_path: Path) -> None:
 def test_it_is_sound() -> None:
     game = registry.find("textarena:Minesweeper-v0")
     assert [c.problem for c in asyncio.run(validate(game, game.tasks("test")[:2]))] == ["", ""]
+
+
+def test_replies_named_after_the_name_are_its_actions() -> None:
+    from clawback.environments.action_form import action_replies
+
+    game = registry.find("textarena:Secretary-v0?replies=[accept]|[continue]")
+    assert action_replies(game) == ("[accept]", "[continue]")
+    assert action_replies(registry.find("textarena:Secretary-v0")) == ()
+    _, [named, other] = asyncio.run(walk(game, game.tasks("train")[0], ["[continue]", "I go on: [continue]"]))
+    assert not named.info["unparsable"]
+    assert other.info["unparsable"]  # though the game reads it
+    for refused in ("[accept]", "[accept]|"):
+        with pytest.raises(UsageError, match="replies"):
+            registry.find(f"textarena:Secretary-v0?replies={refused}")

@@ -34,7 +34,7 @@ MOST_REPLIES = 64
 """Actions beyond which nothing is drawn at random: they are rather texts than actions."""
 CURE = (
     "Show worked examples (--shots N, or a file of them), say in the system prompt what a reply looks like word for word, "
-    "name the replies in `action_replies` of the agent, or take a larger base."
+    "name the replies (`?replies=A|B` after the environment's name, or `action_replies` of the agent), or take a larger base."
 )
 _QUOTED = re.compile(r"\"([^\"\n]{1,60})\"|'([^'\n]{1,60})'|`([^`\n]{1,60})`|“([^”\n]{1,60})”")
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from clawback.environments import world_helpers
 from clawback.environments.core import EnvironmentSet
+from clawback.environments.named_replies import SETTING, NamedReplies
 from clawback.errors import ClawbackError, NotFound, UsageError
 from clawback.plugins import ENVIRONMENTS as GROUP
 from clawback.plugins import built_in, load_value
@@ -94,8 +95,15 @@ def members(name: str) -> list[str]:
 
 
 def find(name: str) -> EnvironmentSet:
-    """The environment set behind a name. Raises ``NotFound``, ``UsageError``, ``MissingExtra``."""
+    """The environment set behind a name. ``?replies=A|B`` of any of them names the replies that are its actions. Raises ``NotFound``,
+    ``UsageError``, ``MissingExtra``."""
     bare, settings = split(name)
+    replies = settings.pop(SETTING, None)
+    found = _find(bare, settings)
+    return found if replies is None else NamedReplies(found, str(replies).split("|"))
+
+
+def _find(bare: str, settings: Mapping[str, object]) -> EnvironmentSet:
     head, _, rest = bare.partition(":")
     if head in built_in(GROUP):
         return cast(EnvironmentSet, import_module(kind(head).module).make(rest, settings))

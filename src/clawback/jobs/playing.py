@@ -28,7 +28,7 @@ from clawback.jobs.drawing_engine import chosen
 from clawback.jobs.reply_form import ReplyPlan, plan_replies
 from clawback.jobs.run_job import RunJob
 from clawback.jobs.seams import Cluster
-from clawback.learning import conditions_of
+from clawback.learning import conditions_of, exploration
 from clawback.paths import Home
 from clawback.progress import OnProgress, Progress
 from clawback.records import Episode, Message, Run, Sample, Version
@@ -192,11 +192,10 @@ class _Job(RunJob):
         self.tell({"phase": "load"})
         policy = self.policy(parent)
         own = {k: v for k, v in overrides.items() if k in _episode_settings()}
-        rest, preset = (
-            {k: v for k, v in overrides.items() if k not in own},
-            preset or self.settings.training.preset,
-        )
-        made = engine.episode_recipe(policy.info, preset, rest, **{"rounds": wish.rounds, **own})
+        rest = {k: v for k, v in overrides.items() if k not in own}
+        usual = {"rounds": wish.rounds, "explore": exploration(wish.episodes)}
+        preset = preset or self.settings.training.preset
+        made = engine.episode_recipe(policy.info, preset, rest, **{**usual, **own})
         made = replace(made, conditions=replace(made.conditions, gym=asdict(wish)))
         if dead is not None:
             begun = (wish_of(dead), dead.seed, engine.recipe_from(dead.recipe))

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from clawback.environments.action_form import (
     CURE,
-    EPISODES,
     action_replies,
     form_sentence,
     random_episodes,
@@ -46,8 +45,13 @@ class ReplyPlan:
         """Episodes to learn the form from; None where that is not needed, or not possible."""
         if not self.replies:
             return None
-        numbered = orders(environments.tasks("train"), EPISODES, seed, NUMBERS)
-        return lambda: (random_episodes(policy, environments, wish.play, numbered), len(self.replies))
+        tasks = environments.tasks("train")
+
+        def random_play(count: int) -> tuple[list[Episode], int]:
+            numbered = orders(tasks, count, seed, NUMBERS)
+            return random_episodes(policy, environments, wish.play, numbered), len(self.replies)
+
+        return random_play
 
 
 def plan_replies(

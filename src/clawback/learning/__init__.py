@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from clawback.learning.run import TrainingRun, fingerprint, ignore
     from clawback.learning.run_budget import gate_answers
     from clawback.learning.sources.episode_examples import EpisodeSettings
+    from clawback.learning.sources.improvement import exploration, is_short
     from clawback.learning.training import DRAWING, conclusion, fit_elsewhere
 else:
     __all__, __getattr__ = faces.face(
@@ -49,6 +50,7 @@ else:
             "result": "finished write_adapter write_result",
             "run": "TrainingRun fingerprint ignore",
             "sources.episode_examples": "EpisodeSettings",
+            "sources.improvement": "exploration is_short",
             "training": "DRAWING conclusion fit_elsewhere",
             "conditions": "RunConditions RunRules conditions_of",
             "estimate": "estimate",

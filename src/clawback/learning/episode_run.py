@@ -24,9 +24,17 @@ if TYPE_CHECKING:
     from clawback.policy import Policy
     from clawback.records import Episode, Message, Sample
 
-Form = Callable[[], "tuple[Sequence[Episode], int]"]
+Form = Callable[[int], "tuple[Sequence[Episode], int]"]
+"""How many episodes → so many whose replies name actions at random, and how many such replies there are."""
+FORM_EPISODES = 64
+"""That show the form."""
 FORM = "form"
 """The phase in which the form of actions is learned, its folder in a run's, and its name in the version's record."""
+FIRST_POLICY = (
+    "{count} episodes with replies at random: a first policy was fitted to them in {steps:.0f} steps."
+)
+EXPLORED = "explored_steps"
+"""Of its figures: steps towards what random episodes say."""
 FORM_MISSED = 1.0
 """Nats a reply above the loss of the form alone, from which on the form counts as not learned."""
 FORM_NOT_LEARNED = (
@@ -85,7 +93,7 @@ def train_episodes(
         about: what is played, by name: part of the run's identity, and of the version's provenance.
         ratings: what was said about answers, to be learned from in the same steps (``sources/beside.py``).
         prompts: the person's own conversations up to their question, to draw fresh answers to beside the rated ones.
-        form: gives episodes whose replies name actions at random, and how many such replies there are: their form is learned first.
+        form: plays episodes whose replies name actions at random: their form is learned first.
 
     Raises:
         TrainingError: nothing was played, what answers is not what learns (``sources/episode_examples.py``), or the ratings are all the same.
@@ -93,6 +101,7 @@ def train_episodes(
     from clawback.learning.loop.torch_learner import TorchLearner
     from clawback.learning.loop.trainer import LoopSettings, fit
     from clawback.learning.sources.episode_examples import Episodes, EpisodeSettings
+    from clawback.learning.sources.improvement import REFINED
     from clawback.rl import algorithms
 
     if recipe.algorithm not in ALGORITHMS:
@@ -112,6 +121,7 @@ def train_episodes(
     from clawback.policy.memory import keep_freed
 
     continued = policy.moved
+    playing = EpisodeSettings.of(recipe)
     learned = _learn_form(policy, form, recipe, seed, out / FORM, tell) if form else {}
     held = policy.choices is not None
     prepare(policy, recipe)
@@ -119,10 +129,9 @@ def train_episodes(
         keep_freed(ACTIVATIONS)
     if policy.device.type == "cpu" and not recipe.micro_tokens:
         policy.scorer.micro_tokens = at_once(policy.info)
-    playing = EpisodeSettings.of(recipe)
     if held and "kl_start" not in recipe.part("episodes"):
         playing = dataclasses.replace(playing, kl_start=HELD_KL_START)
-    if continued or (learned and not held):
+    if continued or (learned and not held) or learned.get(EXPLORED):
         # The strong KL of the first rounds would undo what the adapter has learned before.
         playing = dataclasses.replace(playing, kl_start=1.0)
     episodes = Episodes(policy, collect, playing, seed)
@@ -133,7 +142,7 @@ def train_episodes(
         episodes.best = BestWeights(policy)
     tell({"phase": "plan", "algorithm": recipe.algorithm, "note": str(about.get("environment", ""))})
     settings = LoopSettings(
-        learning_rate=recipe.learning_rate,
+        learning_rate=recipe.learning_rate * (REFINED if learned.get(EXPLORED) else 1.0),
         grad_clip=recipe.grad_clip,
         weight_decay=recipe.weight_decay,
         max_drift=math.inf
@@ -169,21 +178,35 @@ def train_episodes(
 
 
 def _learn_form(
-    policy: Policy, form: Form, recipe: Recipe, seed: int, folder: Path, tell: OnProgress
+    policy: Policy,
+    form: Form,
+    recipe: Recipe,
+    seed: int,
+    folder: Path,
+    tell: OnProgress,
 ) -> dict[str, float]:
-    """The policy with the form of actions learned; a run that is resumed takes it from ``folder``. Figures of the learning."""
+    """The policy with the form of actions learned, and what random episodes say of them; a run that is resumed takes it from ``folder``. Figures
+    of the learning."""
+    from clawback.learning.sources.episode_examples import EpisodeSettings
     from clawback.learning.sources.imitation import imitate
+    from clawback.learning.sources.improvement import improve, is_short
 
     figures = folder / "figures.json"
     if figures.is_file():
         policy.put(folder)
-        found: dict[str, float] = json.loads(figures.read_text())
-        return found
+        known: dict[str, float] = json.loads(figures.read_text())
+        return known
     tell({"phase": FORM})
-    episodes, replies = form()
+    episodes, replies = form(FORM_EPISODES)
     learned = imitate(policy, episodes, replies, learning_rate=recipe.learning_rate, seed=seed)
     if learned["loss"] > math.log(replies) + FORM_MISSED:
         tell({"phase": "alert", "text": FORM_NOT_LEARNED.format(base=policy.info.base, loss=learned["loss"])})
+    playing = EpisodeSettings.of(recipe)
+    if policy.choices is not None and is_short(episodes) and playing.explore:
+        episodes, _ = form(playing.explore)
+        found = improve(policy, episodes, gamma=playing.gamma, learning_rate=recipe.learning_rate, seed=seed)
+        learned |= {EXPLORED: found["steps"], "explained": found["explained"]}
+        tell({"phase": "alert", "text": FIRST_POLICY.format(count=len(episodes), steps=found["steps"])})
     folder.mkdir(parents=True, exist_ok=True)
     policy.save(folder)
     files.replace(figures, json.dumps(learned).encode())

@@ -16,6 +16,7 @@ from clawback.learning.loop.torch_learner import TorchLearner
 from clawback.learning.loop.trainer import Loop, LoopSettings
 from clawback.learning.sources.episode_examples import Episodes, EpisodeSettings
 from clawback.learning.sources.imitation import imitate
+from clawback.learning.sources.improvement import REFINED, improve
 from clawback.records import Episode
 from clawback.rl import algorithms
 
@@ -33,6 +34,8 @@ class EpisodeTrainer:
         """``settings``: all but ``rounds`` and ``kl_start`` count."""
         self.policy, self.recipe, self.seed = policy, recipe, seed
         self.batch: Sequence[Episode] = ()
+        self.improved = False
+        """Whether it began with what random episodes say: the pull towards no preference would undo that."""
         # A loop of one's own has no end that the weight of the KL could fall towards.
         endless = dataclasses.replace(settings, rounds=_ENDLESS, kl_start=1.0)
         self.source = Episodes(policy, lambda _: self.batch, endless, seed)
@@ -55,7 +58,7 @@ class EpisodeTrainer:
     def pace(self, left: float | None) -> None:
         """Set the weight of the KL to the base for the next update. ``left``: the share of a planned run that is to come, with which the
         weight falls; None: the end is not known, and it has its own."""
-        weight = 1.0 if left is None else 1.0 + (HELD_KL_START - 1.0) * left
+        weight = 1.0 if left is None or self.improved else 1.0 + (HELD_KL_START - 1.0) * left
         self.source.settings = dataclasses.replace(self.source.settings, kl_start=weight)
 
     def watch_best(self) -> None:
@@ -108,9 +111,25 @@ class EpisodeTrainer:
         self.loop.settings = dataclasses.replace(self.loop.settings, max_drift=math.inf)
         return figures
 
+    def improve(self, episodes: Sequence[Episode]) -> dict[str, float]:
+        """A first policy from episodes whose replies were drawn at random (``sources/improvement.py``)."""
+        gamma, rate = self.source.settings.gamma, self.recipe.learning_rate
+        figures = improve(self.policy, episodes, gamma=gamma, learning_rate=rate, seed=self.seed)
+        if figures["steps"]:
+            self._refine()
+        self.learner.remember(self.loop.step)
+        return figures
+
+    def _refine(self) -> None:
+        """What is learned from now on is learned on top of a first policy."""
+        if not self.improved:
+            self.learner.rates = [rate * REFINED for rate in self.learner.rates]
+        self.improved = True
+
     def save(self, path: Path, whose: str, state: State) -> None:
         """Everything that ``load`` needs to go on, and a ``state`` of the caller's. ``whose``: a checkpoint of another is not loaded."""
-        checkpoint.write(path, self.loop.state() | {"agent": state, "fingerprint": whose})
+        own = {"agent": state, "fingerprint": whose, "improved": self.improved}
+        checkpoint.write(path, self.loop.state() | own)
 
     def load(self, path: Path, whose: str) -> State | None:
         """The caller's state; None where there is no checkpoint of that owner."""
@@ -118,5 +137,7 @@ class EpisodeTrainer:
         if state is None:
             return None
         self.loop.take(state)
+        if state.get("improved"):
+            self._refine()
         found: State = state["agent"]
         return found

@@ -31,7 +31,9 @@ class Choices:
         """Tokens of the longest reply."""
         self._count: dict[tuple[int, ...], int] = {}
         """Of each beginning, how many replies have it."""
-        for ids in {tuple(reply): None for reply in replies}:
+        self.replies = tuple(dict.fromkeys(map(tuple, replies)))
+        """As token ids, each once."""
+        for ids in self.replies:
             self.longest = max(self.longest, len(ids))
             self._count[ids] = self._count.get(ids, 0) + 1
             for place, token in enumerate(ids):

@@ -340,6 +340,9 @@ class Agent(ABC):
                     figures = self._form_check.take(replies, examples, played, notice)
                     told.append({"episodes": self.episodes, **figures})
                     left += len(orders)  # nothing was learned from these
+                    explored, figures = self._explore(rollouts, left)
+                    left -= explored
+                    told += [{"episodes": self.episodes, **figures}] if explored else []
                     continue
                 self._form_check.checked = self._form_check.checked or not notice
                 for episode in played:
@@ -355,6 +358,17 @@ class Agent(ABC):
         if notice := self.learner.restore_best():
             self._form_check.say(notice)
         return told
+
+    def _explore(self, rollouts: Rollouts, left: int) -> tuple[int, dict[str, float]]:
+        """A first policy from random episodes, where they are short: how many of those that are ``left`` were played, and figures."""
+
+        def play(count: int) -> Sequence[Episode]:
+            return random_episodes(self.policy, rollouts.worlds, rollouts.how, self._orders(count, 0))
+
+        episodes, figures = self._form_check.explore(play, left)
+        for episode in episodes:
+            self.finished(episode)
+        return len(episodes), figures
 
     def evaluate(
         self, make_env: Callable[[], Any], *, episodes: int = 100, seed: int = 1_000_000, together: int = 32, max_turns: int = 100

@@ -20,7 +20,7 @@ from clawback.errors import UsageError
 from clawback.extensions.llamagym.agent_learner import AgentLearner
 from clawback.extensions.llamagym.agent_worlds import ReplyForm, Speaks, equal_forms, reply_form
 from clawback.jobs.reply_form import form_notice, observation_notice
-from clawback.learning import summary
+from clawback.learning import exploration, is_short, summary
 from clawback.records import Episode, Message
 
 
@@ -36,6 +36,8 @@ class FormCheck:
         self.held_to: tuple[str, ...] = ()
         """Replies that the agent is held to; none: it writes what it likes."""
         self.form: ReplyForm | None = None
+        self.short = False
+        """Whether replies are held and random episodes are short: a first policy is fitted to such episodes."""
         self._turns: list[Sequence[Sequence[Message]]] = []
 
     def find(self) -> ReplyForm:
@@ -99,12 +101,30 @@ class FormCheck:
         self.say(f"{notice} {form_sentence(replies, held)}")
         for sentence in filter(None, (form_notice(policy, replies), observation_notice(policy, batch))):
             self.say(sentence)
-        learned = self.learner.imitate(examples(), len(replies))
+        shown = examples()
+        self.short = held and is_short(shown)
+        learned = self.learner.imitate(shown, len(replies))
         return {f"form_{name}": value for name, value in learned.items()} | {
             "unparsable": unread_share(batch), "return": summary([e.total for e in batch])["mean"],
             "loss": learned["loss"], "entropy": 0.0, "episodes_trained": 0, "turns_trained": 0, "objective/kl": 0.0,
             "objective/entropy": 0.0, "ppo/mean_scores": 0.0, "ppo/loss/total": learned["loss"],
         }  # fmt: skip
+
+    def explore(
+        self, play: Callable[[int], Sequence[Episode]], left: int
+    ) -> tuple[Sequence[Episode], dict[str, float]]:
+        """Play half of what is ``left`` at random, and learn a first policy from it, where that is worth it: the episodes, and figures."""
+        count = exploration(left) if self.short else 0
+        if not count:
+            return (), {}
+        self.short = False
+        episodes = play(count)
+        figures = self.learner.improve(episodes)
+        mean = summary([e.total for e in episodes])["mean"]
+        self.say(
+            f"{count} episodes with replies at random: return {mean:+.3f}. A first policy was fitted to them in {figures['steps']:.0f} steps."
+        )
+        return episodes, {f"explored_{name}": value for name, value in figures.items()} | {"return": mean}
 
     def say(self, text: str) -> None:
         if not self.quiet:

@@ -129,6 +129,12 @@ class AgentLearner:
         self.conversations.refresh()
         return figures
 
+    def improve(self, episodes: Sequence[Episode]) -> dict[str, float]:
+        """A first policy from episodes with replies at random."""
+        figures = self.trainer.improve(episodes)
+        self.conversations.refresh()
+        return figures
+
     # --------------------------------------------------------------------------------------------- checkpoints
 
     def save(self, folder: Path, state: dict[str, Any]) -> None:

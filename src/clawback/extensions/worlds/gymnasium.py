@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
@@ -19,6 +20,7 @@ from clawback.environments.core import EnvironmentFailure, Observation, Split, S
 from clawback.errors import NotFound, UsageError
 from clawback.extensions.worlds import gymnasium_words, toy_text
 from clawback.extensions.worlds.global_random import GlobalRandom
+from clawback.extensions.worlds.gymnasium_words import plain, show
 from clawback.records import Message
 
 PACKAGE = "gymnasium"
@@ -28,11 +30,14 @@ PATIENCE = 3
 """Replies in a row that name no action, after which the episode is over."""
 TURNS = 200
 """Steps of a world that has no limit of its own."""
+WATCHED = 8
+"""Steps of an episode that show whether the package draws from the process's generators."""
 MOST_NUMBERS = 128
 MOST_NAMED = 30
 """Ids of a package that an error names."""
 SEEN = "Observation: "
-"""Before an observation that is one number."""
+"""Before an observation that is one number or one word."""
+_WORD = re.compile(r"\S+")
 _QUICK = ("gymnasium.envs.toy_text", "gymnasium.envs.classic_control")
 """Worlds whose steps take microseconds: a thread would cost more than the step."""
 
@@ -130,7 +135,8 @@ def _set_of(known: str, settings: Mapping[str, Any], kind: Any = None) -> Gymnas
             else None
         )
     finally:
-        inner.close()
+        with suppress(Exception):
+            inner.close()
     # A return of 1 is what counts as solved: only a lake pays that.
     return (
         SolvableGymnasiumSet(found.world, own, found.set_options)
@@ -172,7 +178,7 @@ class GymnasiumSet:
         )
         self.name = world_helpers.full_name("gymnasium", world, self.world_options)
         self.draws_globally = False
-        """Whether it draws from the process's generators, as ``reset`` showed."""
+        """Whether it draws from the process's generators, as ``reset`` and an episode's first steps showed."""
 
     def tasks(self, split: Split) -> Sequence[Task]:
         given = (
@@ -186,16 +192,23 @@ class GymnasiumSet:
 
     def action_replies(self) -> Sequence[str]:
         """A reply for each discrete action (``action_form.Acting``)."""
+        return self.action_forms()[0]
+
+    def action_forms(self) -> list[list[str]]:
+        """The same by name and, where actions have names, by number: a model may know the one and not the other."""
         episode = self.make()
         episode.inner = self.open_world()
         try:
-            return [f"Action: {name}" for name in episode.options() or episode.listed()]
+            options = episode.options()
+            forms = [list(options or episode.listed()), list(map(str, options.values()))]
+            return [[f"Action: {name}" for name in form] for form in (forms if options else forms[:1])]
         finally:
-            episode.inner.close()
+            with suppress(Exception):
+                episode.inner.close()
 
     def total(self, reward: Any) -> float:
         """A reward as one number: one of several parts is weighted by the setting ``weights``. Raises ``EnvironmentFailure``."""
-        parts = _plain(reward)
+        parts = plain(reward)
         if not isinstance(parts, list):
             return float(reward)
         weights = [
@@ -238,7 +251,8 @@ class SolvableGymnasiumSet(GymnasiumSet):
             start, _ = inner.reset(seed=int(task.data["seed"]))
             steps = toy_text.way(inner.unwrapped.P, int(start), int(inner.action_space.n))
         finally:
-            inner.close()
+            with suppress(Exception):
+                inner.close()
         if steps is None:
             raise NotFound(f"No way leads to the goal in {task.id}.")
         words = toy_text.ACTIONS[toy_text.world(self.world)]
@@ -285,14 +299,14 @@ class Gymnasium:
         self.unread = 0
         seen, reward, ended, cut, _ = await self._call(self._step, action)
         cut = cut or late
-        info: dict[str, Any] = {"action": _plain(action)} | ({"truncated": True} if cut and not ended else {})
+        info: dict[str, Any] = {"action": plain(action)} | ({"truncated": True} if cut and not ended else {})
         answer = () if ended or cut else ({"role": "user", "content": self.words(seen)},)
         return Step(answer, self.of.total(reward), bool(ended or cut), info)
 
     async def close(self) -> None:
         inner, self.inner = self.inner, None
         if inner is not None:
-            with world_helpers.faults(self.of.name):
+            with suppress(Exception):  # some close a window that was never opened: no fault of the episode
                 inner.close()
 
     @property
@@ -313,7 +327,7 @@ class Gymnasium:
             return (
                 f"Reply with one action, as in `Action: {listed[0]}`. The actions are: {', '.join(listed)}."
             )
-        return f"Reply with an action as JSON, as in `Action: {json.dumps(_plain(self.inner.action_space.sample()))}`."
+        return f"Reply with an action as JSON, as in `Action: {json.dumps(plain(self.inner.action_space.sample()))}`."
 
     def listed(self) -> list[str]:
         """All actions of several discrete parts as JSON, where they are few."""
@@ -359,10 +373,14 @@ class Gymnasium:
                 if isinstance(seen, dict)
                 else {}
             )
-            return "\n".join([*([show(told)] if told else []), str(getattr(self.inner.unwrapped, method)())])
+            pose = toy_text.pose(self.inner.unwrapped)
+            drawn = str(getattr(self.inner.unwrapped, method)())
+            return "\n".join([*([show(told)] if told else []), drawn, *([pose] if pose else [])])
         text = show(seen, self.of.number_names())
-        # Small models hardly know a number at the beginning of a message; after a word they do.
-        return f"{SEEN}{text}" if isinstance(_plain(seen), int | float) else text
+        # Small models hardly know a number or a letter at the beginning of a message; after a word they do.
+        lone = plain(seen)
+        is_word = isinstance(lone, str) and _WORD.fullmatch(lone)
+        return f"{SEEN}{text}" if is_word or isinstance(lone, int | float) else text
 
     def _reset(self, begin: int, luck: int) -> Any:
         self.luck.seed(begin)
@@ -378,51 +396,24 @@ class Gymnasium:
         return seen
 
     def _step(self, action: Any) -> Any:
-        # What the package drew at its first reset from the shared generators, it draws from at its steps, too.
+        # What the package drew from the shared generators at its reset or in its first steps, it draws from later, too.
         self.of.draws_globally = self.of.draws_globally or self.luck.used
-        if not self.of.draws_globally:
+        is_watched = self.turns <= WATCHED and not self.is_quick
+        if not self.of.draws_globally and not is_watched:
             return self.inner.step(action)
         with self.luck.scope():
             return self.inner.step(action)
 
+    @property
+    def is_quick(self) -> bool:
+        return self.inner is not None and type(self.inner.unwrapped).__module__.startswith(_QUICK)
+
     async def _call(self, function: Any, *arguments: Any) -> Any:
         """In a thread where a step may take long: other episodes wait for nothing."""
         with world_helpers.faults(self.of.name):
-            if self.inner is not None and type(self.inner.unwrapped).__module__.startswith(_QUICK):
+            if self.is_quick:
                 return function(*arguments)
             return await asyncio.to_thread(function, *arguments)
-
-
-def show(seen: Any, names: Sequence[str] = ()) -> str:
-    """Any observation as short text: numbers rounded, parts named, boards row by row; ``names``: of the numbers, where there are as many."""
-    plain = _plain(seen)
-    if names and isinstance(plain, list) and len(plain) == len(names):
-        plain = dict(zip(names, plain, strict=True))
-    if isinstance(plain, dict):
-        return "\n".join(f"{name}: {show(part)}" for name, part in plain.items())
-    if (
-        isinstance(plain, list)
-        and len(plain) > 1
-        and all(_is_row(row) and len(row) == len(plain[0]) for row in plain)
-    ):
-        return "\n".join(" ".join(map(str, row)) for row in plain)
-    return plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
-
-
-def _is_row(value: Any) -> bool:
-    """Of a board: several whole numbers."""
-    return isinstance(value, list) and len(value) > 1 and all(isinstance(cell, int) for cell in value)
-
-
-def _plain(value: Any) -> Any:
-    """What JSON can hold; decimals to four places."""
-    if isinstance(value, Mapping):
-        return {str(name): _plain(part) for name, part in value.items()}
-    if isinstance(value, (tuple, list)):
-        return [_plain(part) for part in value]
-    if hasattr(value, "tolist"):
-        return _plain(value.tolist())
-    return round(value, 4) if isinstance(value, float) else value
 
 
 def _as(space: Any, value: Any) -> Any:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import enum
 import inspect
 import itertools
+import json
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -16,6 +17,38 @@ from clawback.environments.action_form import MOST_REPLIES
 MOST_GOAL = 400
 """Characters of a goal."""
 _HEADING = re.compile(r"^(#+ .*|[=\-~]{3,}|.*\n[=\-~]{3,})$")
+
+
+def show(seen: Any, names: Sequence[str] = ()) -> str:
+    """Any observation as short text: numbers rounded, parts named, boards row by row; ``names``: of the numbers, where there are as many."""
+    value = plain(seen)
+    if names and isinstance(value, list) and len(value) == len(names):
+        value = dict(zip(names, value, strict=True))
+    if isinstance(value, dict):
+        return "\n".join(f"{name}: {show(part)}" for name, part in value.items())
+    if (
+        isinstance(value, list)
+        and len(value) > 1
+        and all(_is_row(row) and len(row) == len(value[0]) for row in value)
+    ):
+        return "\n".join(" ".join(map(str, row)) for row in value)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _is_row(value: Any) -> bool:
+    """Of a board: several whole numbers."""
+    return isinstance(value, list) and len(value) > 1 and all(isinstance(cell, int) for cell in value)
+
+
+def plain(value: Any) -> Any:
+    """What JSON can hold; decimals to four places."""
+    if isinstance(value, Mapping):
+        return {str(name): plain(part) for name, part in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [plain(part) for part in value]
+    if hasattr(value, "tolist"):
+        return plain(value.tolist())
+    return round(value, 4) if isinstance(value, float) else value
 
 
 def goal(inner: Any) -> str:

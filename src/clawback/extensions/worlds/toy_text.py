@@ -45,6 +45,7 @@ GOALS: dict[str, str] = {
     "Blackjack": "You play Blackjack against a dealer. Come as near to 21 as you can without going over it.",
     "CartPole": "Keep the pole on the cart upright.",
 }
+_FACING = ("right", "down", "left", "up")
 _PLACES = ("Red", "Green", "Yellow", "Blue")
 
 
@@ -96,6 +97,14 @@ IN_WORDS: dict[str, Callable[[Any, Any], str]] = {
     "Taxi": _taxi,
     "Blackjack": _blackjack,
 }
+
+
+def pose(inner: object) -> str:
+    """Where the agent of a MiniGrid stands and what it faces, which its drawing has in characters that small models hardly know; "" elsewhere."""
+    at, facing = getattr(inner, "agent_pos", None), getattr(inner, "agent_dir", None)
+    if at is None or facing is None:
+        return ""
+    return f"You are at row {int(at[1])} column {int(at[0])} and face {_FACING[int(facing)]}."
 
 
 def way(transitions: Any, start: int, actions: int) -> list[int] | None:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from clawback.learning.best_weights import BestWeights
     from clawback.learning.recipe import Recipe
     from clawback.policy import Policy
+    from clawback.scoring import Scorer
 
 CHECKED = 512
 """Tokens of a round, about, whose recorded log-probs are compared with the learner's: of whole sequences, drawn anew each round."""
@@ -72,6 +73,9 @@ class EpisodeSettings:
     kl_start: float = 100.0
     """The KL to the base weighs this many times as much in the first step, and falls to its own weight on a straight line over the run. Without it
     a policy keeps to the first thing that pays before it has tried the others often enough to know them (Blackjack: it only ever stands)."""
+    explore: int = 0
+    """Episodes with replies at random that a first policy is fitted to, where replies are held to actions and random episodes are
+    short (``sources/improvement.py``)."""
     max_gap: float = 0.3
     """Nats a token, on average, by which what was recorded may differ from what the same weights say now."""
 
@@ -136,6 +140,26 @@ def sequences(
             )
         first += len(episode.steps)
     return made
+
+
+def states_before(scorer: Scorer, parts: Sequence[BranchPart]) -> Tensor:
+    """[steps, H] what the policy makes of all that came before each step. Sequences are read up to their last step, those that are alike until then once."""
+    alike: dict[tuple[Encoded, tuple[int, ...]], list[BranchPart]] = {}
+    for one in parts:
+        starts = tuple(a for a, _ in one.spans)
+        # The last token is predicted and not read: what it is does not matter.
+        until = dataclasses.replace(one.encoded, response=(*one.encoded.response[: starts[-1]], 0))
+        alike.setdefault((until, starts), []).append(one)
+    places = list(alike)
+    found: dict[int, Tensor] = {}
+    for piece in scorer.pieces([until for until, _ in places]):
+        some = [places[i][0] for i in piece]
+        states = scorer.states(some).split([len(one.response) for one in some])
+        for i, state in zip(piece, states, strict=True):
+            before = state[torch.tensor(places[i][1], device=state.device)].float().cpu()
+            for one in alike[places[i]]:
+                found |= zip(one.steps, before, strict=True)
+    return torch.stack([found[step] for step in sorted(found)])
 
 
 class Episodes:
@@ -237,26 +261,6 @@ class Episodes:
         now = [value.cpu() for value in scored.split()]
         return self._gap(chosen, now, fresh), float(scored.entropy.cpu()[wrote].mean())
 
-    def _states(self, parts: Sequence[BranchPart]) -> Tensor:
-        """[steps, H] what the policy makes of all that came before each step. Sequences are read up to their last step, those that are alike until then once."""
-        scorer = self.policy.scorer
-        alike: dict[tuple[Encoded, tuple[int, ...]], list[BranchPart]] = {}
-        for one in parts:
-            starts = tuple(a for a, _ in one.spans)
-            # The last token is predicted and not read: what it is does not matter.
-            until = dataclasses.replace(one.encoded, response=(*one.encoded.response[: starts[-1]], 0))
-            alike.setdefault((until, starts), []).append(one)
-        places = list(alike)
-        found: dict[int, Tensor] = {}
-        for piece in scorer.pieces([until for until, _ in places]):
-            some = [places[i][0] for i in piece]
-            states = scorer.states(some).split([len(one.response) for one in some])
-            for i, state in zip(piece, states, strict=True):
-                before = state[torch.tensor(places[i][1], device=state.device)].float().cpu()
-                for one in alike[places[i]]:
-                    found |= zip(one.steps, before, strict=True)
-        return torch.stack([found[step] for step in sorted(found)])
-
     def _gap(self, parts: Sequence[BranchPart], now: Sequence[Tensor], fresh: Sequence[bool]) -> float | None:
         """Mean |recorded − learner| over tokens that these very weights wrote; None where there are none. Raises ``TrainingError``."""
         apart = [
@@ -282,7 +286,7 @@ class Episodes:
         rewards, episode, group = flat(episodes)
         values = None
         if chosen.estimator == "gae":
-            states = self._states(parts)
+            states = states_before(self.policy.scorer, parts)
             if self.seen is not None:
                 head = ValueHead(states.shape[1])
                 head.fit(*self.seen, ridge=chosen.ridge)

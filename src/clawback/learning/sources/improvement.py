@@ -1,0 +1,161 @@
+"""A first policy from episodes that were played at random, where replies are held to a few texts and episodes are short.
+
+A policy gradient from a policy without preference first moves what all situations have in common: an action that pays on average becomes the only
+one before situations are told apart, and one that is never taken is never learned. Here the value of each reply is fitted to
+random episodes (``action_values.py``) and the policy is regressed on what these values prefer,
+
+    q(a | s) ∝ exp(Q(s, a) / τ),        loss = −log π(a | s), a drawn from q
+
+whose optimum tells situations apart (one step of policy improvement; advantage-weighted regression, Peng et al. 2019, arXiv:1910.00177, with an
+action's value in place of a return). Long episodes are left to the policy gradient: maxima over fitted values grow with each turn.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from clawback.learning.examples import TrainingExample
+from clawback.learning.loop.torch_learner import TorchLearner
+from clawback.learning.loop.trainer import Loop, LoopSettings
+from clawback.learning.sources.episode_examples import flat, sequences, states_before
+from clawback.learning.sources.seen import look_again
+from clawback.models import Encoded
+from clawback.records import Episode
+from clawback.rl import algorithms
+from clawback.rl.action_values import fit_action_values
+
+if TYPE_CHECKING:
+    from clawback.learning.loop.checkpoint import State
+    from clawback.policy import Policy
+
+MOST_EPISODES = 2048
+"""Random episodes that are worth playing."""
+FEWEST_EPISODES = 128
+SHORT = 3.0
+"""Turns of a random episode, on average, up to which this is tried."""
+PER_STEP = 96
+"""Turns of a step."""
+PASSES = 8
+"""Times that each turn is learned from."""
+FEWEST_STEPS = 120
+RAMP = 5
+"""Steps over which the learning rate rises; then it falls to zero."""
+REFINED = 0.3
+"""Learning rate of what follows, in units of the usual: rounds of a few hundred episodes know less than the random ones did."""
+TEMPERATURE = 0.05
+"""τ, in units of the standard deviation of the rewards."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Decisions:
+    """Turns at which one of a few replies was given."""
+
+    prompts: Sequence[tuple[int, ...]]
+    states: torch.Tensor
+    """[T, H] of the base."""
+    actions: torch.Tensor
+    rewards: torch.Tensor
+    last: torch.Tensor
+
+
+def is_short(episodes: Sequence[Episode]) -> bool:
+    """Whether random episodes are so short that values may be fitted to them."""
+    return bool(episodes) and sum(len(e.steps) for e in episodes) / len(episodes) <= SHORT
+
+
+def exploration(episodes: int) -> int:
+    """How many random episodes a run of so many is worth: half of them, ``MOST_EPISODES`` at most; 0 where these are too few to fit values to."""
+    half = min(MOST_EPISODES, episodes // 2)
+    return half if half >= FEWEST_EPISODES else 0
+
+
+@torch.no_grad()
+def decisions_of(
+    policy: Policy, episodes: Sequence[Episode], replies: Sequence[tuple[int, ...]]
+) -> Decisions:
+    """The turns of episodes whose replies are each one of ``replies``, as token ids. Raises ``ValueError`` for any other."""
+    parts = sequences(episodes, held=True)
+    with policy.base():
+        states = states_before(policy.scorer, parts)
+    prompts, actions, last = [], [], []
+    for episode in episodes:
+        for number, step in enumerate(episode.steps):
+            ids = episode.branches[step.branch].ids
+            prompts.append(tuple(ids[: step.start]))
+            actions.append(replies.index(tuple(ids[step.start : step.end])))
+            last.append(number == len(episode.steps) - 1)
+    rewards, _, _ = flat(episodes)
+    return Decisions(prompts, states, torch.tensor(actions), rewards, torch.tensor(last))
+
+
+class Improvement:
+    """A source of examples: turns at random, each with a reply that its values prefer."""
+
+    fresh = False
+    critic = None
+
+    def __init__(
+        self, turns: Decisions, preferred: torch.Tensor, replies: Sequence[tuple[int, ...]], seed: int
+    ) -> None:
+        """``preferred``: [T, K] probability of each reply."""
+        self.turns, self.preferred, self.replies, self.seed = turns, preferred, replies, seed
+        self.steps = max(FEWEST_STEPS, PASSES * len(turns.prompts) // PER_STEP)
+
+    def examples(self, step: int) -> list[TrainingExample]:
+        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + step)
+        chosen = torch.randint(len(self.turns.prompts), (PER_STEP,), generator=generator)
+        actions = torch.multinomial(self.preferred[chosen], 1, generator=generator)[:, 0]
+        made = []
+        for turn, action in zip(chosen.tolist(), actions.tolist(), strict=True):
+            reply = self.replies[action]
+            zeros = torch.zeros(len(reply))
+            encoded = Encoded(self.turns.prompts[turn], reply, starts=(0,))
+            made.append(TrainingExample(encoded, 1.0, zeros, zeros))
+        return made
+
+    def state(self) -> State:
+        return {}
+
+    def restore(self, state: State) -> None:
+        pass
+
+
+def improve(
+    policy: Policy,
+    episodes: Sequence[Episode],
+    *,
+    gamma: float,
+    learning_rate: float,
+    seed: int,
+) -> dict[str, float]:
+    """Regress the policy's adapter on what random episodes say of the replies that it is held to.
+
+    Returns ``steps``, ``turns`` read, ``explained`` (share of the variance); no step where the states explain nothing.
+    """
+    assert policy.choices is not None
+    replies = policy.choices.replies
+    if look_again(policy.chat, episodes)[1]:  # pictures: each turn would have to be looked at again
+        return {"steps": 0.0, "turns": 0.0, "explained": 0.0}
+    turns = decisions_of(policy, episodes, replies)
+    fitted = fit_action_values(
+        turns.states, turns.actions, turns.rewards, turns.last, count=len(replies), gamma=gamma
+    )
+    figures = {
+        "steps": 0.0,
+        "turns": float(len(turns.prompts)),
+        "explained": fitted.explained if fitted else 0.0,
+    }
+    if fitted is None or fitted.explained <= 0:
+        return figures
+    unit = TEMPERATURE * float(turns.rewards.std(unbiased=False))
+    source = Improvement(turns, (fitted.values / unit).softmax(1).float(), replies, seed)
+    settings = LoopSettings(learning_rate=learning_rate, warm_up=RAMP, decay=True, seed=seed)
+    algorithm = algorithms.make("reinforce", {"kl": 0.0, "importance_cap": 0.0})
+    loop = Loop(TorchLearner(policy, settings), source, algorithm, settings)
+    while loop.step < source.steps and not loop.fitted.stopped:
+        loop.advance()
+    return {**figures, "steps": float(loop.step)}
