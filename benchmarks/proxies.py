@@ -7,7 +7,7 @@ pessimism, no KL, no stop). Beside them the base model and the default, whose he
 
 All answer prompts about topics that nobody rated. *True* is the share of answers that fit the taste; *promised* is the reward model's
 calibrated opinion of the same answers; *said* is what the person would tap, wrong taps included, both in [0, 1]. The gap is by how much more of (promised
-less said) there is than on the base model's answers, as ``rewards.guards.gap`` defines it.
+less said) there is than on the base model's answers, as ``rewards.overoptimization.gap`` defines it.
 
     python -m benchmarks proxies                   # three tastes, five seeds
     python -m benchmarks proxies --seeds 3 --tastes "bullets, no apology"

@@ -117,7 +117,7 @@ def run(case: Case) -> list[dict[str, Any]]:
 
 
 def _prompts(captured: Any, unrated: Any, held: Any, case: Case) -> list[Any]:
-    """What a run imagines answers to: the newest turns, those kept for the gate left out (``jobs.training``)."""
+    """What a run imagines answers to: the newest turns, those kept for the gate left out (``jobs.training_job``)."""
     from clawback.jobs.inputs import MOST_PROMPTS
 
     kept = {sample.turn_id - 1 for sample in held}

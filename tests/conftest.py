@@ -109,7 +109,8 @@ def isolated(
     root = tmp_path_factory.mktemp("person")
     monkeypatch.setenv("HOME", str(root))
     monkeypatch.setenv("CLAWBACK_HOME", str(root / ".clawback"))
-    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "ANTHROPIC_API_KEY", "OPENAI_API_KEY"):
+    # Workers of pytest-xdist are given COLUMNS, by which text would be folded.
+    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
     if "store" not in request.path.parts:
         for module in ("store", "turn_store"):

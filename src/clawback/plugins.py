@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 ALGORITHMS = "clawback.algorithms"
 """Training algorithms by name: a class with ``advantages`` and ``loss`` (``rl.algorithms.Algorithm``)."""
 AGENTS = "clawback.agents"
-"""Agents by name: a class with ``install``, ``parse`` and the rest of ``capture.adapter.Agent``."""
+"""Agents by name: a class with ``install``, ``parse`` and the rest of ``capture.agent_integration.Agent``."""
 PUBLISHERS = "clawback.publishers"
 """Publishers by name: a class that takes a ``Target`` (``release.publishers.Publisher``)."""
 REWARDS = "clawback.rewards"

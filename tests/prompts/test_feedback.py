@@ -1,5 +1,6 @@
 """Ratings from wherever the person is find the answer that they are about."""
 
+import re
 import threading
 
 import pytest
@@ -42,7 +43,7 @@ def test_it_waits_until_somebody_has_rated(home):
     def rates(line):
         def tap():
             with clawback.connect(home.database) as store:
-                clawback.score(store, int(line.split("--turn ")[1].split()[0]), 10)
+                clawback.score(store, int(re.search(r"--turn (\d+)", line)[1]), 10)
 
         threading.Thread(target=tap).start()
 

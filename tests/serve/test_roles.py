@@ -90,7 +90,7 @@ def test_roles_and_description_speak_of_the_routes_that_there_are(
     }
     assert described == {(method, re.sub(r":\w+", "", path)) for method, path in routes}
     body = paths["/api/turns/{id}/feedback"]["post"]["requestBody"]["content"]["application/json"]["schema"]
-    assert body == {"$ref": "#/components/schemas/Given"}
+    assert body == {"$ref": "#/components/schemas/FeedbackBody"}
 
 
 def test_every_route_answers_the_roles_it_is_meant_for_and_no_other(

@@ -1,6 +1,6 @@
 """The gate for a prompt: is the model better with it?
 
-The weights are elsewhere, so there are no log-probs and no drift to measure; everything else is as for an adapter (``gate.adapters``): the same
+The weights are elsewhere, so there are no log-probs and no drift to measure; everything else is as for an adapter (``gate.adapter_gate``): the same
 prompts, the same guards of length, emptiness, repetition and sameness, the same questions, the same rule and the same report.
 
 Before a call is paid for, the text is screened (``release.screening``): a prompt that games the ratings is rejected. And passing is not

@@ -42,7 +42,7 @@ def judge_name(policy: Policy) -> str:
 
 
 class BaseJudge:
-    """A judge in the sense of ``rules.judge.RuleJudge``: pairs are (question, answer). The policy's adapter takes no part."""
+    """A judge in the sense of ``rules.rule_judge.RuleJudge``: pairs are (question, answer). The policy's adapter takes no part."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy, self.name = policy, judge_name(policy)

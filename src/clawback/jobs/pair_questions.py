@@ -2,7 +2,7 @@
 
 The pairs are those that stand in the store: answers that were drawn twice, the branches of an imported conversation, the answers to a question that
 was asked again. What is believed beforehand comes from the owner's ratings and comparisons and, at a small weight, from the guesses of an
-import (``feedback.aggregate``). A guess is left out where somebody has spoken of the pair: it never outweighs a rating.
+import (``feedback.turn_reward``). A guess is left out where somebody has spoken of the pair: it never outweighs a rating.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The rules in a run: sentences that answers are drawn under, and verdicts on answers as features of the reader.
 
-Before a run the rules are tested on the ratings (``rules.learning``). What a model may be told of becomes a candidate sentence of the run. Each rule
+Before a run the rules are tested on the ratings (``rules.rule_pass``). What a model may be told of becomes a candidate sentence of the run. Each rule
 that stands, believed or not, is a feature of the reader: the ratings weigh it. Code judges what code can see; what it cannot see is judged by
 the model of ``[judge]``, where that is a server's and has passed its exam (``rules.exam``).
 """

@@ -1,6 +1,6 @@
 """A judge model as a reward model: it reads a request and an answer and grades the answer from 1 to 10.
 
-It uses the same model as ``feedback.judge``, an endpoint or the local model (any ``Ask``), within the same
+It uses the same model as ``feedback.next_state_judge``, an endpoint or the local model (any ``Ask``), within the same
 budget and with the same delimiters around untrusted text, but without a next state: for answers that nobody
 has seen yet. Its grade is a proxy like any other, and no evidence.
 """

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from clawback.store import Store
 
 FILE = "rules.json"
-"""As in ``rules.reminders``, which a hook without rules need not load."""
+"""As in ``rules.rule_reminders``, which a hook without rules need not load."""
 CHECKED = 200
 """Answers that one hook checks at most."""
 

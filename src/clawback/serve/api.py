@@ -324,7 +324,7 @@ class _Pairs:
         answers = []
         for place, number in enumerate(numbers):
             version = server.db.version(number)
-            release.registry.check(version)
+            release.version_registry.check(version)
             # Two draws of one version have seeds of their own.
             seed = wanted.seed + place * (numbers.count(number) > 1)
             answers.append(await _answer_of(server, found.messages, version, seed))

@@ -397,6 +397,28 @@ def agent(stage):
 
 
 @scenario
+def first_policy(stage):
+    """Values of two replies are fitted to random episodes, and the adapter to what they prefer."""
+    from clawback.environments.action_form import answered_at_random
+    from clawback.learning.sources import improvement
+
+    stage.monkeypatch.setattr(improvement, "FEWEST_STEPS", 2)
+    stage.monkeypatch.setattr(improvement, "PASSES", 0)
+    policy, replies = stirred(stage.policy()), ("Sure", "No")
+    assert policy.hold_to(replies)
+    episodes = []
+    for number in range(improvement.exploration(256) // 4):
+        question = [[{"role": "user", "content": f"What is {('rice', 'tea')[number % 2]}?"}]]
+        episode = answered_at_random(policy, question, replies, number)
+        [step] = episode.steps
+        pays = float((episode.messages[-1]["content"] == "Sure") == (number % 2 == 0))
+        episodes.append(dataclasses.replace(episode, steps=(dataclasses.replace(step, reward=pays),)))
+    assert improvement.is_short(episodes)
+    figures = improvement.improve(policy, episodes, gamma=1.0, learning_rate=0.003, seed=0)
+    assert figures["steps"] == 2
+
+
+@scenario
 def held_to_actions(stage):
     """The form of replies is learned from examples, and replies are held to the actions that there are."""
     from clawback.environments.action_form import answered_at_random
