@@ -273,7 +273,7 @@ def test_each_view_fits_with_something_open_in_it(page: Any, home: Home) -> None
 @pytest.mark.parametrize("width", [1400, 1200, 1000, 800, 720])
 def test_what_is_live_stands_beside_the_menu_in_two_lines(page: Any, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 800})
-    page.wait_for_function("document.getElementById('live').textContent.includes('good')")
+    page.wait_for_function("() => document.getElementById('live').textContent.includes('good')")
     assert page.evaluate("document.querySelector('header').offsetHeight") < 75
     assert fits(page)
 
