@@ -99,6 +99,11 @@ def test_the_old_place_is_read_and_the_own_one_comes_first():
     assert algorithms.make("grpo", both.settings()).grouped is True  # type: ignore[attr-defined]
 
 
+def test_nobody_sets_by_hand_what_a_run_records():
+    with pytest.raises(UsageError, match="not a setting"):
+        recipe("grpo", conditions={"hosted": "http://x"})
+
+
 def test_a_run_recorded_with_a_misspelt_setting_can_still_be_read():
     values = json.loads(json.dumps(dataclasses.asdict(recipe()))) | {
         "extra": {"groupd": 1, "hosted": "http://x"}

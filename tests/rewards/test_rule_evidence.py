@@ -89,6 +89,16 @@ def test_ratings_between_good_and_bad_count_in_parts():
     assert parts[0][0] < whole[0][0]
 
 
+@pytest.mark.parametrize("judged", [True, False])
+def test_a_kind_may_have_one_word_alone(judged):
+    space, signs, ratings = world(judged)
+    kinds = np.array([RATED] * 13 + [GUESSED])
+    found = explained(space, signs, ratings, kinds)
+    assert np.isfinite(found[0]).all()
+    alone = fit(space, signs[:13], ratings[:13, 0], kinds=kinds[:13])
+    assert found[1][13, 0] == pytest.approx(alone.predict(signs[[13]])[0][0], abs=1e-4)
+
+
 def guesses(rng, taste, count, right):
     """Signs of ``count`` answers, and the small values of guesses about them: each is as ``taste(signs)`` with probability ``right``."""
     signs = rng.random((count, 6)) < 0.5

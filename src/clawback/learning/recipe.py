@@ -176,6 +176,8 @@ def recipe(
     """
     if preset not in get_args(Preset):
         raise UsageError(f"There is no preset {preset!r}. Choose one of: {', '.join(get_args(Preset))}.")
+    if "conditions" in (overrides or {}):
+        raise UsageError("`conditions` are what a run itself records, not a setting of a recipe.")
     row, moe = _PRESETS[preset], info.kind == "moe"
     batch, accumulation, rank = _BATCHES[info.bucket]
     own = _ALGORITHMS.get(algorithm, _Own())
