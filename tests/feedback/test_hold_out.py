@@ -142,3 +142,12 @@ def test_a_search_for_a_prompt_leaves_out_what_is_kept(home: Home) -> None:
         search = Search(home, db, chosen)
         found = {t.prompt for t in search._turns()}
         assert found == {q for q in QUESTIONS if not hold_out.keeps(hold_out.text_key(q), SHARE)}
+
+
+def test_of_many_kept_prompts_the_newest_are_asked_each_often(tmp_path: Path) -> None:
+    with store.connect(tmp_path / "clawback.db") as db:
+        for number in range(60):
+            db.add_turn(Turn("s", user(f"Question {number}?"), "An answer."))
+        asked, kept = prompt_choice.prompts(db, 1.0)
+    assert kept == len(asked) == prompt_choice.MOST_PROMPTS
+    assert [m[0]["content"] for m in asked] == [f"Question {number}?" for number in range(59, 43, -1)]

@@ -30,16 +30,56 @@ def test_the_error_is_at_most_what_is_allowed_over_every_order_of_answers(
     error = accepts(alpha, questions, 0.5)
     assert 0 < error <= alpha
     assert accepts(alpha, questions, 0.4) < error
-    assert sequential.chance(alpha, questions, 0, 0, 0.5) == pytest.approx(error, rel=0.2), (
+    assert sequential.chance(alpha, questions, (), 0.5) == pytest.approx(error, rel=0.2), (
         "forlorn ones are few"
     )
+
+
+@given(st.integers(4, 11), st.data())
+def test_given_which_questions_are_ties_the_error_is_at_most_what_is_allowed(
+    questions: int, data: st.DataObject
+) -> None:
+    ties = data.draw(st.sets(st.integers(0, questions - 1), max_size=questions))
+    decided = questions - len(ties)
+    error = 0.0
+    for way in itertools.product((True, False), repeat=decided):
+        tosses = iter(way)
+        answers = [None if place in ties else next(tosses) for place in range(questions)]
+        error += (sequential.verdict(0.05, questions, answers) == "accepted") / 2**decided
+    assert error <= 0.05 + 1e-12
+
+
+def test_a_tie_leaves_its_share_of_the_error_to_the_answers_after_it() -> None:
+    ties: list[bool | None] = [None] * 8
+    seven = [*ties, *[True] * 3, False, *[True] * 4]
+    assert sequential.verdict(0.05, 16, seven) == "accepted", "7 of 8, p = 0.035"
+    assert sequential.verdict(0.05, 16, [one for one in seven if one is not None]) == "", (
+        "there are 8 to come"
+    )
+    assert sequential.verdict(0.05, 16, [*[None] * 11, *[True] * 5]) == "accepted", "5 of 5, p = 0.031"
+    assert sequential.verdict(0.05, 16, [None] * 12) == "rejected", "4 of 4 would be p = 0.06"
+
+
+def test_whoever_makes_ties_as_the_answers_come_gains_little() -> None:
+    """The worst that can be: after each answer it is chosen whether the next question is a tie, so that a version that is no better is accepted most often."""
+    alpha, questions = 0.05, 10
+
+    def worst(ties: frozenset[int], asked: int, wins: int) -> float:
+        if asked and wins >= sequential.boundary(alpha, questions, ties)[asked - 1]:
+            return 1.0
+        if asked == questions:
+            return 0.0
+        tossed = [worst(ties, asked + 1, wins + more) for more in (0, 1)]
+        return max(sum(tossed) / 2, worst(ties | {asked}, asked + 1, wins))
+
+    assert alpha / 2 < worst(frozenset(), 0, 0) < 0.065
 
 
 def test_the_figures_of_the_docs() -> None:
     limits = sequential.boundary(0.05, 16)
     assert [limits[n - 1] for n in (8, 10, 11, 14, 16)] == [8, 9, 10, 11, 12]
-    assert sequential.chance(0.05, 16, 0, 0, 0.5) == pytest.approx(0.047, abs=0.0005)
-    shares = [sequential.chance(0.05, 16, 0, 0, share) for share in (0.9, 0.85, 0.8)]
+    assert sequential.chance(0.05, 16, (), 0.5) == pytest.approx(0.047, abs=0.0005)
+    shares = [sequential.chance(0.05, 16, (), share) for share in (0.9, 0.85, 0.8)]
     assert [round(share, 2) for share in shares] == [0.98, 0.93, 0.81]
     best = stats.binom.sf(11, 16, 0.8) + (0.05 - stats.binom.sf(11, 16, 0.5)) / stats.binom.pmf(11, 16, 0.5) * stats.binom.pmf(11, 16, 0.8)  # fmt: skip
     assert best == pytest.approx(0.82, abs=0.005), "the likeliest test of all: Neyman and Pearson"
@@ -61,11 +101,13 @@ def test_whoever_chooses_the_next_question_by_the_answers_so_far_gains_nothing(
         return preferred * reached(n + 1, wins + 1) + (1 - preferred) * reached(n + 1, wins)
 
     if questions <= 10:
-        assert reached(0, 0) <= sequential.chance(alpha, questions, 0, 0, 0.5) + 1e-12
+        assert reached(0, 0) <= sequential.chance(alpha, questions, (), 0.5) + 1e-12
 
 
-@given(st.lists(st.booleans(), max_size=20), st.integers(1, 16))
-def test_what_was_decided_stays_decided_whatever_is_said_later(answers: list[bool], questions: int) -> None:
+@given(st.lists(st.sampled_from((True, False, None)), max_size=20), st.integers(1, 16))
+def test_what_was_decided_stays_decided_whatever_is_said_later(
+    answers: list[bool | None], questions: int
+) -> None:
     verdicts = [sequential.verdict(0.05, questions, answers[:n]) for n in range(len(answers) + 1)]
     decided = [v for v in verdicts if v]
     assert set(decided) <= {decided[0]} if decided else True
@@ -75,12 +117,12 @@ def test_what_was_decided_stays_decided_whatever_is_said_later(answers: list[boo
         assert sequential.fewest(0.05, questions, answers[:first]) == 0
 
 
-@given(st.lists(st.booleans(), max_size=15))
-def test_the_fewest_further_answers_are_enough_and_one_less_is_not(answers: list[bool]) -> None:
+@given(st.lists(st.sampled_from((True, False, None)), max_size=15))
+def test_the_fewest_further_answers_are_enough_and_one_less_is_not(answers: list[bool | None]) -> None:
     if sequential.verdict(0.05, 16, answers):
         return
     fewest = sequential.fewest(0.05, 16, answers)
-    ways = list(itertools.product((True, False), repeat=min(fewest, 8)))
+    ways = list(itertools.product((True, False, None), repeat=min(fewest, 6)))
     assert fewest > 0
     assert not any(sequential.verdict(0.05, 16, [*answers, *way[:-1]]) for way in ways)
 

@@ -75,7 +75,6 @@ def gate(
         ),
         questions=max(evidence.questions, len(questions.pairs(store, version.number, live.number))),
         answers=questions.answers(store, version.number, live.number),
-        ties=questions.ties(store, version.number, live.number),
     )
     opinion = prompt_choice.opinion(home, shown)
     report, decision = report_of(store, version, live, evidence, settings.gate, opinion)

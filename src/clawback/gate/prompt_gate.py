@@ -96,7 +96,6 @@ def gate(
         kept=min(kept, len(asked)),
         questions=max(evidence.questions, there),
         answers=questions.answers(store, version.number, live.number),
-        ties=questions.ties(store, version.number, live.number),
     )
     shown = questions.ShownAnswers(
         rounds, completions_without_tokens(ours), completions_without_tokens(before), chosen

@@ -172,21 +172,14 @@ def _equal(first: Turn, second: Turn, feedback: Sequence[Feedback]) -> bool:
     return compared or {first.id, second.id} <= {one.turn_id for one in feedback}
 
 
-def ties(store: Store, candidate: int, live: int) -> int:
-    """How many pairs were spoken of without deciding anything: no further answer comes from them."""
-    count = 0
-    for first, second in pairs(store, candidate, live):
-        feedback = _feedback_on(store, first, second)
-        count += preferred(first, second, feedback) is None and _equal(first, second, feedback)
-    return count
-
-
-def answers(store: Store, candidate: int, live: int) -> tuple[bool, ...]:
-    """Whether the candidate's answer was preferred, for each pair that was decided, in the order of the decisions."""
-    found = []
+def answers(store: Store, candidate: int, live: int) -> tuple[bool | None, ...]:
+    """Whether the candidate's answer was preferred, for each pair that was answered, in the order of the answers; None where neither was."""
+    found: list[tuple[int, bool | None]] = []
     for first, second in pairs(store, candidate, live):
         feedback = _feedback_on(store, first, second)
         better = preferred(first, second, feedback)
-        if better is not None:
-            found.append((max(f.id for f in feedback), better.version == candidate))
-    return tuple(won for _, won in sorted(found))
+        if better is not None or _equal(first, second, feedback):
+            found.append(
+                (max(f.id for f in feedback), None if better is None else better.version == candidate)
+            )
+    return tuple(won for _, won in sorted(found, key=lambda one: one[0]))

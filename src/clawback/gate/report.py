@@ -103,7 +103,9 @@ class Report:
             evidence["enjoyed"] = AnswerStatistics(**evidence["enjoyed"])
         for name in ("liked", "disliked"):
             evidence[name] = tuple(evidence[name])
-        evidence["answers"] = tuple(evidence.get("answers", ()))
+        # Earlier reports counted ties apart: where among the answers they came is not known.
+        ties = data["evidence"].get("ties", 0)
+        evidence["answers"] = (*evidence.get("answers", ()), *[None] * ties)
         evidence["rules"] = tuple(RuleObedience(**one) for one in evidence.get("rules", ()))
         opinion = data.get("reward_model")
         return cls(
@@ -155,9 +157,7 @@ def answered(store: Store, version: Version, settings: GateSection) -> Report | 
     if previous.against != live.number or not questions.pairs(store, version.number, live.number):
         return None
     pair = version.number, live.number
-    evidence = replace(
-        previous.evidence, answers=questions.answers(store, *pair), ties=questions.ties(store, *pair)
-    )
+    evidence = replace(previous.evidence, answers=questions.answers(store, *pair))
     report, _ = report_of(store, version, live, evidence, settings, previous.reward_model)
     store.set_report(version.number, report.to_dict())
     return report

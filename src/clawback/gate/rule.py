@@ -99,12 +99,10 @@ class Evidence:
     the base model without: what is asked for is that more than half of what the prompt gives is kept."""
     prompt_kl: float = 0.0
     """How far the prompt takes the live version's answers from the base model without it, nats an answer; 0: not measured."""
-    answers: tuple[bool, ...] = ()
-    """Whether the candidate's answer was preferred, of each question that was decided, in their order."""
+    answers: tuple[bool | None, ...] = ()
+    """Whether the candidate's answer was preferred, of each question that was answered, in their order; None: neither."""
     questions: int = 0
-    """Pairs of answers that can be asked about;"""
-    ties: int = 0
-    """those of them of which neither answer was better."""
+    """Pairs of answers that can be asked about."""
     alike: float = 0.0
     """Share of the pairs in which both answers read the same."""
     rules: tuple[RuleObedience, ...] = ()
@@ -185,17 +183,13 @@ def _by_questions(evidence: Evidence, settings: GateSection, error: float, may_a
     most = most_questions(evidence, settings)
     alpha = error_left(evidence, error)
     if evidence.answers:
-        wins, count = sum(evidence.answers), len(evidence.answers)
-        counts = f"in {wins} of {count} blind comparisons its answer was preferred to the live version's"
+        counts, sure = _counts(evidence.answers), posterior(evidence.answers)
         verdict = sequential.verdict(alpha, most, evidence.answers)
-        sure = posterior(evidence.answers)
         if verdict == "accepted":
             return Decision(True, sure, (counts,))
         if verdict or not may_ask:
             return Decision(False, sure, (f"not shown to be better: {counts}",))
         asks = sequential.fewest(alpha, most, evidence.answers)
-        if why := _too_many_ties(evidence, asks):
-            return Decision(False, sure, (f"not shown to be better: {counts}", why))
         return Decision(False, sure, (f"undecided: {counts}", _how(most)), asks)
     if why := indistinct(evidence):
         return Decision(False, 0.5, (why,))
@@ -208,8 +202,6 @@ def _by_questions(evidence: Evidence, settings: GateSection, error: float, may_a
             False, 0.5, (f"not shown to be better: {most} questions cannot decide ([gate] more_ratings)",)
         )
     asks = sequential.fewest(alpha, most, ())
-    if why := _too_many_ties(evidence, asks):
-        return Decision(False, 0.5, (f"not shown to be better: {why}",))
     return Decision(
         False,
         0.5,
@@ -218,12 +210,11 @@ def _by_questions(evidence: Evidence, settings: GateSection, error: float, may_a
     )
 
 
-def _too_many_ties(evidence: Evidence, asks: int) -> str:
-    """Why the pairs that are left cannot decide any more; "" where they can. ``asks``: answers after which it can be decided at the earliest."""
-    remaining = evidence.questions - evidence.ties - len(evidence.answers)
-    if asks <= remaining:
-        return ""
-    return f"of {evidence.ties} pairs neither answer was better, and the pairs that are left cannot decide"
+def _counts(answers: sequential.Answers) -> str:
+    ties = sum(one is None for one in answers)
+    count = len(answers) - ties
+    also = f", in {ties} more neither answer was better" if ties else ""
+    return f"in {sequential.wins(answers)} of {count} blind comparisons its answer was preferred to the live version's{also}"
 
 
 def _how(most: int) -> str:
@@ -266,10 +257,10 @@ def indistinct(evidence: Evidence) -> str:
     return ""
 
 
-def posterior(answers: Sequence[bool]) -> float:
-    """Probability that the candidate's answer is preferred more often than not, given the answers and a uniform prior: that of at most so many heads
+def posterior(answers: sequential.Answers) -> float:
+    """Probability that the candidate's answer is preferred more often than not, given the decided answers and a uniform prior: that of at most so many heads
     in one toss more."""
-    wins, tosses = sum(answers), len(answers) + 1
+    wins, tosses = sequential.wins(answers), sum(one is not None for one in answers) + 1
     return sum(math.comb(tosses, k) for k in range(wins + 1)) / float(2**tosses)
 
 
