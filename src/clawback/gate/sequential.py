@@ -59,7 +59,7 @@ def _tossed(paths: dict[int, float]) -> dict[int, float]:
     return after
 
 
-def reached(alpha: float, questions: int, answers: Answers) -> bool:
+def reaches_boundary(alpha: float, questions: int, answers: Answers) -> bool:
     """Whether the boundary is reached after the last of the answers; the earlier ones are not looked at."""
     count = len(answers)
     return 0 < count <= questions and wins(answers) >= boundary(alpha, questions, _ties(answers))[count - 1]
@@ -85,7 +85,7 @@ def _chance(
 def verdict(alpha: float, questions: int, answers: Answers) -> str:
     """``accepted``, ``rejected``, or "" where another answer is wanted. What came after the decision does not count."""
     for count in range(1, min(len(answers), questions) + 1):
-        if reached(alpha, questions, answers[:count]):
+        if reaches_boundary(alpha, questions, answers[:count]):
             return "accepted"
         if count == questions or chance(alpha, questions, answers[:count], HOPED) < FORLORN:
             return "rejected"
