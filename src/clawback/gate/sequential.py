@@ -72,13 +72,13 @@ def chance(alpha: float, questions: int, answers: Answers, preferred: float) -> 
 
 @cache
 def _chance(
-    alpha: float, questions: int, ties: frozenset[int], asked: int, won: int, preferred: float
+    alpha: float, questions: int, ties: frozenset[int], count: int, score: int, preferred: float
 ) -> float:
-    if asked and won >= boundary(alpha, questions, ties)[asked - 1]:
+    if count and score >= boundary(alpha, questions, ties)[count - 1]:
         return 1.0
-    if asked >= questions:
+    if count >= questions:
         return 0.0
-    after = [_chance(alpha, questions, ties, asked + 1, won + more, preferred) for more in (0, 1)]
+    after = [_chance(alpha, questions, ties, count + 1, score + more, preferred) for more in (0, 1)]
     return (1 - preferred) * after[0] + preferred * after[1]
 
 
