@@ -15,8 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.half_year import answer
-from benchmarks.history import CONVERSATIONS, RIGHT, World, ask, command, conversations
+from benchmarks.history import CONVERSATIONS, World, answer_gate, ask, command, conversations
 
 PROMPTS, EACH = 700, 4
 """Prompts of the history, and answers that the base gives to each."""
@@ -57,7 +56,6 @@ def evening_with_a_run(
 ) -> dict[str, Any]:
     """The figures of one person. ``names``: of wishes, comma-separated; "test" takes the first that is met by some answers and not by most."""
     from clawback import config, store
-    from clawback.gate.report import Report
     from clawback.paths import Home
 
     world = None if model == "embedded" or data is None else World(data)
@@ -79,10 +77,7 @@ def evening_with_a_run(
         ask(root, wish.holds, "informative", chance)
         marks["seconds_to_the_run"] = time.perf_counter() - began
         shown, _ = command(root, "train")
-        with store.connect(home.database) as db:
-            waiting = db.waiting()
-            report = Report.from_dict(db.version(waiting[0]).report) if waiting else None
-        _, asked = answer(home, report, wish.holds, chance, 1 - RIGHT)
+        asked = answer_gate(root, wish.holds, chance)
         marks["seconds_to_the_verdict"] = time.perf_counter() - began
         after = os.times()
         used = sum(after[:4]) - sum(cpu[:4])

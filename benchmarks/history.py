@@ -110,7 +110,6 @@ def command(root: Path, *words: str) -> tuple[str, float]:
 
 def ask(root: Path, likes: Likes, how: str, chance: random.Random) -> list[float]:
     """Fifteen questions and their answers; the seconds that each was waited for."""
-    from clawback import feedback, store
     from clawback.jobs.rating_inbox import Inbox
     from clawback.paths import Home
 
@@ -119,16 +118,37 @@ def ask(root: Path, likes: Likes, how: str, chance: random.Random) -> list[float
         began = time.perf_counter()
         pairs = inbox.pairs(1 if how == "informative" else 300)
         waits.append(time.perf_counter() - began)
-        pair = pairs[0] if how == "informative" else chance.choice(pairs)
-        sides = [pair.first, pair.second]
-        texts = [turn.response for turn in sides]
-        better = chosen(pair.first.prompt, texts, likes, RIGHT, chance)
-        with store.connect(Home(root).database) as db:
-            if len({likes(pair.first.prompt, text) for text in texts}) == 1:
-                feedback.tie(db, sides[0].id, sides[1].id, source="demo")
-            else:
-                feedback.prefer(db, sides[better].id, sides[1 - better].id, source="demo")
+        reply(root, pairs[0] if how == "informative" else chance.choice(pairs), likes, chance)
     return waits
+
+
+def reply(root: Path, pair: Any, likes: Likes, chance: random.Random) -> None:
+    """Say which of two answers is better, or that neither is."""
+    from clawback import feedback, store
+    from clawback.paths import Home
+
+    sides = [pair.first, pair.second]
+    texts = [turn.response for turn in sides]
+    better = chosen(pair.first.prompt, texts, likes, RIGHT, chance)
+    with store.connect(Home(root).database) as db:
+        if len({likes(pair.first.prompt, text) for text in texts}) == 1:
+            feedback.tie(db, sides[0].id, sides[1].id, source="demo")
+        else:
+            feedback.prefer(db, sides[better].id, sides[1 - better].id, source="demo")
+
+
+def answer_gate(root: Path, likes: Likes, chance: random.Random) -> int:
+    """Answer what the gate asks until it asks no more; how many questions that were."""
+    from clawback import jobs
+    from clawback.jobs.rating_inbox import Inbox
+    from clawback.paths import Home
+
+    home, count = Home(root), 0
+    while pair := next(iter(Inbox(home).questions()), None):
+        reply(root, pair, likes, chance)
+        jobs.judge_waiting(home)
+        count += 1
+    return count
 
 
 def read(root: Path, world: World, likes: Likes, seed: int) -> dict[str, Any]:

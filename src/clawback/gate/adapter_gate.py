@@ -11,10 +11,11 @@ from clawback import config, feedback
 from clawback.errors import UsageError
 from clawback.feedback import bases
 from clawback.gate import obedience, prompt_choice, questions
-from clawback.gate.evidence import ANSWERS, Drawing, GateRatings, measure, texts
+from clawback.gate.evidence import Drawing, GateRatings, measure, texts
 from clawback.gate.fresh import OnProgress, VersionPair, question
 from clawback.gate.report import Report, report_of
 from clawback.paths import Home
+from clawback.records import GATE_ANSWERS
 from clawback.release import prompted
 from clawback.release.version_loading import revision_of
 from clawback.release.version_registry import check
@@ -55,7 +56,7 @@ def gate(
     from clawback.engine import recipe_from
     from clawback.learning import gate_answers
 
-    count = gate_answers(recipe_from(run.recipe)) if run.recipe else ANSWERS
+    count = gate_answers(recipe_from(run.recipe)) if run.recipe else GATE_ANSWERS
     evidence, shown = measure(
         policy or base_of(run, settings, version.prompt),
         _pair(version, live, run),

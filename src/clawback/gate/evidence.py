@@ -20,7 +20,7 @@ from clawback.gate.fresh import (
 from clawback.gate.guards import AnswerStatistics
 from clawback.gate.questions import MOST, Question, ShownAnswers, informative, matched, same
 from clawback.gate.rule import Evidence
-from clawback.records import BETTER, Sample
+from clawback.records import BETTER, GATE_ANSWERS, Sample
 
 if TYPE_CHECKING:
     # Rolling back and asking what is wrong must work without what training needs: nothing heavy is imported here.
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from clawback.rewards import views
     from clawback.rewards.reward_ensemble import Contrast, RewardEnsemble
 
-ANSWERS = 96
-"""Fresh answers from each version, unless the run was sized to less."""
 LEAST_KNOWN = 8
 """Of fewer answers that can be compared nothing is told."""
 MOST_LIKED = 48
@@ -55,7 +53,7 @@ class Drawing:
     max_tokens: int | None
     """The longest answer; None goes by the rated ones (``Policy.room``)."""
     seed: int
-    count: int = ANSWERS
+    count: int = GATE_ANSWERS
     """Of each version; prompts are repeated up to it."""
 
 
@@ -112,7 +110,8 @@ def weigh(
     contrast = compare(ensemble, seen(prompts, candidate, both), reference, paired=not folded)
     shown, pairs = _shown(ensemble, fresh, both if len(both) >= LEAST_KNOWN else range(len(prompts)))
     liked_shifts, disliked_shifts = _shifts(fresh, ratings, ensemble.outdated)
-    tokens = sum(len(c.ids) for c in base.completions)
+    looked_at = len(fresh.neutral)
+    tokens = sum(len(c.ids) for c in base.completions[:looked_at])
     evidence = Evidence(
         good=sum(s.reward > 0 for s in ratings.samples),
         bad=sum(s.reward < 0 for s in ratings.samples),
@@ -123,7 +122,9 @@ def weigh(
         gain_sd=contrast.sd,
         better=contrast.better,
         kl=candidate.kl,
-        perplexity_ratio=math.exp(min((sum(base.base) - sum(fresh.neutral)) / max(tokens, 1), 50.0)),
+        perplexity_ratio=math.exp(
+            min((sum(base.base[:looked_at]) - sum(fresh.neutral)) / max(tokens, 1), 50.0)
+        ),
         candidate=sampled(prompts, candidate.completions, candidate.base, candidate.elsewhere),
         live=sampled(prompts, live.completions, live.base, live.elsewhere),
         base=sampled(prompts, base.completions, base.base, base.elsewhere),
@@ -282,7 +283,7 @@ def sampled(
     base: Sequence[float],
     elsewhere: Sequence[float] | None,
 ) -> AnswerStatistics:
-    """Statistics of answers. ``base``: log-prob of each under the base model, given its own prompt; ``elsewhere``: given another."""
+    """Statistics of answers. ``base``: log-prob of each under the base model, given its own prompt; ``elsewhere``: of the first of them, given another."""
     from clawback.rewards import overoptimization
 
     count = max(len(answers), 1)
@@ -298,8 +299,14 @@ def sampled(
         / count,
         canned=overoptimization.canned(questions, [c.text for c in answers]),
         logprob=sum(base) / tokens,
-        relevance=None if elsewhere is None else (sum(base) - sum(elsewhere)) / tokens,
+        relevance=None if elsewhere is None else _relevance(answers, base, elsewhere),
     )
+
+
+def _relevance(answers: Sequence[Completion], base: Sequence[float], elsewhere: Sequence[float]) -> float:
+    """What its prompt adds to the log-prob of an answer, nats a token."""
+    count = len(elsewhere)
+    return (sum(base[:count]) - sum(elsewhere)) / max(sum(len(c.ids) for c in answers[:count]), 1)
 
 
 def enjoyed(policy: Policy, samples: Sequence[Sample]) -> AnswerStatistics | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clawback.records import Message, Sample, Turn
+from clawback.records import GUARDED_ANSWERS, Message, Sample, Turn
 
 if TYPE_CHECKING:
     # Rolling back and asking what is wrong must work without what training needs: nothing heavy is imported here.
@@ -50,7 +50,7 @@ class FreshAnswers:
     base: list[float]
     """log π_base of each answer, summed over its tokens."""
     elsewhere: list[float] | None
-    """The same given another of the prompts; None where all ask the same."""
+    """The same of the first ``GUARDED_ANSWERS``, given another of the prompts; None where all ask the same."""
     kl: float
     """Σ log π - log π_base over an answer's tokens, mean over answers."""
 
@@ -64,7 +64,7 @@ class Fresh:
     live: FreshAnswers
     base: FreshAnswers
     neutral: list[float]
-    """log π of the base's answers under the candidate, each summed over its tokens."""
+    """log π of the first ``GUARDED_ANSWERS`` of the base's under the candidate, each summed over its tokens."""
     shifts: list[float]
     """Of the log-prob per token, candidate less live, of each sample that was kept out of training."""
 
@@ -94,7 +94,7 @@ def draw(
     policy.put(pair.candidate)
     candidate = answers(policy, prompts, limits)
     shifts = [new - old for new, old in zip(per_token(policy, held), live_shares, strict=True)]
-    neutral = totals(policy, prompts, base.completions)
+    neutral = totals(policy, prompts[:GUARDED_ANSWERS], base.completions[:GUARDED_ANSWERS])
     tell({"phase": "gate", "step": 3, "steps": 4})
     return Fresh(prompts, candidate, live, base, neutral, shifts)
 
@@ -135,7 +135,7 @@ def understood(
         drawn_answers,
         hidden(policy, prompts, drawn_answers),
         base,
-        elsewhere(policy, prompts, drawn_answers),
+        elsewhere(policy, prompts[:GUARDED_ANSWERS], drawn_answers[:GUARDED_ANSWERS]),
         kl,
     )
 

@@ -25,7 +25,7 @@ from clawback.jobs.moving import Move
 from clawback.jobs.worker import say, write_to_log
 from clawback.paths import Home
 from clawback.progress import Progress
-from clawback.records import Message, Version
+from clawback.records import GATE_ANSWERS, Message, Version
 from clawback.release import version_loading, version_registry
 
 EXAMPLES = 3
@@ -145,10 +145,9 @@ def compare(home: Home, move: Move) -> dict[str, Any]:
 
 def _count(recipe: Any) -> int:
     from clawback.engine import recipe_from
-    from clawback.gate.evidence import ANSWERS
     from clawback.learning import gate_answers
 
-    return gate_answers(recipe_from(recipe)) if recipe else ANSWERS
+    return gate_answers(recipe_from(recipe)) if recipe else GATE_ANSWERS
 
 
 def _repeated(conversations: Conversations, count: int) -> list[Sequence[Message]]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from clawback.errors import DoesNotFit
 from clawback.learning.estimate import estimate
 from clawback.policy import Speed, throughput
+from clawback.records import GATE_ANSWERS, GUARDED_ANSWERS
 
 if TYPE_CHECKING:
     from clawback.learning.recipe import Recipe
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 SIZES = (1.0, 0.7, 0.5, 0.35, 0.25)
 """Of the full number of prompts, answers and rounds. A few, so that a machine that is a little slower today makes the same version."""
+LEAST_GATE_ANSWERS = 48
 _PROMPTS = 32
 """Prompts of which the speed is measured."""
 _BUSY = 1.5
@@ -157,9 +159,9 @@ def phases(recipe: Recipe, lengths: Lengths, *, follows: bool) -> tuple[Phase, .
 
 
 def gate_phase(lengths: Lengths, recipe: Recipe) -> Phase:
-    """Answers of each version. The base reads those of others after their own prompt, and all after another; the candidate reads the base's."""
+    """Answers of each version. The base reads all after their own prompt, and as many as the guards look at after another; the candidate reads the base's of those."""
     answers = gate_answers(recipe)
-    read = 2 * lengths.versions * answers
+    read = lengths.versions * (answers + min(answers, GUARDED_ANSWERS))
     return Phase(
         "gate",
         int(lengths.versions * answers * lengths.answer),
@@ -168,9 +170,8 @@ def gate_phase(lengths: Lengths, recipe: Recipe) -> Phase:
 
 
 def gate_answers(recipe: Recipe) -> int:
-    """Fresh answers from each version that the gate compares. Those of a real model are long, and each shows more."""
-    full = 96 if recipe.bucket == "micro" else 48
-    return max(32, round(full * recipe.size))
+    """Fresh answers from each version that the gate compares: six to each of 16 prompts, for that is what its questions are chosen from."""
+    return max(LEAST_GATE_ANSWERS, round(GATE_ANSWERS * recipe.size))
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,10 @@ OWN_MODELS = frozenset(("clawback", "clawback-base", "local"))
 """Names of the live version and its base, as our server and ``--api local`` give them; so do names that begin with ``clawback/``."""
 GATE = "gate"
 """The agent of turns that the gate puts into the inbox: answers of two versions to prompts that the person has asked already."""
+GATE_ANSWERS = 96
+"""Fresh answers of each version that the gate compares: six to each of 16 prompts."""
+GUARDED_ANSWERS = 48
+"""Of these, as many are also read after another prompt and under the candidate, for its guards: a share of 48 has a standard error of 0.07."""
 TEACHER = "teacher:"
 """How the source of an edit or a preference begins that stands for a teacher model's answer (``clawback baseline --own``)."""
 
