@@ -180,6 +180,7 @@ def gym(
     needs("torch")
     from clawback.cli.progress_bar import progress_bar
     from clawback.jobs import drawing, playing
+    from clawback.jobs.episode_runs import PlayOptions
 
     here = current_home()
     if task is None and resume is None:
@@ -211,16 +212,14 @@ def gym(
         return 0
     try:
         with progress_bar(quiet=as_json) as follow:
-            played = playing.learn(
-                here,
-                wish,
-                seed=seed,
-                overrides=_values(values),
+            options = PlayOptions(
+                seed,
+                _values(values),
                 live=live,
                 resume=resume,
                 ray=(ray, ray_workers or 0) if ray else None,
-                on_progress=follow,
             )
+            played = playing.learn(here, wish, options, on_progress=follow)
     except KeyboardInterrupt:
         say(
             "Stopped. No finished episode is lost; `clawback env train --resume RUN` (see `clawback runs`) continues it.",

@@ -299,6 +299,7 @@ class _Job(RunJob):
             return self.db.version(run.version)
         from clawback import engine
         from clawback.jobs import tracking
+        from clawback.learning import TrainingRun
 
         recipe: Recipe = engine.recipe_from(run.recipe)
         away = seams.is_hosted(recipe)
@@ -315,9 +316,10 @@ class _Job(RunJob):
         with tracking.track(shown.to, self.home.logs, name, run.recipe, shown.names) as track:
             tell = tracking.both(lambda p: self.enter(run, p), track)
             if away:
-                result = seams.hosted().train(
-                    self.home, self.settings, policy, samples, run, self.folder(run), tell
+                run_inputs = TrainingRun(
+                    policy, samples, recipe, seed=run.seed, out=self.folder(run), tell=tell
                 )
+                result = seams.hosted().train(self.home, self.settings, run, run_inputs)
             else:
                 held, share = inputs.kept_out(self.db, run), self.settings.gate.held_out
                 prompts = inputs.prompts(self.db, held, run.created_at, share)
