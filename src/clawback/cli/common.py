@@ -7,6 +7,8 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
+from functools import wraps
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -30,6 +32,26 @@ COLUMNS = 80
 def json_option(function: F) -> F:
     """``--json``: machine-readable output, for every command that prints data."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(function)
+
+
+def as_record(
+    kind: type[Any] | str, name: str = "options"
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Pass those of a command's options that ``kind`` has fields for as one record, under ``name``.
+
+    ``kind``: a dataclass, or ``module:Name`` of one that is imported when the command runs.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def command(*arguments: Any, **values: Any) -> Any:
+            record = plugins.load_value(kind) if isinstance(kind, str) else kind
+            options = {f.name: values.pop(f.name) for f in fields(record) if f.name in values}
+            return function(*arguments, **{name: record(**options)}, **values)
+
+        return command
+
+    return decorate
 
 
 def open_store() -> Store:

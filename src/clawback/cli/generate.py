@@ -7,6 +7,7 @@ import os
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -14,6 +15,7 @@ import click
 
 from clawback import config
 from clawback.cli.common import (
+    as_record,
     current_home,
     emit,
     json_option,
@@ -25,6 +27,19 @@ from clawback.cli.common import (
 from clawback.errors import ClawbackError, NotFound, UsageError
 
 BATCH = 64
+
+
+@dataclass(frozen=True, slots=True)
+class DrawOptions:
+    """How answers are drawn."""
+
+    samples: int
+    best_of: int | None
+    temperature: float | None
+    top_p: float | None
+    top_k: int | None
+    max_tokens: int | None
+    seed: int
 
 
 @click.command()
@@ -59,10 +74,8 @@ BATCH = 64
 )
 @click.option("--seed", default=0, show_default=True, help="The same seed gives the same answers.")
 @json_option
-def generate(
-    prompts: Path, output: Path, which: str, samples: int, best_of: int | None, temperature: float | None,
-    top_p: float | None, top_k: int | None, max_tokens: int | None, seed: int, as_json: bool,
-) -> None:  # fmt: skip
+@as_record(DrawOptions)
+def generate(prompts: Path, output: Path, which: str, options: DrawOptions, as_json: bool) -> None:
     """Answer a file of prompts. Writes {"prompt", "response", "version"} per line, in the order of the prompts.
 
     The output file is written atomically.
@@ -80,10 +93,10 @@ def generate(
     here = current_home()
     chosen = config.load(here.config)
     asked = read_prompts(prompts)
-    pick = answering.picker(here, chosen, best_of) if best_of else None
+    pick = answering.picker(here, chosen, options.best_of) if options.best_of else None
     with open_store() as store:
         version = named_version(store, which)
-    drawn = samples * (best_of or 1)
+    drawn = options.samples * (options.best_of or 1)
     at_once = max(1, BATCH // drawn)
     with whole_or_not(output) as file, progress_bar(quiet=as_json) as follow:
         follow({"phase": "load"})
@@ -94,9 +107,11 @@ def generate(
             made = policy.generate(
                 batch,
                 samples=drawn,
-                sampling=policy.sampling.but(temperature=temperature, top_p=top_p, top_k=top_k),
-                max_tokens=max_tokens,
-                seed=seed + start,
+                sampling=policy.sampling.but(
+                    temperature=options.temperature, top_p=options.top_p, top_k=options.top_k
+                ),
+                max_tokens=options.max_tokens,
+                seed=options.seed + start,
             )
             for messages, completions in zip(batch, made, strict=True):
                 if pick:
@@ -109,7 +124,7 @@ def generate(
                     }
                     file.write(json.dumps(line, ensure_ascii=False) + "\n")
         follow({"phase": "answering", "step": len(asked), "steps": len(asked)})
-    count = len(asked) * samples
+    count = len(asked) * options.samples
     emit(
         {"answers": count, "version": version.number, "output": str(output)},
         f"{count} answers in {output}.",

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from clawback.cli.common import (
     CommandGroup,
+    as_record,
     columns,
     current_home,
     emit,
@@ -25,21 +26,29 @@ from clawback.errors import UsageError
 from clawback.records import text_of
 
 if TYPE_CHECKING:
+    from clawback.jobs.drawing import Wish
+    from clawback.jobs.episode_runs import PlayOptions
     from clawback.jobs.playing import PlayResult
     from clawback.records import Episode
 
 
 @click.command()
-@click.argument("task", required=False)
+@click.argument("task", default="")
 @click.option("--agent", metavar="MODULE:CLASS", help="A clawback.Agent that puts a Gymnasium id into words.")
 @click.option(
     "--episodes", default=1000, show_default=True, type=click.IntRange(1), help="To learn from, in all."
 )
 @click.option(
-    "--batch", default=32, show_default=True, type=click.IntRange(1), help="Groups of episodes a round."
+    "--batch",
+    "groups",
+    default=32,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Groups of episodes a round.",
 )
 @click.option(
     "--group",
+    "size",
     default=1,
     show_default=True,
     type=click.IntRange(1),
@@ -113,16 +122,21 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--ray",
+    "cluster",
     metavar="ADDRESS",
     help="Let the machines of this Ray cluster play the episodes (auto, HOST:PORT).",
 )
 @click.option(
-    "--ray-workers", type=click.IntRange(1, 1024), help="Workers that play.  [default: one per machine]"
+    "--ray-workers",
+    "cluster_workers",
+    type=click.IntRange(1, 1024),
+    help="Workers that play.  [default: one per machine]",
 )
 @click.option(
     "--set",
-    "values",
+    "overrides",
     multiple=True,
+    callback=lambda _context, _option, values: _values(values),
     metavar="NAME=VALUE",
     help="A recipe value: learning_rate, kl, gamma, estimator, …",
 )
@@ -141,21 +155,15 @@ if TYPE_CHECKING:
 @click.option("--live", is_flag=True, help="Put the version live if held-out tasks accept it.")
 @click.option("--resume", type=int, metavar="RUN", help="Continue a run that was stopped or died.")
 @json_option
+@as_record("clawback.jobs.drawing:Wish", "wish")
+@as_record("clawback.jobs.episode_runs:PlayOptions")
 def gym(
-    task: str | None,
-    agent: str | None,
-    episodes: int,
-    batch: int,
-    group: int,
-    ray: str | None,
-    ray_workers: int | None,
-    values: tuple[str, ...],
+    wish: Wish,
+    options: PlayOptions,
+    cluster: str | None,
+    cluster_workers: int | None,
     num_samples: int | None,
-    seed: int | None,
-    live: bool,
-    resume: int | None,
     as_json: bool,
-    **how: Any,
 ) -> int:
     """Train in an environment. TASK is one of `clawback env list`, or with --agent a Gymnasium id.
 
@@ -180,45 +188,19 @@ def gym(
     needs("torch")
     from clawback.cli.progress_bar import progress_bar
     from clawback.jobs import drawing, playing
-    from clawback.jobs.episode_runs import PlayOptions
 
     here = current_home()
-    if task is None and resume is None:
-        raise UsageError("Name what is to be played: `clawback env train TASK`, or a run with --resume.")
-    if ray_workers and not ray:
-        raise UsageError("--ray-workers is about a cluster: name it with --ray.")
-    if ray and num_samples is not None:
-        raise UsageError("A few episodes to look at are played here: leave --ray out.")
-    wish = drawing.Wish(task or "", agent, episodes, batch, group, **how)
-    if ray and wish.judge_steps:
-        raise UsageError(
-            "Single replies are judged here, not on a cluster: leave --ray or --judge-steps out."
-        )
-    if wish.harness and wish.reward not in ("", "judge"):
-        raise UsageError(
-            "The reward of a program is its task's check, or a judge's comparison (--reward judge)."
-        )
-    if wish.harness and (ray or wish.shots or wish.judge_steps or agent):
-        raise UsageError(
-            "--harness is about one machine's programs: leave --ray, --shots, --judge-steps and --agent out."
-        )
-    if wish.reward and (ray or wish.judge_steps):
-        raise UsageError("Another reward is given on this machine alone: leave --ray or --judge-steps out.")
+    _check(wish, options, cluster is not None, cluster_workers is not None, num_samples is not None)
     if num_samples is not None:
         with progress_bar(quiet=as_json) as follow:
             follow({"phase": "load"})
-            sampled = drawing.samples(here, wish, num_samples, seed=seed, on_progress=follow)
+            sampled = drawing.samples(here, wish, num_samples, seed=options.seed, on_progress=follow)
         emit([asdict(episode) for episode in sampled], _samples(sampled), as_json)
         return 0
+    if cluster:
+        options = replace(options, ray=(cluster, cluster_workers or 0))
     try:
         with progress_bar(quiet=as_json) as follow:
-            options = PlayOptions(
-                seed,
-                _values(values),
-                live=live,
-                resume=resume,
-                ray=(ray, ray_workers or 0) if ray else None,
-            )
             played = playing.learn(here, wish, options, on_progress=follow)
     except KeyboardInterrupt:
         say(
@@ -228,6 +210,30 @@ def gym(
         return 130
     emit(_data(played), fold(_text(played), "  "), as_json)
     return 0
+
+
+def _check(wish: Wish, options: PlayOptions, ray: bool, workers: bool, looks: bool) -> None:
+    """Raises ``UsageError`` for options that do not go together. ``looks``: a few episodes are played and nothing is learned."""
+    if not wish.task and options.resume is None:
+        raise UsageError("Name what is to be played: `clawback env train TASK`, or a run with --resume.")
+    if workers and not ray:
+        raise UsageError("--ray-workers is about a cluster: name it with --ray.")
+    if ray and looks:
+        raise UsageError("A few episodes to look at are played here: leave --ray out.")
+    if ray and wish.judge_steps:
+        raise UsageError(
+            "Single replies are judged here, not on a cluster: leave --ray or --judge-steps out."
+        )
+    if wish.harness and wish.reward not in ("", "judge"):
+        raise UsageError(
+            "The reward of a program is its task's check, or a judge's comparison (--reward judge)."
+        )
+    if wish.harness and (ray or wish.shots or wish.judge_steps or wish.agent):
+        raise UsageError(
+            "--harness is about one machine's programs: leave --ray, --shots, --judge-steps and --agent out."
+        )
+    if wish.reward and (ray or wish.judge_steps):
+        raise UsageError("Another reward is given on this machine alone: leave --ray or --judge-steps out.")
 
 
 def _samples(episodes: Sequence[Episode]) -> str:

@@ -193,7 +193,7 @@ def _enter(db: Store, prompt: str, text: str, model: str, licence: str) -> None:
 
 
 def live_answers(
-    home: Home, prompts: Sequence[str], model: str, use: Use, *, max_tokens: int | None = None, seed: int = 0,
+    home: Home, prompts: Sequence[str], model: str, use: Use, *, seed: int = 0,
     tell: Callable[[Mapping[str, Any]], None] | None = None,
 ) -> int:  # fmt: skip
     """The live version's own answers to the prompts that the teacher has answered; how many.
@@ -215,7 +215,7 @@ def live_answers(
         if tell:
             tell({"phase": "answer"})
         asked = [[{"role": "user", "content": p}] for p, _ in both]
-        answers = release.load(home, live).generate(asked, max_tokens=max_tokens, seed=seed)
+        answers = release.load(home, live).generate(asked, seed=seed)
         for (prompt, teacher), [own] in zip(both, answers, strict=True):
             name = f"{AGENT}:own:{live.number}:{seed}:{name_of(model, prompt)}"
             turn = Turn(
