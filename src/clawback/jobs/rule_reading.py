@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from clawback.learning import Recipe
+    from clawback.learning import Recipe, TrainingRun
     from clawback.paths import Home
     from clawback.policy import Policy
     from clawback.rules.rule_pass import LearnOutcome
@@ -189,21 +189,14 @@ def _batches(places: Sequence[int]) -> Iterator[Sequence[int]]:
         yield places[start : start + ANSWERS]
 
 
-def of_run(
-    home: Home,
-    settings: config.Config,
-    db: Store,
-    recipe: Recipe,
-    folder: Path,
-    tell: OnProgress,
-    policy: Policy | None = None,
-) -> RunJudge | None:
-    """What judges answers in a run, from what was entered at its beginning; None without rules. ``policy``: as for ``judge_of``."""
-    record = recipe.conditions.rules
+def of_run(home: Home, settings: config.Config, db: Store, run: TrainingRun) -> RunJudge | None:
+    """What judges answers in a run, from what was entered at its beginning; None without rules. ``run``: with its folder."""
+    assert run.out is not None
+    record = run.recipe.conditions.rules
     rules = [Rule(text, check) for text, check in record.features]
     if not rules:
         return None
-    judge = judge_of(home, settings.judge, db, policy) if record.judge else None
+    judge = judge_of(home, settings.judge, db, run.policy) if record.judge else None
     if judge is not None and judge.name != record.judge:
         judge = None  # the settings name another one by now
-    return RunJudge(rules, judge, folder / CACHE, tell)
+    return RunJudge(rules, judge, run.out / CACHE, run.tell)

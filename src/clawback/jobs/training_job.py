@@ -272,15 +272,14 @@ class _Job(RunJob):
 
     def fitted(self, run: Run, recipe: Recipe, policy: Policy, train: list[Sample], held: set[int]) -> Recipe:
         """The recipe at the largest size that fits the budget. ``held``: turns that are kept for the gate."""
-        from clawback.learning import run_budget
+        from clawback.learning import TrainingRun, run_budget
 
         self.tell({"phase": "measure"})
         prompts = inputs.prompts(self.db, held, run.created_at, self.settings.gate.held_out)
         allowed = run_budget.Allowed(inputs.budget(self.settings), run.parent > 0, self.home.speeds)
         others = captured.answers(self.db, prompts, recipe.learn_from, run.created_at)
-        sized, forecast = run_budget.fit(
-            policy, recipe, train, prompts, allowed, self.tell, others, self.vllm
-        )
+        training = TrainingRun(policy, train, recipe, prompts=prompts, captured=others, tell=self.tell)
+        sized, forecast = run_budget.fit(training, allowed, self.vllm)
         self.tell(
             {
                 "phase": "estimate",
@@ -315,18 +314,14 @@ class _Job(RunJob):
         shown, name = self.settings.tracking, f"run-{run.id:04d}"
         with tracking.track(shown.to, self.home.logs, name, run.recipe, shown.names) as track:
             tell = tracking.both(lambda p: self.enter(run, p), track)
+            training = TrainingRun(policy, samples, recipe, seed=run.seed, out=self.folder(run), tell=tell)
             if away:
-                run_inputs = TrainingRun(
-                    policy, samples, recipe, seed=run.seed, out=self.folder(run), tell=tell
-                )
-                result = seams.hosted().train(self.home, self.settings, run, run_inputs)
+                result = seams.hosted().train(self.home, self.settings, run, training)
             else:
                 held, share = inputs.kept_out(self.db, run), self.settings.gate.held_out
                 prompts = inputs.prompts(self.db, held, run.created_at, share)
                 others = captured.answers(self.db, prompts, recipe.learn_from, run.created_at)
-                judge = rule_reading.of_run(
-                    self.home, self.settings, self.db, recipe, self.folder(run), tell, policy
-                )
+                judge = rule_reading.of_run(self.home, self.settings, self.db, training)
                 draw = drawing_engine.chosen(
                     self.options.draw or recipe.conditions.draw or drawing_engine.HERE,
                     self.settings,

@@ -21,7 +21,7 @@ from clawback.models import ModelInfo, TrainResult
 
 if TYPE_CHECKING:
     from clawback.learning.examples import Source
-    from clawback.learning.loop.trainer import LoopSettings
+    from clawback.learning.loop.trainer import Fitted, LoopSettings
     from clawback.learning.sources.episode_examples import Episodes
     from clawback.policy import Policy
     from clawback.records import Episode
@@ -120,23 +120,28 @@ def train_episodes(
     fitted = fit(TorchLearner(policy, settings, source.critic), source, algorithm, settings, [run.tell])
     if not fitted.stopped and episodes.best is not None and (notice := episodes.best.restore_best()):
         run.tell({"phase": "alert", "text": notice, "step": fitted.steps})
-    result = result_of(
-        policy.info,
-        fitted,
-        out,
-        started,
-        algorithm=recipe.algorithm,
-        note=f"on episodes of {about.get('environment', 'an environment')}",
-        seed=run.seed,
-        turn_ids=tuple(sample.turn_id for sample in run.samples),
-        baseline=0.0,
-        metrics={},
-        episodes={**about, **({FORM: learned} if learned else {})},
-    )
+    result = _result(run, fitted, started, {**about, **({FORM: learned} if learned else {})})
     run.tell({"phase": "save"})
     write_adapter(policy.save, out)
     write_result(out, result, identity)
     return result
+
+
+def _result(run: TrainingRun, fitted: Fitted, started: float, episodes: dict[str, Any]) -> TrainResult:
+    assert run.out is not None
+    return result_of(
+        run.policy.info,
+        fitted,
+        run.out,
+        started,
+        algorithm=run.recipe.algorithm,
+        note=f"on episodes of {episodes.get('environment', 'an environment')}",
+        seed=run.seed,
+        turn_ids=tuple(sample.turn_id for sample in run.samples),
+        baseline=0.0,
+        metrics={},
+        episodes=episodes,
+    )
 
 
 def _prepare(policy: Policy, recipe: Recipe) -> None:

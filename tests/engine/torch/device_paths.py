@@ -630,7 +630,7 @@ def measured(stage):
 
     measured_little(stage)
     policy = stage.policy()
-    run_budget.fit(policy, engine.recipe(policy.info), make_samples(4), (), run_budget.Allowed(1e9))
+    run_budget.fit(TrainingRun(policy, make_samples(4), engine.recipe(policy.info)), run_budget.Allowed(1e9))
 
 
 # ----------------------------------------------------------------------------------- reward models, others

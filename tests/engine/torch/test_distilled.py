@@ -55,7 +55,7 @@ def test_the_sentence_that_helps_wins_and_the_others_are_given_up(policy, sample
     base = {one.prompt: 0.0 for one in grading.base}
     helps, hurts = "Answer with a bulleted list.", "Answer in plain paragraphs, without lists."
     arms = instructed.search(
-        grading, conversations, base, [Instruction(hurts, 1.0), Instruction(helps, 0.1)], first=4, most=16, seed=1
+        grading, conversations, base, [Instruction(hurts, 1.0), Instruction(helps, 0.1)], first=4, most=16
     )  # fmt: skip
     assert [arm.instruction.text for arm in arms] == [helps, hurts]
     assert len(arms[0].answers) > len(arms[1].answers)
@@ -157,8 +157,9 @@ def test_what_helps_now_and_then_is_found_while_answers_are_gathered(policy, sam
         Arm(Instruction("", 0.0), list(grading.base_graded)),
         *(Arm(Instruction(text, 0.0)) for text in (hurts, helps)),
     ]
-    settings = distilled.DistilSettings(distil_prompts=96, untold=2, least_relevance=0.0)
-    good = distilled.gathered(grading, conversations, arms, base, settings, lambda _: None, progress=False)
+    settings = {"distil": {"distil_prompts": 96, "untold": 2, "least_relevance": 0.0}}
+    grading.recipe = dataclasses.replace(grading.recipe, extra=settings)
+    good = distilled.gathered(grading, conversations, arms, base, progress=False)
     drawn = {arm.instruction.text: len(arm.gains) for arm in arms}
     assert sum(drawn.values()) == 2 * min(96, len(conversations.messages))
     assert drawn[helps] > 1.5 * drawn[hurts]

@@ -113,7 +113,7 @@ class Grading:
         questions: Mapping[Prompt, str] | None = None,
     ) -> None:
         self.policy, self.settings, self.seed = run.policy, settings, run.seed
-        self.recipe = run.recipe
+        self.recipe, self.tell = run.recipe, run.tell
         self.sampler = run.sampler
         self.room = room
         """Tokens that an answer may have."""

@@ -122,8 +122,6 @@ def search(
     *,
     first: int,
     most: int,
-    seed: int,
-    tell: Tell = lambda _: None,
 ) -> list[Arm]:
     """Try the sentences; the best first. Those that were given up early have fewer answers.
 
@@ -133,15 +131,15 @@ def search(
         most: prompts in all that the last ones are tried on.
     """
     order = list(base)
-    shuffled = torch.randperm(len(order), generator=_generator(seed, 0)).tolist()
+    shuffled = torch.randperm(len(order), generator=_generator(grading.seed, 0)).tolist()
     order = [order[i] for i in shuffled]
     arms = [Arm(one, shortest=grading.shortest) for one in instructions]
     racing, done, size, number = list(arms), 0, first, 1
     while racing and done < min(most, len(order)):
         some = order[done : min(done + size, most)]
-        tell({"phase": "choose", "step": done, "steps": most, "sentences": len(racing)})
+        grading.tell({"phase": "choose", "step": done, "steps": most, "sentences": len(racing)})
         asked = [(prompt, arm.instruction.text) for arm in racing for prompt in some]
-        made = draw_under(grading, conversations, asked, 1, _generator(seed, number))
+        made = draw_under(grading, conversations, asked, 1, _generator(grading.seed, number))
         for place, arm in enumerate(racing):
             arm.add(made[place * len(some) : (place + 1) * len(some)], base)
         racing.sort(key=lambda arm: -arm.gain)
