@@ -11,14 +11,13 @@ import contextlib
 import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from clawback.extensions.sandbox import seatbelt, seccomp
 from clawback.extensions.sandbox.disk import Disk
-from clawback.extensions.sandbox.limits import MIB, Limits
+from clawback.extensions.sandbox.limits import MIB, BoxCommand, Limits
 
 RungName = Literal["bubblewrap", "landlock", "seatbelt", "none", "podman", "docker"]
 NAMES: tuple[RungName, ...] = ("bubblewrap", "landlock", "seatbelt", "none")
@@ -114,15 +113,14 @@ def inside(rung: RungName, layout: BoxLayout, at: str) -> str:
     return at
 
 
-def plan(
-    rung: RungName, layout: BoxLayout, argv: Sequence[str], env: Mapping[str, str], cwd: str, limits: Limits
-) -> dict[str, Any]:
-    """All that the keeper needs to know."""
+def plan(rung: RungName, layout: BoxLayout, command: BoxCommand, limits: Limits) -> dict[str, Any]:
+    """All that the keeper needs to know. ``command``: with all its variables, and its folder as the box has it."""
+    cwd = command.cwd
     writable = [str(folder.source) for folder in layout.folders if folder.write]
     disk = layout.disk
     it: dict[str, Any] = {
         "disk": {"root": disk.root, "namespaces": disk.namespaces} if disk else None,
-        "argv": list(argv), "env": dict(env), "cwd": "/", "wrap": [], "filter": "", "roots": writable, "uid": None,
+        "argv": list(command.argv), "env": dict(command.env), "cwd": "/", "wrap": [], "filter": "", "roots": writable, "uid": None,
         "end_user": layout.uid if rung in OWN_USERS else None,
         "cpus": sorted(os.sched_getaffinity(0))[: limits.cpus] if limits.cpus and sys.platform == "linux" else None,
         "limits": limits_of(limits, layout.uid if rung in OWN_USERS else None),
@@ -157,7 +155,12 @@ def plan(
     elif rung == "seatbelt":
         it |= {
             "cwd": cwd,
-            "argv": ["/usr/bin/sandbox-exec", "-p", seatbelt.profile(_shown(rung, layout), writable), *argv],
+            "argv": [
+                "/usr/bin/sandbox-exec",
+                "-p",
+                seatbelt.profile(_shown(rung, layout), writable),
+                *command.argv,
+            ],
         }
     else:
         it["cwd"] = cwd
