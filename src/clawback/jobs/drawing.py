@@ -19,8 +19,7 @@ from clawback.environments.step_judge import StepJudged
 from clawback.environments.world_helpers import single_task_notice
 from clawback.errors import UsageError
 from clawback.jobs import seams
-from clawback.jobs.drawing_engine import chosen
-from clawback.jobs.seams import Cluster, Rollout
+from clawback.jobs.seams import Cluster, Rollout, chosen
 from clawback.learning import ignore
 from clawback.paths import Home
 from clawback.records import Episode

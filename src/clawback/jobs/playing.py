@@ -23,11 +23,10 @@ from clawback.environments.world_helpers import single_task_notice
 from clawback.errors import Busy, Stopped, UsageError
 from clawback.jobs import episode_runs, inputs, preflight
 from clawback.jobs.drawing import Wish, connected, players
-from clawback.jobs.drawing_engine import chosen
 from clawback.jobs.episode_runs import DEFAULTS, PlayOptions
 from clawback.jobs.reply_form import ReplyPlan, plan_replies
 from clawback.jobs.run_job import RunJob
-from clawback.jobs.seams import Cluster, Rollout
+from clawback.jobs.seams import Cluster, Rollout, chosen
 from clawback.paths import Home
 from clawback.progress import OnProgress, Progress
 from clawback.records import Episode, Message, Run, Sample, Version

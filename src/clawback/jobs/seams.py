@@ -138,3 +138,16 @@ def cluster() -> ClusterDrawing:
     """Drawing by a Ray cluster."""
     drawing: ClusterDrawing = plugins.load(plugins.SAMPLERS, "ray")
     return drawing
+
+
+HERE, OWN_VLLM = "here", "vllm"
+"""Beside the address of a vLLM, what ``--draw`` and ``[training] draw`` may say: this process, or a vLLM that the run starts."""
+
+
+def chosen(draw: str, settings: Config) -> str:
+    """What draws: ``vllm``, an address, or "" for this process. Raises ``UsageError``, and ``HostedError`` where nothing answers at the address."""
+    draw = draw or settings.training.draw
+    if draw in ("", HERE):
+        return ""
+    vllm().check(draw, settings)
+    return draw

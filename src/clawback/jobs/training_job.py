@@ -24,7 +24,6 @@ from clawback.gate.report import Report, answered
 from clawback.jobs import (
     beginning,
     captured,
-    drawing_engine,
     inputs,
     launching,
     rule_reading,
@@ -82,7 +81,7 @@ def train_once(
         with FileLock(home.train_lock, timeout=LOCK_SECONDS), store.connect(home.database) as db:
             job = _Job(home, db, on_progress, options)
             if options.draw:
-                drawing_engine.chosen(options.draw, job.settings)
+                seams.chosen(options.draw, job.settings)
             if options.resume is not None:
                 job.take_up(options.resume)
             return job.go()
@@ -225,7 +224,7 @@ class _Job(RunJob):
         self.check_readable(request, run, recipe, policy)
         if draw:
             recipe = replace(recipe, conditions=replace(recipe.conditions, draw=draw))
-            self.vllm = drawing_engine.vllm_sampler(self.home, self.settings, policy, recipe, draw, self.tell)
+            self.vllm = seams.vllm().sampler(self.home, self.settings, policy, recipe, draw, self.tell)
         if recipe.full:
             from clawback.learning.estimate import choose
 
@@ -322,14 +321,12 @@ class _Job(RunJob):
                 prompts = inputs.prompts(self.db, held, run.created_at, share)
                 others = captured.answers(self.db, prompts, recipe.learn_from, run.created_at)
                 judge = rule_reading.of_run(self.home, self.settings, self.db, training)
-                draw = drawing_engine.chosen(
-                    self.options.draw or recipe.conditions.draw or drawing_engine.HERE,
+                draw = seams.chosen(
+                    self.options.draw or recipe.conditions.draw or seams.HERE,
                     self.settings,
                 )
                 if draw and self.vllm is None:
-                    self.vllm = drawing_engine.vllm_sampler(
-                        self.home, self.settings, policy, recipe, draw, tell
-                    )
+                    self.vllm = seams.vllm().sampler(self.home, self.settings, policy, recipe, draw, tell)
                 with launching.sampler(self.options.ray, self.vllm, recipe, tell) as sampler:
                     result = engine.train(
                         policy,

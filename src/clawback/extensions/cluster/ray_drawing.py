@@ -74,7 +74,7 @@ def judging(judge: SelfJudge, ray: tuple[str, int], on_progress: OnProgress | No
     from clawback import engine
     from clawback.extensions.cluster.asking import SharedDraw
     from clawback.extensions.cluster.dispatch import AHEAD
-    from clawback.extensions.cluster.drawer import DrawingWorker
+    from clawback.extensions.cluster.model_worker import DrawingWorker
     from clawback.extensions.cluster.ray_crew import RayCrew
     from clawback.learning import description_of
 

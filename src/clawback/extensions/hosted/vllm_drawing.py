@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clawback.jobs.drawing_engine import OWN_VLLM
+from clawback.jobs.seams import OWN_VLLM
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,9 +12,8 @@ from clawback.errors import ClawbackError, SandboxRefused
 from clawback.extensions.sandbox import container, disk
 from clawback.extensions.sandbox.box import BoxOptions, Sandbox
 from clawback.extensions.sandbox.container import Image, find_image
-from clawback.extensions.sandbox.landlock import abi
 from clawback.extensions.sandbox.limits import Limits
-from clawback.extensions.sandbox.rungs import ENGINES, NAMES, SIZED, RungName
+from clawback.extensions.sandbox.rungs import ENGINES, NAMES, SIZED, RungName, landlock_abi
 from clawback.extensions.sandbox.seccomp import ARCHITECTURES
 
 _TRIAL = """
@@ -121,7 +120,7 @@ def _missing(name: RungName) -> str:
             return f"no seccomp filter for {os.uname().machine}"
     if name == "bubblewrap" and shutil.which("bwrap") is None:
         return "bwrap is not installed (Debian, Ubuntu, Fedora, Arch: package bubblewrap)"
-    if name == "landlock" and abi() < 1:
+    if name == "landlock" and landlock_abi() < 1:
         return "this kernel has no Landlock (Linux 5.13 and later can have it)"
     return ""
 

@@ -18,7 +18,7 @@ from clawback.errors import TrainingError
 from clawback.learning.authorship import NONE_LEFT, may_learn
 from clawback.learning.examples import Plan, RatingSource, TrainingExample
 from clawback.learning.sources.epochs import Rounds, Valued
-from clawback.learning.sources.pairs import find
+from clawback.learning.sources.targets import find_pairs
 from clawback.learning.sources.teacher import taught
 from clawback.models import Encoded
 from clawback.records import BETTER
@@ -132,7 +132,7 @@ def _dealt(
     policy, recipe, wants, each = run.policy, run.recipe, algorithms.needs(algorithm), 1
     units = [[example] for example in examples]
     if "pairs" in wants:
-        pairs, each = find(samples, [example.encoded for example in examples]), 2
+        pairs, each = find_pairs(samples, [example.encoded for example in examples]), 2
         base, learn_from = policy.info.base, recipe.learn_from
         pairs = [pair for pair in pairs if may_learn(samples[pair[0]], base, learn_from)]
         if not pairs:
