@@ -118,7 +118,7 @@ def _rules_in_use(store: Store, number: int) -> str:
     for one in store.obedience():
         if one.model == names[0] or one.model.endswith(names[1]):
             kept, checked = counts.get(one.rule_id, (0, 0))
-            counts[one.rule_id] = (kept + one.kept, checked + one.checked)
+            counts[one.rule_id] = (kept + one.passes, checked + one.checked)
     lines = [
         f"  {kept / checked:>4.0%} of {checked:>4} answers  {store.rule(rule).text}"
         for rule, (kept, checked) in counts.items()

@@ -83,7 +83,7 @@ def test_of_each_prompt_the_best_answer_is_learned_and_no_bad_one(policy, sample
     for one, reward in zip(answers, rewards, strict=True):
         by_prompt.setdefault(one.prompt, []).append(reward)
     assert set(best.values()) <= {max(of) for of in by_prompt.values() if max(of) > 0}
-    assert all(one.whole for one in distilled.chosen(grading, made, settings).answers)
+    assert all(one.complete for one in distilled.chosen(grading, made, settings).answers)
 
 
 def test_an_answer_to_another_prompt_is_less_relevant(policy, samples):
@@ -136,7 +136,7 @@ def test_a_sentence_is_taken_as_often_as_it_is_likely_to_be_the_best():
     arms.append(
         Arm(
             Instruction("whole never", 1.0),
-            [dataclasses.replace(one, whole=False) for one in arms[1].answers],
+            [dataclasses.replace(one, complete=False) for one in arms[1].answers],
         )
     )
     taken = [one.instruction.text for one in instructed.picked(arms, 0.5, 20_000, np.random.default_rng(0))]

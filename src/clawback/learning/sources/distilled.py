@@ -150,7 +150,7 @@ class DistilSettings:
     def opening(self, worse: Graded) -> Encoded:
         """What another answer is preferred to of one that is worse."""
         one = worse.encoded
-        return replace(one, response=one.response[: self.worse_tokens]) if worse.whole else one
+        return replace(one, response=one.response[: self.worse_tokens]) if worse.complete else one
 
     def rate(self, parameters: int) -> float:
         return self.distil_rate * math.pow(135e6 / max(parameters, 1e6), 0.25)
@@ -236,7 +236,7 @@ def chosen(grading: Grading, answers: Sequence[Graded], settings: DistilSettings
     best: dict[Prompt, Graded] = {}
     for one in answers:
         known = best.get(one.encoded.question)
-        if one.whole and one.reward > least and (known is None or rank(one) > rank(known)):
+        if one.complete and one.reward > least and (known is None or rank(one) > rank(known)):
             best[one.encoded.question] = one
     good = long_enough(list(best.values()), grading.shortest)
     if not good:

@@ -54,7 +54,7 @@ class Arm:
     def add(self, answers: Sequence[Graded], base: Mapping[Prompt, float]) -> None:
         """More that was drawn under it. ``base``: mean reward of the base's own answers, by prompt."""
         self.answers += answers
-        self.gains += [one.whole * (one.reward - base[one.encoded.question]) for one in answers]
+        self.gains += [one.complete * (one.reward - base[one.encoded.question]) for one in answers]
 
     @property
     def stubs(self) -> bool:
@@ -154,7 +154,7 @@ def picked(arms: Sequence[Arm], least: float, count: int, chance: np.random.Gene
     """``count`` sentences, each as often as it is likely to be the one under which most answers are worth more than ``least``: Thompson sampling
     (Thompson 1933; Chapelle & Li 2011) with a uniform prior of that share."""
     fair = [arm for arm in arms if not arm.stubs]
-    good = np.array([sum(one.whole and one.reward > least for one in arm.answers) for arm in fair])
+    good = np.array([sum(one.complete and one.reward > least for one in arm.answers) for arm in fair])
     tried = np.array([len(arm.answers) for arm in fair])
     shares = chance.beta(1 + good, 1 + tried - good, size=(count, len(fair)))
     return [fair[i] for i in shares.argmax(axis=1)]

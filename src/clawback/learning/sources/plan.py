@@ -275,7 +275,7 @@ def _rpo(
 def _base_rewards(grading: Grading) -> dict[Prompt, float]:
     """Mean reward of the base's own answers, by prompt."""
     answered: dict[Prompt, list[float]] = {one.question: [] for one in grading.base}
-    for one in [one for one in grading.base_graded if one.whole] or grading.base_graded:
+    for one in [one for one in grading.base_graded if one.complete] or grading.base_graded:
         answered[one.encoded.question].append(one.reward)
     return {prompt: float(np.mean(values or [grading.typical])) for prompt, values in answered.items()}
 
@@ -288,7 +288,7 @@ def _arms(
     run: TrainingRun,
 ) -> tuple[list[Arm], bool]:
     """The sentences that were tried, the best first, and whether that one surely helps; else the base without any is the first."""
-    whole = [one for one in grading.base_graded if one.whole] or grading.base_graded
+    whole = [one for one in grading.base_graded if one.complete] or grading.base_graded
     arms = search(
         grading,
         conversations,
