@@ -54,6 +54,25 @@ def as_record(
     return decorate
 
 
+def ray_option(what: str, workers: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """``--ray`` and ``--ray-workers``, passed on as ``ray``: address and number of workers (0: one for each machine), or None."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @click.option("--ray", metavar="ADDRESS", help=f"{what} (auto, HOST:PORT).")
+        @click.option(
+            "--ray-workers", type=click.IntRange(1, 1024), help=f"{workers}  [default: one per machine]"
+        )
+        @wraps(function)
+        def command(*arguments: Any, ray: str | None, ray_workers: int | None, **values: Any) -> Any:
+            if ray_workers and not ray:
+                raise UsageError("--ray-workers is about a cluster: name it with --ray.")
+            return function(*arguments, ray=(ray, ray_workers or 0) if ray else None, **values)
+
+        return command
+
+    return decorate
+
+
 def open_store() -> Store:
     """The store of this home (made on first use), with the events that waited for it."""
     from clawback import store

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,6 +19,7 @@ from clawback.cli.common import (
     json_option,
     needs,
     open_store,
+    ray_option,
     say,
 )
 from clawback.cli.inspect import when
@@ -120,18 +121,7 @@ if TYPE_CHECKING:
     metavar="vllm|URL|here",
     help="What draws the replies: a vLLM that the run starts, one at an address, or the run itself (docs/vllm.md).",
 )
-@click.option(
-    "--ray",
-    "cluster",
-    metavar="ADDRESS",
-    help="Let the machines of this Ray cluster play the episodes (auto, HOST:PORT).",
-)
-@click.option(
-    "--ray-workers",
-    "cluster_workers",
-    type=click.IntRange(1, 1024),
-    help="Workers that play.  [default: one per machine]",
-)
+@ray_option("Let the machines of this Ray cluster play the episodes", "Workers that play.")
 @click.option(
     "--set",
     "overrides",
@@ -157,14 +147,7 @@ if TYPE_CHECKING:
 @json_option
 @as_record("clawback.jobs.drawing:Wish", "wish")
 @as_record("clawback.jobs.episode_runs:PlayOptions")
-def gym(
-    wish: Wish,
-    options: PlayOptions,
-    cluster: str | None,
-    cluster_workers: int | None,
-    num_samples: int | None,
-    as_json: bool,
-) -> int:
+def gym(wish: Wish, options: PlayOptions, num_samples: int | None, as_json: bool) -> int:
     """Train in an environment. TASK is one of `clawback env list`, or with --agent a Gymnasium id.
 
     Held-out tasks are played before and after. Ctrl-C stops the run; the same command, or --resume, continues it, and no finished
@@ -190,15 +173,13 @@ def gym(
     from clawback.jobs import drawing, playing
 
     here = current_home()
-    _check(wish, options, cluster is not None, cluster_workers is not None, num_samples is not None)
+    _check(wish, options, looks=num_samples is not None)
     if num_samples is not None:
         with progress_bar(quiet=as_json) as follow:
             follow({"phase": "load"})
             sampled = drawing.samples(here, wish, num_samples, seed=options.seed, on_progress=follow)
         emit([asdict(episode) for episode in sampled], _samples(sampled), as_json)
         return 0
-    if cluster:
-        options = replace(options, ray=(cluster, cluster_workers or 0))
     try:
         with progress_bar(quiet=as_json) as follow:
             played = playing.learn(here, wish, options, on_progress=follow)
@@ -212,12 +193,11 @@ def gym(
     return 0
 
 
-def _check(wish: Wish, options: PlayOptions, ray: bool, workers: bool, looks: bool) -> None:
+def _check(wish: Wish, options: PlayOptions, *, looks: bool) -> None:
     """Raises ``UsageError`` for options that do not go together. ``looks``: a few episodes are played and nothing is learned."""
     if not wish.task and options.resume is None:
         raise UsageError("Name what is to be played: `clawback env train TASK`, or a run with --resume.")
-    if workers and not ray:
-        raise UsageError("--ray-workers is about a cluster: name it with --ray.")
+    ray = options.ray is not None
     if ray and looks:
         raise UsageError("A few episodes to look at are played here: leave --ray out.")
     if ray and wish.judge_steps:

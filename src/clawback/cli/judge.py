@@ -6,8 +6,7 @@ from dataclasses import asdict, dataclass
 
 import click
 
-from clawback.cli.common import as_record, current_home, emit, json_option
-from clawback.errors import UsageError
+from clawback.cli.common import as_record, current_home, emit, json_option, ray_option
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,8 +16,7 @@ class JudgeOptions:
     limit: int
     votes: int | None
     hints: bool | None
-    ray: str | None
-    ray_workers: int | None
+    ray: tuple[str, int] | None
 
 
 @click.command()
@@ -31,14 +29,7 @@ class JudgeOptions:
 )
 @click.option("--votes", type=click.IntRange(1, 25), help="Votes per turn (default: from the settings, 3).")
 @click.option("--hints/--no-hints", default=None, help="Also look for hints (default: from the settings).")
-@click.option(
-    "--ray",
-    metavar="ADDRESS",
-    help="Let the machines of this Ray cluster draw the local judge's votes (auto, HOST:PORT).",
-)
-@click.option(
-    "--ray-workers", type=click.IntRange(1, 1024), help="Workers that draw.  [default: one per machine]"
-)
+@ray_option("Let the machines of this Ray cluster draw the local judge's votes", "Workers that draw.")
 @click.option("--dry-run", is_flag=True, help="Only say what it would do, and the most it can cost.")
 @json_option
 @as_record(JudgeOptions)
@@ -56,8 +47,6 @@ def judge(options: JudgeOptions, dry_run: bool, as_json: bool) -> int:
     """
     from clawback.jobs import judge_pass
 
-    if options.ray_workers and not options.ray:
-        raise UsageError("--ray-workers is about a cluster: name it with --ray.")
     here = current_home()
     if dry_run:
         planned = judge_pass.plan(here, limit=options.limit, votes=options.votes, hints=options.hints)
@@ -74,7 +63,7 @@ def judge(options: JudgeOptions, dry_run: bool, as_json: bool) -> int:
             limit=options.limit,
             votes=options.votes,
             hints=options.hints,
-            ray=(options.ray, options.ray_workers or 0) if options.ray else None,
+            ray=options.ray,
             on_progress=follow,
         )
     emit(done.to_dict(), done.summary(), as_json)
