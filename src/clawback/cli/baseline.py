@@ -12,9 +12,7 @@ from clawback.cli.common import as_record, confirm, current_home, emit, json_opt
 from clawback.errors import UsageError
 
 if TYPE_CHECKING:
-    from clawback.jobs.teacher_answers import TeacherTerms
-    from clawback.paths import Home
-    from clawback.prompts import LLMBackend, Price
+    from clawback.jobs.teacher_answers import Teacher, TeacherTerms
 
 SHOWN = 5
 
@@ -114,19 +112,6 @@ def corpus(options: CorpusOptions, output: Path, as_json: bool) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class TeacherOptions:
-    """Which model answers, and what it costs."""
-
-    api: str
-    model: str
-    url: str
-    env_file: Path
-    price_sent: float
-    price_received: float
-    seed: int
-
-
-@dataclass(frozen=True, slots=True)
 class BaselineOptions:
     """Which prompts are answered, and what becomes of the answers."""
 
@@ -179,9 +164,9 @@ class BaselineOptions:
 @click.option("--yes", is_flag=True, help="Do not ask before calls are paid for.")
 @json_option
 @as_record("clawback.jobs.teacher_answers:TeacherTerms", "terms")
-@as_record(TeacherOptions, "teacher")
+@as_record("clawback.jobs.teacher_answers:Teacher", "teacher")
 @as_record(BaselineOptions)
-def baseline(options: BaselineOptions, teacher: TeacherOptions, terms: TeacherTerms, as_json: bool) -> int:
+def baseline(options: BaselineOptions, teacher: Teacher, terms: TeacherTerms, as_json: bool) -> int:
     """Have a teacher model answer a corpus of prompts. The answers go into the store (to be rated) and a file.
 
     It first prints the most that it can cost. If it is stopped, the same command continues and asks nothing twice. The key is read from a .env
@@ -197,23 +182,19 @@ def baseline(options: BaselineOptions, teacher: TeacherOptions, terms: TeacherTe
     from clawback.cli.common import needs
     from clawback.cli.progress_bar import progress_bar
     from clawback.jobs import teacher_answers as job
-    from clawback.prompts import Price
 
-    here, variables = current_home(), job.environment(teacher.env_file)
+    here = current_home()
     if teacher.api == "local":
         needs("torch")
         terms = replace(terms, parallel=1)
-    model = teacher.model or ("local" if teacher.api == "local" else variables.get("BASELINE_MODEL", ""))
-    if not model:
-        raise UsageError("Name the teacher with --model, or BASELINE_MODEL in .env.")
+    model = teacher.name
     job.check_use(here, model, options.use)
     asked = [
         one.prompt
         for one in corpora.corpus_of(corpora.of_file(options.path), limit=options.limit or 10**9).prompts
     ]
-    price = Price(teacher.price_sent, teacher.price_received)
     with open_store() as store:
-        planned = job.plan(store, asked, model, price, terms.max_tokens)
+        planned = job.plan(store, asked, model, teacher.price, terms.max_tokens)
     if options.dry_run:
         emit(asdict(planned), planned.text(), as_json)
         return 0
@@ -221,7 +202,7 @@ def baseline(options: BaselineOptions, teacher: TeacherOptions, terms: TeacherTe
         say(planned.text(), err=True)
         confirm("Ask?", default=True, abort=True, err=True)
     with progress_bar(quiet=as_json) as follow:
-        backend = _backend(here, replace(teacher, model=model), variables, price)
+        backend = job.backend_of(here, teacher)
         done = job.ask(here, asked, backend, model, terms, follow)
         count = job.write(here, asked, model, options.output)
         own = (
@@ -239,18 +220,3 @@ def baseline(options: BaselineOptions, teacher: TeacherOptions, terms: TeacherTe
     lines += list(done.problems[:SHOWN])
     emit(done.to_dict() | {"output": str(options.output), "own": own}, "\n".join(lines), as_json)
     return 1 if count < len(asked) else 0
-
-
-def _backend(here: Home, teacher: TeacherOptions, variables: dict[str, str], price: Price) -> LLMBackend:
-    from clawback.prompts import AnthropicBackend, OpenAIBackend, VersionBackend
-
-    if teacher.api == "local":
-        from clawback import release
-
-        with open_store() as store:
-            return VersionBackend(release.load(here, store.live()), seed=teacher.seed)
-    if teacher.api == "anthropic":
-        where = teacher.url or variables.get("ANTHROPIC_BASE_URL") or "https://api.anthropic.com"
-        return AnthropicBackend(teacher.model, variables.get("ANTHROPIC_API_KEY", ""), where, price=price)
-    key, own = variables.get("OPENAI_API_KEY", ""), variables.get("OPENAI_BASE_URL")
-    return OpenAIBackend(teacher.model, key, teacher.url or own or None, price=price)

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from clawback.records import Version
     from clawback.store import Store, TurnStore
 
-F = TypeVar("F", bound=Callable[..., Any])
+Function = Callable[..., Any]
+F = TypeVar("F", bound=Function)
 HYPHEN, SPACE, LONGEST_COMMAND = "\u2011", "\u00a0", 44
 """Stand-ins while help is wrapped, and the longest command that stays whole, in characters."""
 COLUMNS = 80
@@ -34,15 +35,13 @@ def json_option(function: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(function)
 
 
-def as_record(
-    kind: type[Any] | str, name: str = "options"
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def as_record(kind: type | str, name: str = "options") -> Callable[[Function], Function]:
     """Pass those of a command's options that ``kind`` has fields for as one record, under ``name``.
 
     ``kind``: a dataclass, or ``module:Name`` of one that is imported when the command runs.
     """
 
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+    def decorate(function: Function) -> Function:
         @wraps(function)
         def command(*arguments: Any, **values: Any) -> Any:
             record = plugins.load_value(kind) if isinstance(kind, str) else kind
@@ -54,10 +53,10 @@ def as_record(
     return decorate
 
 
-def ray_option(what: str, workers: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def ray_option(what: str, workers: str) -> Callable[[Function], Function]:
     """``--ray`` and ``--ray-workers``, passed on as ``ray``: address and number of workers (0: one for each machine), or None."""
 
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+    def decorate(function: Function) -> Function:
         @click.option("--ray", metavar="ADDRESS", help=f"{what} (auto, HOST:PORT).")
         @click.option(
             "--ray-workers", type=click.IntRange(1, 1024), help=f"{workers}  [default: one per machine]"

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import click
 
@@ -24,7 +20,8 @@ from clawback.cli.common import (
     open_store,
     version_option,
 )
-from clawback.errors import ClawbackError, NotFound, UsageError
+from clawback.errors import NotFound, UsageError
+from clawback.files import whole_or_not
 
 BATCH = 64
 
@@ -130,32 +127,6 @@ def generate(prompts: Path, output: Path, which: str, options: DrawOptions, as_j
         f"{count} answers in {output}.",
         as_json,
     )
-
-
-@contextmanager
-def whole_or_not(path: Path) -> Iterator[IO[str]]:
-    """A file to write into that takes the place of ``path`` at the end, if all went well.
-
-    Raises ``UsageError`` before anything is written where ``path`` is something that must not be replaced.
-    """
-    if path.exists() and not path.is_file():
-        raise UsageError(
-            f"{path} is not an ordinary file, so it cannot hold the answers: name another --output."
-        )
-    target = path.resolve()  # a link stays a link to where the answers are
-    beside = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.part")
-    try:
-        with beside.open("x", encoding="utf-8") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(target)
-    except OSError as error:
-        raise ClawbackError(
-            f"The answers could not be written to {path}: {error.strerror or error}."
-        ) from error
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def read_prompts(path: Path) -> list[list[dict[str, str]]]:

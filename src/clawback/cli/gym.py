@@ -171,9 +171,10 @@ def gym(wish: Wish, options: PlayOptions, num_samples: int | None, as_json: bool
     needs("torch")
     from clawback.cli.progress_bar import progress_bar
     from clawback.jobs import drawing, playing
+    from clawback.jobs.episode_runs import check_options
 
     here = current_home()
-    _check(wish, options, looks=num_samples is not None)
+    check_options(wish, options, looks=num_samples is not None)
     if num_samples is not None:
         with progress_bar(quiet=as_json) as follow:
             follow({"phase": "load"})
@@ -191,29 +192,6 @@ def gym(wish: Wish, options: PlayOptions, num_samples: int | None, as_json: bool
         return 130
     emit(_data(played), fold(_text(played), "  "), as_json)
     return 0
-
-
-def _check(wish: Wish, options: PlayOptions, *, looks: bool) -> None:
-    """Raises ``UsageError`` for options that do not go together. ``looks``: a few episodes are played and nothing is learned."""
-    if not wish.task and options.resume is None:
-        raise UsageError("Name what is to be played: `clawback env train TASK`, or a run with --resume.")
-    ray = options.ray is not None
-    if ray and looks:
-        raise UsageError("A few episodes to look at are played here: leave --ray out.")
-    if ray and wish.judge_steps:
-        raise UsageError(
-            "Single replies are judged here, not on a cluster: leave --ray or --judge-steps out."
-        )
-    if wish.harness and wish.reward not in ("", "judge"):
-        raise UsageError(
-            "The reward of a program is its task's check, or a judge's comparison (--reward judge)."
-        )
-    if wish.harness and (ray or wish.shots or wish.judge_steps or wish.agent):
-        raise UsageError(
-            "--harness is about one machine's programs: leave --ray, --shots, --judge-steps and --agent out."
-        )
-    if wish.reward and (ray or wish.judge_steps):
-        raise UsageError("Another reward is given on this machine alone: leave --ray or --judge-steps out.")
 
 
 def _samples(episodes: Sequence[Episode]) -> str:

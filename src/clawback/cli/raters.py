@@ -175,6 +175,7 @@ def assign(options: AssignOptions, dry_run: bool, as_json: bool) -> None:
     clawback raters assign --count 100 --overlap 3 --shared 0.3
     """
     from clawback.feedback import assignment
+    from clawback.jobs.rating_inbox import unassigned
 
     with open_store() as store:
         people = [store.rater(n).name for n in options.names] or [i.name for i in store.invited() if i.role != "viewer"]  # fmt: skip
@@ -183,7 +184,7 @@ def assign(options: AssignOptions, dry_run: bool, as_json: bool) -> None:
         before: dict[int, list[str]] = {}
         for one in store.assigned():
             before.setdefault(one.turn_id, []).append(one.rater)
-        asked = [store.turn(n).id for n in options.turns] or _unrated(store, options.count, before)
+        asked = [store.turn(n).id for n in options.turns] or unassigned(store, options.count, before)
         pairs = assignment.plan(asked, people, options.overlap, options.shared, before)
         if not dry_run:
             store.assign(pairs)
@@ -211,17 +212,6 @@ def _assignment_lines(
         known = f"; κ of a pair is then known to ± {error:.2f} or better (at 0.6)" if error else ""
         lines.append(f"Every pair has at least {least} turns in common{known}.")
     return lines
-
-
-def _unrated(store: Store, count: int, assigned: dict[int, list[str]]) -> list[int]:
-    """Newest answers that nobody is asked about yet and nobody has rated, oldest of them first."""
-    from clawback.jobs.rating_inbox import answers
-
-    found = answers(store.turns(limit=count * 4 + 400, rated=False, kind="main"))
-    new = [turn.id for turn, _ in found if turn.id not in assigned][:count]
-    if not new:
-        raise UsageError("Every unrated answer is assigned already. Name turns with --turn.")
-    return new[::-1]
 
 
 def _invited(store: Store) -> list[dict[str, Any]]:

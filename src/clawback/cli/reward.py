@@ -164,8 +164,8 @@ def score(path: Path, output: Path | None, scale: str, judge: bool, as_json: boo
     clawback lab reward score answers.jsonl --output scored.jsonl --as 1-10
     clawback lab reward score answers.jsonl --judge
     """
-    from clawback.cli.generate import whole_or_not
     from clawback.cli.progress_bar import progress_bar
+    from clawback.files import whole_or_not
     from clawback.jobs import rewarding
     from clawback.rewards.composite import SIGNED, UNIT
 

@@ -43,6 +43,29 @@ class PlayOptions:
 DEFAULTS = PlayOptions()
 
 
+def check_options(wish: Wish, options: PlayOptions, *, looks: bool) -> None:
+    """Raises ``UsageError`` for options that do not go together. ``looks``: a few episodes are played and nothing is learned."""
+    if not wish.task and options.resume is None:
+        raise UsageError("Name what is to be played: `clawback env train TASK`, or a run with --resume.")
+    ray = options.ray is not None
+    if ray and looks:
+        raise UsageError("A few episodes to look at are played here: leave --ray out.")
+    if ray and wish.judge_steps:
+        raise UsageError(
+            "Single replies are judged here, not on a cluster: leave --ray or --judge-steps out."
+        )
+    if wish.harness and wish.reward not in ("", "judge"):
+        raise UsageError(
+            "The reward of a program is its task's check, or a judge's comparison (--reward judge)."
+        )
+    if wish.harness and (ray or wish.shots or wish.judge_steps or wish.agent):
+        raise UsageError(
+            "--harness is about one machine's programs: leave --ray, --shots, --judge-steps and --agent out."
+        )
+    if wish.reward and (ray or wish.judge_steps):
+        raise UsageError("Another reward is given on this machine alone: leave --ray or --judge-steps out.")
+
+
 def wish_of(run: Run) -> Wish | None:
     """What a run plays; None for one on feedback."""
     values = conditions_of(run.recipe).gym
