@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from clawback.embedded import axes, corpus, facts, tastes
+from clawback import faces
 
-__all__ = ["axes", "corpus", "facts", "info", "path", "tastes"]
+if TYPE_CHECKING:
+    from clawback.embedded import axes, corpus, facts, tastes
+
+    __all__ = ["axes", "corpus", "facts", "info", "path", "tastes"]
+else:
+    # The weights alone are needed to answer and to learn.
+    names, __getattr__ = faces.face(__name__, {n: n for n in ("axes", "corpus", "facts", "tastes")})
+    __all__ = sorted([*names, "info", "path"])
 
 
 def path() -> Path:

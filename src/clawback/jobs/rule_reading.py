@@ -23,7 +23,6 @@ from clawback.learning import RunRules
 from clawback.progress import OnProgress
 from clawback.records import OWNER, Rule
 from clawback.rules.checks import check_of
-from clawback.rules.rule_judge import ANSWERS, EndpointJudge, RuledTurn, RuleJudge, Verdicts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from clawback.learning import Recipe, TrainingRun
     from clawback.paths import Home
     from clawback.policy import Policy
+    from clawback.rules.rule_judge import RuledTurn, RuleJudge, Verdicts
     from clawback.rules.rule_pass import LearnOutcome
     from clawback.store import Store
 
@@ -56,6 +56,7 @@ def judge_of(
     """The judge on a server, where one is set; else the base of the ``policy``, where it has passed its exam (``clawback rules learn --base``)."""
     from clawback.feedback.endpoint import CallBudget  # a run without rules asks no judge
     from clawback.jobs import judge_pass
+    from clawback.rules.rule_judge import EndpointJudge
 
     if settings.api == judge_pass.LOCAL:
         return _proven_base(db, policy) if policy is not None else None
@@ -149,6 +150,8 @@ class RunJudge:
                 verdicts[:, column] = [np.nan if value is None else value for value in values]
         unseen = [column for column, rule in enumerate(self.rules) if check_of(rule) is None]
         if unseen and self.judge is not None:
+            from clawback.rules.rule_judge import RuledTurn
+
             pairs = [RuledTurn(*pair) for pair in zip(questions, answers, strict=True)]
             rows = self._judged(pairs, [self.rules[column].text for column in unseen])
             for row, values in enumerate(rows):
@@ -185,6 +188,8 @@ def _key(pair: RuledTurn, texts: Sequence[str]) -> str:
 
 
 def _batches(places: Sequence[int]) -> Iterator[Sequence[int]]:
+    from clawback.rules.rule_judge import ANSWERS
+
     for start in range(0, len(places), ANSWERS):
         yield places[start : start + ANSWERS]
 

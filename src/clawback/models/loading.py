@@ -16,7 +16,7 @@ from clawback import paths
 from clawback.config import EMBEDDED
 from clawback.errors import ModelError, NotFound
 from clawback.files import sample
-from clawback.models import conversions, gguf, hub_cache, identity, local_models
+from clawback.models import hub_cache, identity, local_models
 from clawback.models.linear import quicken
 from clawback.models.model_folder import check_folder
 from clawback.models.traits import number
@@ -64,13 +64,18 @@ def _from_gguf(base: str) -> tuple[Path, str] | None:
     try:
         source = local_models.source(base)
     except NotFound:
-        made = conversions.conversion_of(
-            paths.home().models, base
-        )  # the file has gone, and what was made of it has not
+        from clawback.models import conversions
+
+        # The file has gone, and what was made of it has not.
+        made = conversions.conversion_of(paths.home().models, base)
         if made is None:
             raise
         return made
-    return gguf.converted(source) if source else None
+    if source is None:
+        return None
+    from clawback.models import gguf
+
+    return gguf.converted(source)
 
 
 def fingerprint(folder: Path) -> str:
