@@ -8,14 +8,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from clawback import config, plugins, release, store
-from clawback.environments import judges, registry
+from clawback.environments import registry
 from clawback.environments.core import EnvironmentSet
 from clawback.environments.evaluating import orders
 from clawback.environments.find import find
-from clawback.environments.group_judge import GroupJudge
-from clawback.environments.own_reward import JUDGE, with_reward
 from clawback.environments.rollouts import Play, Rollouts
-from clawback.environments.step_judge import StepJudged
 from clawback.environments.world_helpers import single_task_notice
 from clawback.errors import UsageError
 from clawback.jobs import seams
@@ -25,6 +22,7 @@ from clawback.paths import Home
 from clawback.records import Episode
 
 if TYPE_CHECKING:
+    from clawback.environments.group_judge import GroupJudge
     from clawback.environments.rollouts import Drawer, EpisodeSource
     from clawback.progress import OnProgress
 
@@ -71,15 +69,25 @@ class Wish:
         if self.harness:
             found = plugins.load(plugins.WRAPPERS, "harness")(found, self.harness, self.max_turns)
         if self.reward:
+            from clawback.environments.own_reward import with_reward
+
             found = with_reward(found, self.reward)
-        return StepJudged(found, judges.configured(), self.judge_steps) if self.judge_steps else found
+        if not self.judge_steps:
+            return found
+        from clawback.environments import judges
+        from clawback.environments.step_judge import StepJudged
+
+        return StepJudged(found, judges.configured(), self.judge_steps)
 
     def group_judge(self) -> GroupJudge | None:
         """Who compares the tries at one task; None where they are rewarded one by one. Raises ``UsageError``."""
-        if self.reward != JUDGE:
+        if self.reward != "judge":
             return None
         if self.size < 2:
             raise UsageError("--reward judge compares tries at the same task: add --group 4, or more.")
+        from clawback.environments import judges
+        from clawback.environments.group_judge import GroupJudge
+
         return GroupJudge(judges.configured())
 
     @property

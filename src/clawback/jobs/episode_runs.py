@@ -8,11 +8,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from clawback import store
-from clawback.errors import Busy, NotFound, UsageError
+from clawback.errors import Busy, UsageError
 from clawback.jobs.drawing import Wish
-from clawback.learning import conditions_of, exploration
-from clawback.paths import Home
+from clawback.learning import conditions_of
 from clawback.records import Run
 
 if TYPE_CHECKING:
@@ -72,15 +70,6 @@ def wish_of(run: Run) -> Wish | None:
     return Wish(**values) if values else None
 
 
-def newest(home: Home) -> Run:
-    """The newest run that plays. Raises ``NotFound``."""
-    with store.connect(home.database) as db:
-        for run in db.runs(limit=100):
-            if wish_of(run) is not None:
-                return run
-    raise NotFound("No run of `clawback env train` is known, so there is nothing to resume.")
-
-
 def take_up(db: Store, number: int) -> Wish:
     """A stopped run, or one whose process died, as one that runs again. Raises ``UsageError``."""
     run = db.run(number)
@@ -114,7 +103,7 @@ def interrupted(db: Store, wish: Wish, seed: int) -> Run | None:
 def recipe_of(info: ModelInfo, wish: Wish, preset: str, overrides: Mapping[str, Any]) -> Recipe:
     """The recipe of a run that plays ``wish``. ``overrides``: values of the recipe, and of ``EpisodeSettings``."""
     from clawback import engine
-    from clawback.learning import EpisodeSettings
+    from clawback.learning import EpisodeSettings, exploration
 
     names = {f.name for f in fields(EpisodeSettings)} - {"rounds"} | OF_RATINGS
     settings = {name: value for name, value in overrides.items() if name in names}
