@@ -126,6 +126,7 @@ def test_options_reach_a_command_as_records_and_the_rest_as_they_are() -> None:
     seen: list[object] = []
 
     @click.command()
+    @click.option("--note")
     @click.option("--count", type=int)
     @click.option("--seed", type=int)
     @click.option("--loud", is_flag=True)

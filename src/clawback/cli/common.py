@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from functools import wraps
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -36,7 +36,7 @@ def json_option(function: F) -> F:
 
 
 def as_record(kind: type | str, name: str = "options") -> Callable[[Function], Function]:
-    """Pass those of a command's options that ``kind`` has fields for as one record, under ``name``.
+    """Pass those of a command's options that ``kind`` has fields for as one record, under ``name``; those not given have the field's default.
 
     ``kind``: a dataclass, or ``module:Name`` of one that is imported when the command runs.
     """
@@ -45,7 +45,9 @@ def as_record(kind: type | str, name: str = "options") -> Callable[[Function], F
         @wraps(function)
         def command(*arguments: Any, **values: Any) -> Any:
             record = plugins.load_value(kind) if isinstance(kind, str) else kind
-            options = {f.name: values.pop(f.name) for f in fields(record) if f.name in values}
+            named = {f.name: values.pop(f.name) for f in fields(record) if f.name in values}
+            defaults = {f.name for f in fields(record) if f.default is not MISSING}
+            options = {n: value for n, value in named.items() if value is not None or n not in defaults}
             return function(*arguments, **{name: record(**options)}, **values)
 
         return command

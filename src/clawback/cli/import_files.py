@@ -93,7 +93,6 @@ def import_(
     options = replace(
         reading,
         format=OLD_NAMES.get(reading.format, reading.format),
-        consent=reading.consent or "",
         required=config.load(current_home().config).privacy.require_consent,
     )
     workspace = containers.workspace_in(current_home().root / "tmp")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -76,7 +75,6 @@ def train(
 
     here = current_home()
     rated = rewarding.ratings(here, data, scale)
-    settings = replace(settings, epochs=settings.epochs or 0)
     with progress_bar(quiet=as_json) as follow:
         made = rewarding.train(here, rated, settings, seed=seed, held_out=hold_out, on_progress=follow)
     lines = [f"{made.name}: {len(made.members)} members, trained on {made.rows} answers."]
