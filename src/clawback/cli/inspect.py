@@ -123,7 +123,7 @@ def _state(here: Home) -> _State:
 
 
 def _state_data(state: _State) -> dict[str, Any]:
-    undecided, run, news = state.undecided, state.run, state.news
+    undecided, run, current = state.undecided, state.run, state.news
     version = {"version": undecided[0], "at": undecided[1], "answers": state.missing} if undecided else None
     return {
         "home": str(state.home.root),
@@ -144,7 +144,7 @@ def _state_data(state: _State) -> dict[str, Any]:
         "move": state.move,
         "scheduled": state.scheduled.isoformat(timespec="minutes") if state.scheduled else None,
         "agents": state.troubles,
-        "news": news._asdict() | {"sentence": news.sentence} if news else None,
+        "news": current._asdict() | {"sentence": current.sentence} if current else None,
         "published": [
             {
                 "where": one.target.where,
