@@ -157,7 +157,7 @@ def test_what_helps_now_and_then_is_found_while_answers_are_gathered(policy, sam
         Arm(Instruction("", 0.0), list(grading.base_graded)),
         *(Arm(Instruction(text, 0.0)) for text in (hurts, helps)),
     ]
-    settings = {"distilled": {"distil_prompts": 96, "untold": 2, "least_relevance": 0.0}}
+    settings = {"distil_prompts": 96, "untold": 2, "least_relevance": 0.0}
     grading.recipe = dataclasses.replace(grading.recipe, extra=settings)
     good = distilled.gathered(grading, conversations, arms, base, progress=False)
     drawn = {arm.instruction.text: len(arm.gains) for arm in arms}
