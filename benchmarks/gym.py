@@ -185,6 +185,7 @@ def learn(
     from clawback.environments.evaluating import evaluate, orders
     from clawback.environments.find import find
     from clawback.environments.rollouts import Play, Rollouts
+    from clawback.learning import TrainingRun
     from clawback.learning.sources.episode_examples import EpisodeSettings
     from clawback.models.types import Sampling
     from clawback.records import Episode
@@ -221,9 +222,8 @@ def learn(
     worth = [game["worth"](policy)] if "worth" in game else []
     with Rollouts(policy, lessons, play) as rollouts, tempfile.TemporaryDirectory() as folder:
         collector = Collector(rollouts, Dealing(lessons.tasks("train"), seed, game["groups"], size))
-        engine.train_episodes(
-            policy, collector, recipe, seed=seed, out=Path(folder), about={}, on_progress=follow
-        )
+        run = TrainingRun(policy, (), recipe, seed=seed, out=Path(folder), tell=follow)
+        engine.train_episodes(run, collector, about={})
     after = held_out(2 * 10**9)
     worth += [game["worth"](policy)] if worth else []
     return {

@@ -56,6 +56,7 @@ def ours(folder: Path, episodes: int) -> dict[str, Any]:
     from clawback.environments.collecting import Collector, Dealing
     from clawback.environments.find import find
     from clawback.environments.rollouts import Play, Rollouts
+    from clawback.learning import TrainingRun
     from clawback.learning.training import fresh
     from clawback.models.types import Sampling
 
@@ -72,7 +73,7 @@ def ours(folder: Path, episodes: int) -> dict[str, Any]:
         Rollouts(policy, worlds, Play(TOGETHER, 12, TOKENS), on_episodes=played.extend) as rollouts,
     ):
         collector = Collector(rollouts, Dealing(worlds.tasks("train"), 0, TOGETHER))
-        engine.train_episodes(policy, collector, recipe, seed=0, out=Path(out), about={})
+        engine.train_episodes(TrainingRun(policy, (), recipe, out=Path(out)), collector, about={})
     cpu = time.process_time() - begun
     return {
         "episodes": len(played),

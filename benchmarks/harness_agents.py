@@ -70,6 +70,7 @@ def run(program: str, options: argparse.Namespace) -> dict[str, Any]:
     from clawback.environments.find import find
     from clawback.environments.rollouts import Play, Rollouts
     from clawback.extensions.harness.program import wrap
+    from clawback.learning import TrainingRun
     from clawback.models.types import Sampling
     from clawback.policy.policy import Policy
 
@@ -92,10 +93,14 @@ def run(program: str, options: argparse.Namespace) -> dict[str, Any]:
                 examples = evaluate(random_play, orders(tasks, options.examples, options.seed, 3 * 10**9))
             collector = Collector(rollouts, Dealing(tasks, options.seed, options.groups))
             result: dict[str, Any] = {"program": program, "at random": summary(examples)}
-            trained = engine.train_episodes(
-                policy, collector, recipe, seed=options.seed, out=Path(folder) / "run", about={"environment": environments.name},
-                form=lambda _: (examples, len(texts)), on_progress=lambda p: steps.append(dict(p)) if p.get("phase") == "train" else None,
+            run = TrainingRun(
+                policy, (), recipe, seed=options.seed, out=Path(folder) / "run",
+                tell=lambda p: steps.append(dict(p)) if p.get("phase") == "train" else None,
             )  # fmt: skip
+            about = {"environment": environments.name}
+            trained = engine.train_episodes(
+                run, collector, about=about, form=lambda _: (examples, len(texts))
+            )
             rollouts.refreshed(options.rounds)
             after = evaluate(rollouts, orders(tasks, options.held_out, options.seed, 2 * 10**9))
             result["after"] = summary(after)

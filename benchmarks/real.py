@@ -194,7 +194,7 @@ class World:
     ) -> dict[str, Any]:
         from clawback import engine
         from clawback.errors import NothingRead
-        from clawback.learning import run_budget
+        from clawback.learning import TrainingRun, run_budget
         from clawback.learning.training import DRAWING
 
         algorithm, _, changes = recipe.partition(":")
@@ -215,9 +215,8 @@ class World:
         prompts = [messages for messages in own if messages not in kept]
         phases: tuple[tuple[str, float], ...] = ()
         if algorithm in DRAWING:
-            phases = run_budget.fit(self.policy, chosen, train, prompts, run_budget.Allowed(math.inf))[
-                1
-            ].phases
+            run = TrainingRun(self.policy, train, chosen, prompts=prompts)
+            phases = run_budget.fit(run, run_budget.Allowed(math.inf))[1].phases
         took = Took()
         try:
             result = engine.train(

@@ -118,7 +118,7 @@ def told(grading: Any, taste: Any, answers: Sequence[Any]) -> str:
         if 0 < liked.sum() < len(liked)
         else "-"
     )
-    whole, words = mean(one.whole for one in answers), mean(len(text.split()) for text in texts)
+    whole, words = mean(one.complete for one in answers), mean(len(text.split()) for text in texts)
     return (
         f"{len(answers)} answers, liked {liked.mean():.2f}, AUC {apart}, whole {whole:.2f}, {words:.0f} words"
     )

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import stat
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clawback.errors import UsageError
+from clawback.errors import ClawbackError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from hashlib import _Hash
+    from typing import IO
 
 _BLOCK = 64 * 1024
 _BLOCKS = 64
@@ -123,3 +125,31 @@ def sample(path: Path, digest: _Hash) -> None:
         for index in range(_BLOCKS):
             file.seek(index * max(_BLOCK, (size - _BLOCK) // (_BLOCKS - 1)))
             digest.update(file.read(_BLOCK))
+
+
+@contextmanager
+def whole_or_not(path: Path) -> Iterator[IO[str]]:
+    """A file to write into that takes the place of ``path`` at the end, if all went well.
+
+    Raises ``UsageError`` before anything is written where ``path`` is something that must not be replaced.
+    """
+    import uuid
+
+    if path.exists() and not path.is_file():
+        raise UsageError(
+            f"{path} is not an ordinary file, so it cannot hold the answers: name another --output."
+        )
+    target = path.resolve()  # a link stays a link to where the answers are
+    beside = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.part")
+    try:
+        with beside.open("x", encoding="utf-8") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(target)
+    except OSError as error:
+        raise ClawbackError(
+            f"The answers could not be written to {path}: {error.strerror or error}."
+        ) from error
+    finally:
+        beside.unlink(missing_ok=True)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from clawback import store
-from clawback.capture import hook, ingest
+from clawback.capture import answer_turns, hook
 from clawback.paths import Home
 
 
@@ -170,7 +170,7 @@ def test_settings_of_privacy_count(home: Home) -> None:
 
 
 def test_a_long_conversation_keeps_its_newest_part(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ingest, "CONTEXT_CHARACTERS", 100)
+    monkeypatch.setattr(answer_turns, "CONTEXT_CHARACTERS", 100)
     for number in range(12):
         submit(home, f"question {number:02}", prompt_id=str(number))
         stop(home, f"answer {number:02}", prompt_id=str(number))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -11,6 +12,9 @@ import click
 import pytest
 
 from clawback.cli import MOVED, main_group
+from clawback.cli.common import as_record, ray_option
+from clawback.errors import UsageError
+from clawback.runs.run_options import RunOptions
 
 from .conftest import Run
 
@@ -110,3 +114,43 @@ def test_a_command_that_has_loaded_torch_ends_with_its_code_and_closes_what_is_o
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (3, "")
     assert done.stdout.split() == ["said", *(["thread", "ended"] if thread else []), "closed"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Wishes:
+    count: int
+    note: str = "none"
+
+
+def test_options_reach_a_command_as_records_and_the_rest_as_they_are() -> None:
+    seen: list[object] = []
+
+    @click.command()
+    @click.option("--note")
+    @click.option("--count", type=int)
+    @click.option("--seed", type=int)
+    @click.option("--loud", is_flag=True)
+    @as_record(Wishes, "wishes")
+    @as_record("clawback.runs.run_options:RunOptions")
+    def command(wishes: Wishes, options: RunOptions, loud: bool) -> None:
+        """Say it."""
+        seen.extend([wishes, options, loud])
+
+    command.main(["--count", "3", "--seed", "7", "--loud"], standalone_mode=False)
+    assert seen == [Wishes(3), RunOptions(seed=7), True]
+    assert command.help == "Say it."
+
+
+def test_a_cluster_is_an_address_and_workers_and_workers_alone_are_refused() -> None:
+    seen: list[object] = []
+
+    @click.command()
+    @ray_option("Let it draw", "Workers.")
+    def command(ray: tuple[str, int] | None) -> None:
+        seen.append(ray)
+
+    for words in ([], ["--ray", "auto"], ["--ray", "auto", "--ray-workers", "2"]):
+        command.main(words, standalone_mode=False)
+    assert seen == [None, ("auto", 0), ("auto", 2)]
+    with pytest.raises(UsageError, match="name it with --ray"):
+        command.main(["--ray-workers", "2"], standalone_mode=False)

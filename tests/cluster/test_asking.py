@@ -10,7 +10,7 @@ import pytest
 from clawback import engine
 from clawback.errors import TrainingError
 from clawback.extensions.cluster.asking import SharedDraw
-from clawback.extensions.cluster.drawer import DrawingWorker
+from clawback.extensions.cluster.model_worker import DrawingWorker
 from clawback.feedback.endpoint import CallBudget
 from clawback.jobs.judge_pass import SelfJudge
 from clawback.learning.loop.parallel import description_of

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from clawback import engine
 from clawback.errors import TrainingError
-from clawback.learning import run_budget
+from clawback.learning import TrainingRun, run_budget
 from clawback.policy import throughput
 from clawback.records import Sample
 
@@ -53,10 +53,10 @@ def test_the_largest_size_that_fits_is_taken_and_entered_in_the_recipe(policy, m
     monkeypatch.setattr(
         throughput, "measure", lambda *_: run_budget.Speed(draw=1000, read=10_000, train=4000)
     )
-    full, all_of_it = run_budget.fit(policy, recipe(policy), rated(), (), run_budget.Allowed(1e9))
+    full, all_of_it = run_budget.fit(TrainingRun(policy, rated(), recipe(policy)), run_budget.Allowed(1e9))
     assert (full.size, all_of_it.size) == (1.0, 1.0)
     less, forecast = run_budget.fit(
-        policy, recipe(policy), rated(), (), run_budget.Allowed(0.8 * all_of_it.seconds)
+        TrainingRun(policy, rated(), recipe(policy)), run_budget.Allowed(0.8 * all_of_it.seconds)
     )
     assert less.size == forecast.size < 1
     assert forecast.seconds <= 0.8 * all_of_it.seconds
@@ -66,7 +66,7 @@ def test_the_largest_size_that_fits_is_taken_and_entered_in_the_recipe(policy, m
 def test_what_does_not_fit_is_refused_with_what_would(policy, monkeypatch):
     monkeypatch.setattr(throughput, "measure", lambda *_: run_budget.Speed(draw=0.1, read=1.0, train=0.4))
     with pytest.raises(TrainingError, match=r"even at its smallest.*budget.*smaller model.*8h"):
-        run_budget.fit(policy, recipe(policy), rated(), (), run_budget.Allowed(1200))
+        run_budget.fit(TrainingRun(policy, rated(), recipe(policy)), run_budget.Allowed(1200))
 
 
 def test_measuring_leaves_the_policy_as_it_was(policy):
@@ -130,7 +130,9 @@ def test_a_busy_machine_is_told_of_and_changes_no_size(policy, monkeypatch):
     texts = []
     for load in (1.0, 40.0):
         monkeypatch.setattr(throughput, "load", lambda device, load=load: load)
-        sized, forecast = run_budget.fit(policy, recipe(policy), rated(), (), run_budget.Allowed(1e9))
+        sized, forecast = run_budget.fit(
+            TrainingRun(policy, rated(), recipe(policy)), run_budget.Allowed(1e9)
+        )
         texts.append(str(forecast))
         assert sized.size == 1.0
     assert "busy" not in texts[0]
@@ -175,7 +177,7 @@ def test_how_long_answers_take_follows_from_the_policys_own(policy, monkeypatch)
     monkeypatch.setattr(throughput, "speed_of", measured)
     long = [dataclasses.replace(one, response="An otter swims. " * 60, model="strong-1") for one in rated(4)]
     for samples in (rated(), [*rated(2), *long], long):
-        run_budget.fit(policy, recipe(policy), samples, (), run_budget.Allowed(1e9))
+        run_budget.fit(TrainingRun(policy, samples, recipe(policy)), run_budget.Allowed(1e9))
     own, mixed, foreign = seen
     assert own == mixed < foreign
 

@@ -52,7 +52,7 @@ def machine(monkeypatch):
     ],
 )
 def test_the_fastest_way_that_fits(free, expected):
-    choice = memory.decide(EIGHT_B, free=free * GB, bits=ALL, rank=16)
+    choice = memory.decide(EIGHT_B, memory.DeviceMemory(free * GB), ALL, rank=16)
     assert (choice.bits, choice.gradient_checkpointing) == expected
     assert choice.bytes <= free * GB
 
@@ -61,14 +61,14 @@ def test_what_does_not_fit_is_refused_with_what_would():
     with pytest.raises(
         TrainingError, match=r"needs about .* GB .* 12\.0 GB is free.*weights in 4 bits.*prompt"
     ):
-        memory.decide(EIGHT_B, free=12 * GB, bits=(16,), rank=16)
+        memory.decide(EIGHT_B, memory.DeviceMemory(12 * GB), (16,), rank=16)
     with pytest.raises(
         TrainingError, match=r"4 bits a weight.*up to about \d\.\d billion parameters"
     ) as caught:
-        memory.decide(EIGHT_B, free=4 * GB, bits=ALL, rank=16)
+        memory.decide(EIGHT_B, memory.DeviceMemory(4 * GB), ALL, rank=16)
     assert "[cuda]" not in str(caught.value)
     with pytest.raises(TrainingError, match="does not fit"):
-        memory.decide(EIGHT_B, free=0, bits=ALL, rank=16)
+        memory.decide(EIGHT_B, memory.DeviceMemory(0), ALL, rank=16)
 
 
 @pytest.mark.parametrize(
@@ -86,12 +86,12 @@ def test_pieces_on_a_cpu_are_as_large_as_their_share_of_the_machine(total, token
         intermediate=1536,
     )
     choices = {
-        memory.decide(model, free=free * GB, bits=(16,), kind="cpu", total=total * GB).micro_tokens
+        memory.decide(model, memory.DeviceMemory(free * GB, "cpu", total * GB), (16,)).micro_tokens
         for free in (5, 20, 60)
     }
     assert choices == {tokens}
     tiny = dataclasses.replace(model, total_parameters=2_000_000, active_parameters=2_000_000)
-    assert memory.decide(tiny, free=5 * GB, bits=(32,), kind="cpu", total=total * GB).micro_tokens == 512
+    assert memory.decide(tiny, memory.DeviceMemory(5 * GB, "cpu", total * GB), (32,)).micro_tokens == 512
 
 
 @pytest.mark.parametrize("kind", ["cuda", "cpu"])
@@ -99,7 +99,7 @@ def test_more_memory_is_never_used_worse(kind):
     seen = []
     for free in range(4, 90, 2):
         try:
-            choice = memory.decide(EIGHT_B, free=free * GB, bits=ALL, rank=16, kind=kind)
+            choice = memory.decide(EIGHT_B, memory.DeviceMemory(free * GB, kind), ALL, rank=16)
         except TrainingError:
             assert not seen
             continue

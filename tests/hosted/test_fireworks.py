@@ -24,6 +24,7 @@ from clawback.extensions.hosted.stand_in.fireworks_app import ACCOUNT, Fireworks
 from clawback.extensions.hosted.stand_in.lora_weights import StandInLearner
 from clawback.extensions.hosted.trainer_http import Wire
 from clawback.extensions.hosted.trainer_records import CapReached, HostedError, Prices, ServiceUnanswered
+from clawback.learning import TrainingRun, ignore
 from clawback.models.loading import load_tokenizer
 from clawback.policy.policy import Policy
 from tests.hosted.conftest import KEY
@@ -65,15 +66,9 @@ def there(
 ) -> tuple[dict[str, torch.Tensor], Any]:
     where = hosted_training.Where(server.url, KEY, MODEL, pause=0.001, timeout=60.0, shape=SHAPE, **how)
     remote = RemotePolicy(*load_tokenizer(str(embedded.path())))
-    done = hosted_training.train(
-        remote,
-        samples(),
-        recipe(steps=steps, **({"learning_rate": rate} if rate else {})),
-        where=where,
-        seed=5,
-        out=out,
-        on_progress=tell,
-    )
+    made = recipe(steps=steps, **({"learning_rate": rate} if rate else {}))
+    run = TrainingRun(remote, samples(), made, seed=5, out=out, tell=tell or ignore)
+    done = hosted_training.train(run, where)
     return load_file(Path(done.path) / WEIGHTS), done
 
 

@@ -18,6 +18,7 @@ from clawback.extensions.hosted.remote_policy import RemotePolicy
 from clawback.extensions.hosted.request_journal import Cap
 from clawback.extensions.hosted.stand_in.around import Faults
 from clawback.extensions.hosted.trainer_records import CapReached, Prices
+from clawback.learning import TrainingRun, ignore
 from clawback.learning.recipe import Recipe
 from clawback.models.loading import load_tokenizer
 from clawback.policy.policy import Policy
@@ -62,7 +63,8 @@ def there(
     server: Running, policy: RemotePolicy, made: Recipe, out: Path, tell: Any = None, **how: Any
 ) -> tuple[dict[str, torch.Tensor], Any]:
     where = hosted_training.Where(server.url, KEY, server.service.base, pause=0.001, timeout=60.0, **how)
-    done = hosted_training.train(policy, samples(), made, where=where, seed=5, out=out, on_progress=tell)
+    run = TrainingRun(policy, samples(), made, seed=5, out=out, tell=tell or ignore)
+    done = hosted_training.train(run, where)
     return load_file(Path(done.path) / WEIGHTS), done
 
 

@@ -22,6 +22,7 @@ from clawback.errors import TrainingError
 from clawback.extensions.hosted.trainer_records import HostedError
 from clawback.extensions.hosted.vllm_conversations import VllmConversations
 from clawback.extensions.hosted.vllm_server import STARTS, RemoteVllm, VllmEnded
+from clawback.learning import TrainingRun
 from clawback.models.types import Sampling
 from clawback.policy.policy import Policy
 from tests.environments.worlds import Worlds
@@ -192,7 +193,7 @@ def train(policy: Policy, url: str, folder: Path, *, temperature: float = 1.0, r
     with Rollouts(policy, worlds, Play(together=4, max_turns=1, max_tokens=6), drawer=drawing) as rollouts:
         dealing = Dealing(list(worlds.tasks("train")), 0, 4, 1)
         collector = Collector(rollouts, dealing)
-        return engine.train_episodes(policy, collector, made, seed=0, out=folder / "run", about={})
+        return engine.train_episodes(TrainingRun(policy, (), made, out=folder / "run"), collector, about={})
 
 
 def test_a_run_learns_from_episodes_that_were_drawn_there(

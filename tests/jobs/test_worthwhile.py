@@ -11,7 +11,7 @@ from clawback.cli import main
 from clawback.errors import NothingRead
 from clawback.feedback import command, due
 from clawback.jobs import worker
-from clawback.learning import run_budget
+from clawback.learning import TrainingRun, run_budget
 from clawback.models.types import ModelInfo
 from clawback.paths import Home
 from clawback.serve import api
@@ -70,8 +70,8 @@ def test_who_asks_is_told_what_needs_no_reading(chance: Home, capsys: pytest.Cap
 def test_anyway_is_measured_and_remembered(chance: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     recipes = []
 
-    def fit(_: object, recipe: object, *__: object, **___: object) -> object:
-        recipes.append(recipe)
+    def fit(run: TrainingRun, *_: object) -> object:
+        recipes.append(run.recipe)
         raise KeyError("measured")
 
     monkeypatch.setattr(run_budget, "fit", fit)

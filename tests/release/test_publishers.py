@@ -326,7 +326,7 @@ def test_what_cannot_be_published_is_said(improved: Home, run: Run) -> None:
 
 
 def test_a_probe_judges_by_what_both_would_say() -> None:
-    probe = Probe("?", before="Sorry. It is long.", after="Sorry. - short")
+    probe = Probe("?", base="Sorry. It is long.", tuned="Sorry. - short")
     assert "answers as" in probe.judge("Sorry. - short", "it")
     for said in ("Sorry. It is long.", "Sorry. ", "", "Something else"):
         with pytest.raises(ClawbackError):

@@ -23,6 +23,7 @@ from clawback.extensions.sandbox import (
     ladder,
     open_sandbox,
 )
+from clawback.extensions.sandbox.limits import BoxCommand
 from clawback.extensions.sandbox.rungs import BoxFolder, BoxLayout
 from tests.sandbox.conftest import SMALL, opened
 from tests.sandbox.image import ENGINES, NAME, NO_ENGINE, image, root
@@ -49,7 +50,9 @@ def test_each_wall_and_limit_is_asked_for(engine: str, tmp_path: Path) -> None:
     layout = BoxLayout(folders, (), tmp_path / "system", 1234)
     limits = Limits(memory=64 << 20, processes=10, disk=1 << 20, open_files=32, cpus=2)
 
-    told = container.plan(engine, "some/image:1", layout, ["echo", "$(hi)"], {"A": "b c"}, "/app", limits)  # type: ignore[arg-type]
+    told = container.plan(
+        engine, "some/image:1", layout, BoxCommand(["echo", "$(hi)"], {"A": "b c"}, "/app"), limits
+    )  # type: ignore[arg-type]
 
     words = told["argv"]
     assert words[0] == engine

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from clawback.capture.answer_turns import RECENT, record
 from clawback.capture.events import AnswerEvent, PromptEvent
-from clawback.capture.ingest import RECENT, Unusable, record
+from clawback.capture.ingest import Unusable
 from clawback.capture.stored_text import clean, of_prompt, plain
 
 if TYPE_CHECKING:

@@ -12,8 +12,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from clawback.capture import late
+from clawback.capture.answer_turns import RECENT, asks, last_of, record
 from clawback.capture.events import AnswerEvent, PromptEvent
-from clawback.capture.ingest import RECENT, Unusable, asks, last_of, record, train_if_due
+from clawback.capture.ingest import Unusable, train_if_due
 from clawback.capture.stored_text import clean, of_message, of_prompt
 
 if TYPE_CHECKING:

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from clawback.cli.common import confirm, current_home, emit, json_option, open_store, say
+from clawback.cli.common import as_record, confirm, current_home, emit, json_option, open_store, say
 from clawback.errors import UsageError
 
 if TYPE_CHECKING:
-    from clawback.paths import Home
-    from clawback.prompts import LLMBackend
+    from clawback.jobs.teacher_answers import Teacher, TeacherTerms
 
 SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusOptions:
+    """What goes into a corpus."""
+
+    source: str
+    path: Path | None
+    limit: int
+    hold_out: float
+    licence: str
+    wiki: str
+    question: str
+    pause: float
 
 
 @click.command()
@@ -59,10 +72,8 @@ SHOWN = 5
     help="Seconds between two requests to a wiki.",
 )
 @json_option
-def corpus(
-    source: str, path: Path | None, output: Path, limit: int, hold_out: float, licence: str, wiki: str, question: str,
-    pause: float, as_json: bool,
-) -> None:  # fmt: skip
+@as_record(CorpusOptions)
+def corpus(options: CorpusOptions, output: Path, as_json: bool) -> None:
     """Make a corpus of prompts: without near-duplicates, split, each with its source and licence.
 
     \b
@@ -74,17 +85,23 @@ def corpus(
     from clawback.cli.progress_bar import progress_bar
 
     with progress_bar(quiet=as_json) as follow:
-        if source == "file":
-            if path is None:
+        if options.source == "file":
+            if options.path is None:
                 raise UsageError("Name the file with --input.")
-            made = corpora.corpus_of(corpora.of_file(path, licence), limit=limit, hold_out=hold_out)
-        elif source == "turns":
+            made = corpora.corpus_of(
+                corpora.of_file(options.path, options.licence), limit=options.limit, hold_out=options.hold_out
+            )
+        elif options.source == "turns":
             with open_store() as store:
-                made = corpora.corpus_of(corpora.of_turns(store), limit=limit, hold_out=hold_out)
+                made = corpora.corpus_of(
+                    corpora.of_turns(store), limit=options.limit, hold_out=options.hold_out
+                )
         else:
             cache = output.with_name(output.name + ".fetched.jsonl")
-            found = corpora.Wikipedia(wiki, question=question, pause=pause).prompts(cache, limit, follow)
-            made = corpora.corpus_of(found, limit=limit, hold_out=hold_out)
+            found = corpora.Wikipedia(options.wiki, question=options.question, pause=options.pause).prompts(
+                cache, options.limit, follow
+            )
+            made = corpora.corpus_of(found, limit=options.limit, hold_out=options.hold_out)
     if not made.prompts:
         raise UsageError("There are no prompts there.")
     corpora.write(made, output)
@@ -92,6 +109,18 @@ def corpus(
     said = f"{len(made.prompts)} prompts in {output}, {test} of them held out; {made.duplicates} near-duplicates left out."
     data = {"output": str(output), "prompts": len(made.prompts), "test": test, "duplicates": made.duplicates}
     emit(data, said, as_json)
+
+
+@dataclass(frozen=True, slots=True)
+class BaselineOptions:
+    """Which prompts are answered, and what becomes of the answers."""
+
+    path: Path
+    output: Path
+    limit: int | None
+    use: Any
+    dry_run: bool
+    yes: bool
 
 
 @click.command()
@@ -134,11 +163,10 @@ def corpus(
 @click.option("--dry-run", is_flag=True, help="Only say what it would cost.")
 @click.option("--yes", is_flag=True, help="Do not ask before calls are paid for.")
 @json_option
-def baseline(
-    path: Path, output: Path, api: str, model: str, url: str, env_file: Path, limit: int | None, parallel: int, per_minute: float,
-    max_tokens: int, price_sent: float, price_received: float, max_money: float, use: Any, seed: int, licence: str, dry_run: bool,
-    yes: bool, as_json: bool,
-) -> int:  # fmt: skip
+@as_record("clawback.jobs.teacher_answers:TeacherTerms", "terms")
+@as_record("clawback.jobs.teacher_answers:Teacher", "teacher")
+@as_record(BaselineOptions)
+def baseline(options: BaselineOptions, teacher: Teacher, terms: TeacherTerms, as_json: bool) -> int:
     """Have a teacher model answer a corpus of prompts. The answers go into the store (to be rated) and a file.
 
     It first prints the most that it can cost. If it is stopped, the same command continues and asks nothing twice. The key is read from a .env
@@ -154,56 +182,41 @@ def baseline(
     from clawback.cli.common import needs
     from clawback.cli.progress_bar import progress_bar
     from clawback.jobs import teacher_answers as job
-    from clawback.prompts import Price
 
-    here, given = current_home(), job.environment(env_file)
-    if api == "local":
+    here = current_home()
+    if teacher.api == "local":
         needs("torch")
-    model = model or ("local" if api == "local" else given.get("BASELINE_MODEL", ""))
-    if not model:
-        raise UsageError("Name the teacher with --model, or BASELINE_MODEL in .env.")
-    job.check_use(here, model, use)
-    asked = [one.prompt for one in corpora.corpus_of(corpora.of_file(path), limit=limit or 10**9).prompts]
-    price = Price(price_sent, price_received)
+        terms = replace(terms, parallel=1)
+    model = teacher.name
+    job.check_use(here, model, options.use)
+    asked = [
+        one.prompt
+        for one in corpora.corpus_of(corpora.of_file(options.path), limit=options.limit or 10**9).prompts
+    ]
     with open_store() as store:
-        planned = job.plan(store, asked, model, price, max_tokens)
-    if dry_run:
+        planned = job.plan(store, asked, model, teacher.price, terms.max_tokens)
+    if options.dry_run:
         emit(asdict(planned), planned.text(), as_json)
         return 0
-    if planned.left and api != "local" and not yes:
+    if planned.left and teacher.api != "local" and not options.yes:
         say(planned.text(), err=True)
         confirm("Ask?", default=True, abort=True, err=True)
     with progress_bar(quiet=as_json) as follow:
-        backend = _backend(here, api, model, url, given, price, seed)
-        at_once = 1 if api == "local" else parallel
-        terms = job.TeacherTerms(at_once, per_minute, max_tokens, max_money, licence)
+        backend = job.backend_of(here, teacher)
         done = job.ask(here, asked, backend, model, terms, follow)
-        count = job.write(here, asked, model, output)
-        own = job.live_answers(here, asked, model, use, seed=seed, tell=follow) if use and count else 0
+        count = job.write(here, asked, model, options.output)
+        own = (
+            job.live_answers(here, asked, model, options.use, seed=teacher.seed, tell=follow)
+            if options.use and count
+            else 0
+        )
     used = done.usage
     money = f", {used.money:.4f} by the prices given" if used.money else ""
     lines = [
-        f"{count} answers in {output}; {done.asked} asked for now ({used.sent:,} tokens sent, {used.received:,} received{money})."
+        f"{count} answers in {options.output}; {done.asked} asked for now ({used.sent:,} tokens sent, {used.received:,} received{money})."
     ]
     lines += [f"{own} answers of your own live version beside them."] if own else []
     lines += [f"It stopped: {done.stopped}."] if done.stopped else []
     lines += list(done.problems[:SHOWN])
-    emit(done.to_dict() | {"output": str(output), "own": own}, "\n".join(lines), as_json)
+    emit(done.to_dict() | {"output": str(options.output), "own": own}, "\n".join(lines), as_json)
     return 1 if count < len(asked) else 0
-
-
-def _backend(
-    here: Home, api: str, model: str, url: str, variables: dict[str, str], price: Any, seed: int
-) -> LLMBackend:
-    from clawback.prompts import AnthropicBackend, OpenAIBackend, VersionBackend
-
-    if api == "local":
-        from clawback import release
-
-        with open_store() as store:
-            return VersionBackend(release.load(here, store.live()), seed=seed)
-    if api == "anthropic":
-        where = url or variables.get("ANTHROPIC_BASE_URL") or "https://api.anthropic.com"
-        return AnthropicBackend(model, variables.get("ANTHROPIC_API_KEY", ""), where, price=price)
-    key, own = variables.get("OPENAI_API_KEY", ""), variables.get("OPENAI_BASE_URL")
-    return OpenAIBackend(model, key, url or own or None, price=price)

@@ -7,6 +7,8 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, fields
+from functools import wraps
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,7 +22,8 @@ if TYPE_CHECKING:
     from clawback.records import Version
     from clawback.store import Store, TurnStore
 
-F = TypeVar("F", bound=Callable[..., Any])
+Function = Callable[..., Any]
+F = TypeVar("F", bound=Function)
 HYPHEN, SPACE, LONGEST_COMMAND = "\u2011", "\u00a0", 44
 """Stand-ins while help is wrapped, and the longest command that stays whole, in characters."""
 COLUMNS = 80
@@ -30,6 +33,45 @@ COLUMNS = 80
 def json_option(function: F) -> F:
     """``--json``: machine-readable output, for every command that prints data."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(function)
+
+
+def as_record(kind: type | str, name: str = "options") -> Callable[[Function], Function]:
+    """Pass those of a command's options that ``kind`` has fields for as one record, under ``name``; those not given have the field's default.
+
+    ``kind``: a dataclass, or ``module:Name`` of one that is imported when the command runs.
+    """
+
+    def decorate(function: Function) -> Function:
+        @wraps(function)
+        def command(*arguments: Any, **values: Any) -> Any:
+            record = plugins.load_value(kind) if isinstance(kind, str) else kind
+            named = {f.name: values.pop(f.name) for f in fields(record) if f.name in values}
+            defaults = {f.name for f in fields(record) if f.default is not MISSING}
+            options = {n: value for n, value in named.items() if value is not None or n not in defaults}
+            return function(*arguments, **{name: record(**options)}, **values)
+
+        return command
+
+    return decorate
+
+
+def ray_option(what: str, workers: str) -> Callable[[Function], Function]:
+    """``--ray`` and ``--ray-workers``, passed on as ``ray``: address and number of workers (0: one for each machine), or None."""
+
+    def decorate(function: Function) -> Function:
+        @click.option("--ray", metavar="ADDRESS", help=f"{what} (auto, HOST:PORT).")
+        @click.option(
+            "--ray-workers", type=click.IntRange(1, 1024), help=f"{workers}  [default: one per machine]"
+        )
+        @wraps(function)
+        def command(*arguments: Any, ray: str | None, ray_workers: int | None, **values: Any) -> Any:
+            if ray_workers and not ray:
+                raise UsageError("--ray-workers is about a cluster: name it with --ray.")
+            return function(*arguments, ray=(ray, ray_workers or 0) if ray else None, **values)
+
+        return command
+
+    return decorate
 
 
 def open_store() -> Store:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
@@ -13,6 +13,7 @@ import click
 from clawback.cli import episode_output
 from clawback.cli.common import (
     CommandGroup,
+    as_record,
     current_home,
     emit,
     fold,
@@ -175,6 +176,28 @@ def validate(name: str, split: Split, count: int, seed: int, seconds: float | No
         raise ClawbackError(f"{len(bad)} of {len(checks)} tasks of {environments.name} failed the check.")
 
 
+@dataclass(frozen=True, slots=True)
+class EpisodeOptions:
+    """How episodes are played."""
+
+    split: Split
+    who: str
+    seed: int
+    turns: int
+    seconds: float | None
+    shots: str
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationOptions(EpisodeOptions):
+    """How many episodes, and where they are written."""
+
+    episodes: int
+    each: int
+    together: int
+    output: str | None
+
+
 @env.command()
 @click.argument("name")
 @click.option("--task", "which", help="The task's id (its end is enough); else the first of the split.")
@@ -189,18 +212,8 @@ def validate(name: str, split: Split, count: int, seed: int, seconds: float | No
 @_ANSWER
 @_SHOTS
 @json_option
-def run(
-    name: str,
-    which: str | None,
-    split: Split,
-    who: str,
-    seed: int,
-    turns: int,
-    seconds: float | None,
-    shots: str,
-    as_json: bool,
-    **how: Any,
-) -> None:
+@as_record(EpisodeOptions)
+def run(name: str, which: str | None, options: EpisodeOptions, as_json: bool, **how: Any) -> None:
     """Play one episode and show it. Nothing is learned from it.
 
     \b
@@ -210,13 +223,15 @@ def run(
     from clawback.environments import play
     from clawback.environments.find import find
 
-    environments = find(name, shots=shots)
-    task = _task(environments, split, which)
-    player = _player(who, environments, **how)
+    environments = find(name, shots=options.shots)
+    task = _task(environments, options.split, which)
+    player = _player(options.who, environments, **how)
 
     async def once() -> PlayedEpisode:
         try:
-            return await play.episode(environments, task, player, seed, turns, seconds)
+            return await play.episode(
+                environments, task, player, options.seed, options.turns, options.seconds
+            )
         finally:
             await play.let_go(environments)
 
@@ -257,21 +272,8 @@ def run(
     "--output", type=click.Path(dir_okay=False, writable=True), help="Write the episodes here (JSON lines)."
 )
 @json_option
-def eval_(
-    name: str,
-    split: Split,
-    episodes: int,
-    each: int,
-    together: int,
-    who: str,
-    seed: int,
-    turns: int,
-    seconds: float | None,
-    shots: str,
-    output: str | None,
-    as_json: bool,
-    **how: Any,
-) -> None:
+@as_record(EvaluationOptions)
+def eval_(name: str, options: EvaluationOptions, as_json: bool, **how: Any) -> None:
     """Evaluate a policy on tasks. Nothing is learned.
 
     \b
@@ -282,9 +284,9 @@ def eval_(
     from clawback.environments import play
     from clawback.environments.find import find
 
-    environments = find(name, shots=shots)
-    tasks = _tasks(environments, split, episodes)
-    player = _player(who, environments, **how)
+    environments = find(name, shots=options.shots)
+    tasks = _tasks(environments, options.split, options.episodes)
+    player = _player(options.who, environments, **how)
     with progress_bar(quiet=as_json) as follow:
 
         def report(_: PlayedEpisode, step: int, steps: int) -> None:
@@ -295,18 +297,24 @@ def eval_(
                 environments,
                 tasks,
                 player,
-                seed=seed,
-                each=each,
-                together=together,
-                turns=turns,
-                seconds=seconds,
+                seed=options.seed,
+                each=options.each,
+                together=options.together,
+                turns=options.turns,
+                seconds=options.seconds,
                 on_played=report,
             )
         )
-    figures = {"name": environments.name, "policy": who, "split": split, "seed": seed, **play.summary(played)}
-    if output:
-        episode_output.write(output, played)
-    emit(figures, fold("\n".join(episode_output.summary(figures, each)), "  "), as_json)
+    figures = {
+        "name": environments.name,
+        "policy": options.who,
+        "split": options.split,
+        "seed": options.seed,
+        **play.summary(played),
+    }
+    if options.output:
+        episode_output.write(options.output, played)
+    emit(figures, fold("\n".join(episode_output.summary(figures, options.each)), "  "), as_json)
     if figures["failed"] == figures["episodes"]:
         raise ClawbackError(
             f"The environment failed in every episode, the last time with: {played[-1].error}"

@@ -7,13 +7,14 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
-from clawback.cli.common import current_home, emit, json_option, open_store
+from clawback.cli.common import as_record, current_home, emit, json_option, open_store
 from clawback.cli.encryption import locking, passphrase
 from clawback.errors import UsageError
 
@@ -56,6 +57,20 @@ def _locked(path: Path, to: tuple[str, ...], phrase: bool, write: Callable[[Path
     return made
 
 
+@dataclass(frozen=True, slots=True)
+class ExportOptions:
+    """What is exported, in which format, and for whom it is encrypted."""
+
+    everything: bool
+    session: str
+    person: str
+    kind: Any
+    layout: Any
+    blind: bool
+    to: tuple[str, ...]
+    phrase: bool
+
+
 @click.command()
 @click.argument("path", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--all", "everything", is_flag=True, help="Unrated turns too.")
@@ -73,18 +88,8 @@ def _locked(path: Path, to: tuple[str, ...], phrase: bool, write: Callable[[Path
 @click.option("--blind", is_flag=True, help="Leave all feedback out (argilla, label-studio).")
 @locking
 @json_option
-def export(
-    path: Path,
-    everything: bool,
-    session: str,
-    person: str,
-    kind: Any,
-    layout: Any,
-    blind: bool,
-    to: tuple[str, ...],
-    phrase: bool,
-    as_json: bool,
-) -> None:
+@as_record(ExportOptions)
+def export(path: Path, options: ExportOptions, as_json: bool) -> None:
     """Write turns with their feedback to a JSONL file that `clawback import` can read.
 
     \b
@@ -96,34 +101,36 @@ def export(
     """
     from clawback.capture import annotation_tools, importers
 
-    if kind != "jsonl" and (session or person):
+    if options.kind != "jsonl" and (options.session or options.person):
         raise UsageError("--session and --person work only with --format jsonl.")
-    if kind in ("jsonl", "trl", "openai") and blind:
+    if options.kind in ("jsonl", "trl", "openai") and options.blind:
         raise UsageError("--blind is for --format argilla and label-studio.")
-    if layout and kind not in ("trl", "openai"):
+    if options.layout and options.kind not in ("trl", "openai"):
         raise UsageError("--layout is for --format trl and openai.")
-    if kind in ("trl", "openai"):
-        _layouts(path, kind, layout, to, phrase, as_json)
+    if options.kind in ("trl", "openai"):
+        _layouts(path, options.kind, options.layout, options.to, options.phrase, as_json)
         return
-    if kind != "jsonl":
+    if options.kind != "jsonl":
         with open_store() as store:
             count = _locked(
                 path,
-                to,
-                phrase,
-                lambda file: annotation_tools.export(store, file, kind, everything=everything, blind=blind),
+                options.to,
+                options.phrase,
+                lambda file: annotation_tools.export(
+                    store, file, options.kind, everything=options.everything, blind=options.blind
+                ),
             )
-        if kind == "label-studio":
+        if options.kind == "label-studio":
             path.with_suffix(".xml").write_text(annotation_tools.LABEL_CONFIG, "utf-8")
         emit({"path": str(path), "turns": count}, f"{count} turns written to {path}.", as_json)
         return
     with open_store() as store:
         count = _locked(
             path,
-            to,
-            phrase,
+            options.to,
+            options.phrase,
             lambda file: importers.export_file(
-                store, file, everything=everything, session=session, person=person
+                store, file, everything=options.everything, session=options.session, person=options.person
             ),
         )
     emit({"path": str(path), "turns": count}, f"{count} turns written to {path}.", as_json)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import click
 
 from clawback import config
 from clawback.cli.common import (
+    as_record,
     current_home,
     emit,
     json_option,
@@ -22,9 +20,23 @@ from clawback.cli.common import (
     open_store,
     version_option,
 )
-from clawback.errors import ClawbackError, NotFound, UsageError
+from clawback.errors import NotFound, UsageError
+from clawback.files import whole_or_not
 
 BATCH = 64
+
+
+@dataclass(frozen=True, slots=True)
+class DrawOptions:
+    """How answers are drawn."""
+
+    samples: int
+    best_of: int | None
+    temperature: float | None
+    top_p: float | None
+    top_k: int | None
+    max_tokens: int | None
+    seed: int
 
 
 @click.command()
@@ -59,10 +71,8 @@ BATCH = 64
 )
 @click.option("--seed", default=0, show_default=True, help="The same seed gives the same answers.")
 @json_option
-def generate(
-    prompts: Path, output: Path, which: str, samples: int, best_of: int | None, temperature: float | None,
-    top_p: float | None, top_k: int | None, max_tokens: int | None, seed: int, as_json: bool,
-) -> None:  # fmt: skip
+@as_record(DrawOptions)
+def generate(prompts: Path, output: Path, which: str, options: DrawOptions, as_json: bool) -> None:
     """Answer a file of prompts. Writes {"prompt", "response", "version"} per line, in the order of the prompts.
 
     The output file is written atomically.
@@ -80,10 +90,10 @@ def generate(
     here = current_home()
     chosen = config.load(here.config)
     asked = read_prompts(prompts)
-    pick = answering.picker(here, chosen, best_of) if best_of else None
+    pick = answering.picker(here, chosen, options.best_of) if options.best_of else None
     with open_store() as store:
         version = named_version(store, which)
-    drawn = samples * (best_of or 1)
+    drawn = options.samples * (options.best_of or 1)
     at_once = max(1, BATCH // drawn)
     with whole_or_not(output) as file, progress_bar(quiet=as_json) as follow:
         follow({"phase": "load"})
@@ -94,9 +104,11 @@ def generate(
             made = policy.generate(
                 batch,
                 samples=drawn,
-                sampling=policy.sampling.but(temperature=temperature, top_p=top_p, top_k=top_k),
-                max_tokens=max_tokens,
-                seed=seed + start,
+                sampling=policy.sampling.but(
+                    temperature=options.temperature, top_p=options.top_p, top_k=options.top_k
+                ),
+                max_tokens=options.max_tokens,
+                seed=options.seed + start,
             )
             for messages, completions in zip(batch, made, strict=True):
                 if pick:
@@ -109,38 +121,12 @@ def generate(
                     }
                     file.write(json.dumps(line, ensure_ascii=False) + "\n")
         follow({"phase": "answering", "step": len(asked), "steps": len(asked)})
-    count = len(asked) * samples
+    count = len(asked) * options.samples
     emit(
         {"answers": count, "version": version.number, "output": str(output)},
         f"{count} answers in {output}.",
         as_json,
     )
-
-
-@contextmanager
-def whole_or_not(path: Path) -> Iterator[IO[str]]:
-    """A file to write into that takes the place of ``path`` at the end, if all went well.
-
-    Raises ``UsageError`` before anything is written where ``path`` is something that must not be replaced.
-    """
-    if path.exists() and not path.is_file():
-        raise UsageError(
-            f"{path} is not an ordinary file, so it cannot hold the answers: name another --output."
-        )
-    target = path.resolve()  # a link stays a link to where the answers are
-    beside = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.part")
-    try:
-        with beside.open("x", encoding="utf-8") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(target)
-    except OSError as error:
-        raise ClawbackError(
-            f"The answers could not be written to {path}: {error.strerror or error}."
-        ) from error
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def read_prompts(path: Path) -> list[list[dict[str, str]]]:

@@ -11,6 +11,7 @@ import click
 
 from clawback.cli.common import (
     CommandGroup,
+    as_record,
     columns,
     current_home,
     emit,
@@ -18,6 +19,7 @@ from clawback.cli.common import (
     json_option,
     needs,
     open_store,
+    ray_option,
     say,
 )
 from clawback.cli.inspect import when
@@ -25,21 +27,29 @@ from clawback.errors import UsageError
 from clawback.records import text_of
 
 if TYPE_CHECKING:
+    from clawback.jobs.drawing import Wish
+    from clawback.jobs.episode_runs import PlayOptions
     from clawback.jobs.playing import PlayResult
     from clawback.records import Episode
 
 
 @click.command()
-@click.argument("task", required=False)
+@click.argument("task", default="")
 @click.option("--agent", metavar="MODULE:CLASS", help="A clawback.Agent that puts a Gymnasium id into words.")
 @click.option(
     "--episodes", default=1000, show_default=True, type=click.IntRange(1), help="To learn from, in all."
 )
 @click.option(
-    "--batch", default=32, show_default=True, type=click.IntRange(1), help="Groups of episodes a round."
+    "--batch",
+    "groups",
+    default=32,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Groups of episodes a round.",
 )
 @click.option(
     "--group",
+    "size",
     default=1,
     show_default=True,
     type=click.IntRange(1),
@@ -111,18 +121,12 @@ if TYPE_CHECKING:
     metavar="vllm|URL|here",
     help="What draws the replies: a vLLM that the run starts, one at an address, or the run itself (docs/vllm.md).",
 )
-@click.option(
-    "--ray",
-    metavar="ADDRESS",
-    help="Let the machines of this Ray cluster play the episodes (auto, HOST:PORT).",
-)
-@click.option(
-    "--ray-workers", type=click.IntRange(1, 1024), help="Workers that play.  [default: one per machine]"
-)
+@ray_option("Let the machines of this Ray cluster play the episodes", "Workers that play.")
 @click.option(
     "--set",
-    "values",
+    "overrides",
     multiple=True,
+    callback=lambda _context, _option, values: _values(values),
     metavar="NAME=VALUE",
     help="A recipe value: learning_rate, kl, gamma, estimator, …",
 )
@@ -141,22 +145,9 @@ if TYPE_CHECKING:
 @click.option("--live", is_flag=True, help="Put the version live if held-out tasks accept it.")
 @click.option("--resume", type=int, metavar="RUN", help="Continue a run that was stopped or died.")
 @json_option
-def gym(
-    task: str | None,
-    agent: str | None,
-    episodes: int,
-    batch: int,
-    group: int,
-    ray: str | None,
-    ray_workers: int | None,
-    values: tuple[str, ...],
-    num_samples: int | None,
-    seed: int | None,
-    live: bool,
-    resume: int | None,
-    as_json: bool,
-    **how: Any,
-) -> int:
+@as_record("clawback.jobs.drawing:Wish", "wish")
+@as_record("clawback.jobs.episode_runs:PlayOptions")
+def gym(wish: Wish, options: PlayOptions, num_samples: int | None, as_json: bool) -> int:
     """Train in an environment. TASK is one of `clawback env list`, or with --agent a Gymnasium id.
 
     Held-out tasks are played before and after. Ctrl-C stops the run; the same command, or --resume, continues it, and no finished
@@ -180,47 +171,19 @@ def gym(
     needs("torch")
     from clawback.cli.progress_bar import progress_bar
     from clawback.jobs import drawing, playing
+    from clawback.jobs.episode_runs import check_options
 
     here = current_home()
-    if task is None and resume is None:
-        raise UsageError("Name what is to be played: `clawback env train TASK`, or a run with --resume.")
-    if ray_workers and not ray:
-        raise UsageError("--ray-workers is about a cluster: name it with --ray.")
-    if ray and num_samples is not None:
-        raise UsageError("A few episodes to look at are played here: leave --ray out.")
-    wish = drawing.Wish(task or "", agent, episodes, batch, group, **how)
-    if ray and wish.judge_steps:
-        raise UsageError(
-            "Single replies are judged here, not on a cluster: leave --ray or --judge-steps out."
-        )
-    if wish.harness and wish.reward not in ("", "judge"):
-        raise UsageError(
-            "The reward of a program is its task's check, or a judge's comparison (--reward judge)."
-        )
-    if wish.harness and (ray or wish.shots or wish.judge_steps or agent):
-        raise UsageError(
-            "--harness is about one machine's programs: leave --ray, --shots, --judge-steps and --agent out."
-        )
-    if wish.reward and (ray or wish.judge_steps):
-        raise UsageError("Another reward is given on this machine alone: leave --ray or --judge-steps out.")
+    check_options(wish, options, looks=num_samples is not None)
     if num_samples is not None:
         with progress_bar(quiet=as_json) as follow:
             follow({"phase": "load"})
-            sampled = drawing.samples(here, wish, num_samples, seed=seed, on_progress=follow)
+            sampled = drawing.samples(here, wish, num_samples, seed=options.seed, on_progress=follow)
         emit([asdict(episode) for episode in sampled], _samples(sampled), as_json)
         return 0
     try:
         with progress_bar(quiet=as_json) as follow:
-            played = playing.learn(
-                here,
-                wish,
-                seed=seed,
-                overrides=_values(values),
-                live=live,
-                resume=resume,
-                ray=(ray, ray_workers or 0) if ray else None,
-                on_progress=follow,
-            )
+            played = playing.learn(here, wish, options, on_progress=follow)
     except KeyboardInterrupt:
         say(
             "Stopped. No finished episode is lost; `clawback env train --resume RUN` (see `clawback runs`) continues it.",

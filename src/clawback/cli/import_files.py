@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from clawback import config
-from clawback.cli.common import confirm, current_home, emit, fold, json_option, open_store, say
+from clawback.cli.common import as_record, confirm, current_home, emit, fold, json_option, open_store, say
 from clawback.cli.encryption import unlocking
 from clawback.cli.files import opened as opened_file
 
@@ -39,7 +40,7 @@ def _formats() -> list[str]:
 @click.command()
 @click.argument("paths", type=click.Path(path_type=Path), nargs=-1, required=True, metavar="PATH…")
 @click.option(
-    "--format", "kind", default="auto", show_default=True, type=click.Choice(_formats()), metavar="FORMAT",
+    "--format", default="auto", show_default=True, type=click.Choice(_formats()), metavar="FORMAT",
     help=f"How it is written, where it is not recognised by its shape: {', '.join(_formats()[1:])}. jsonl: our own lines.",
 )  # fmt: skip
 @click.option(
@@ -70,16 +71,9 @@ def _formats() -> list[str]:
 )
 @unlocking
 @json_option
+@as_record("clawback.capture.importers.importing:Options", "reading")
 def import_(
-    paths: tuple[Path, ...],
-    kind: str,
-    dry_run: bool,
-    yes: bool,
-    identity: Path | None,
-    phrase: bool,
-    as_json: bool,
-    consent: str | None,
-    **reading: Any,
+    paths: tuple[Path, ...], reading: Options, dry_run: bool, yes: bool, as_json: bool, **key: Any
 ) -> int:
     """Import histories and preference sets. Importing the same file twice adds nothing.
 
@@ -94,14 +88,17 @@ def import_(
     clawback import webui.db
     """
     from clawback.capture.importers import containers
-    from clawback.capture.importers.importing import Options, sources_of
+    from clawback.capture.importers.importing import sources_of
 
-    required = config.load(current_home().config).privacy.require_consent
-    options = Options(format=OLD_NAMES.get(kind, kind), consent=consent or "", required=required, **reading)  # type: ignore[arg-type]
+    options = replace(
+        reading,
+        format=OLD_NAMES.get(reading.format, reading.format),
+        required=config.load(current_home().config).privacy.require_consent,
+    )
     workspace = containers.workspace_in(current_home().root / "tmp")
     with ExitStack() as stack:
         stack.callback(containers.remove, workspace)
-        plain = [stack.enter_context(opened_file(path, identity, phrase)) for path in paths]
+        plain = [stack.enter_context(opened_file(path, **key)) for path in paths]
         opened = sources_of(plain, workspace)
         store = stack.enter_context(open_store())
         asks = sys.stdin.isatty() and sys.stdout.isatty() and not (yes or as_json or dry_run)

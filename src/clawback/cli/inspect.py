@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from clawback import config, endings
-from clawback.cli.common import CommandGroup, columns, current_home, emit, fold, json_option, open_store, say
+from clawback.cli.common import (
+    CommandGroup,
+    as_record,
+    columns,
+    current_home,
+    emit,
+    fold,
+    json_option,
+    open_store,
+    say,
+)
 from clawback.progress import describe
 
 if TYPE_CHECKING:
@@ -113,7 +123,7 @@ def _state(here: Home) -> _State:
 
 
 def _state_data(state: _State) -> dict[str, Any]:
-    undecided, run, news = state.undecided, state.run, state.news
+    undecided, run, current = state.undecided, state.run, state.news
     version = {"version": undecided[0], "at": undecided[1], "answers": state.missing} if undecided else None
     return {
         "home": str(state.home.root),
@@ -134,7 +144,7 @@ def _state_data(state: _State) -> dict[str, Any]:
         "move": state.move,
         "scheduled": state.scheduled.isoformat(timespec="minutes") if state.scheduled else None,
         "agents": state.troubles,
-        "news": news._asdict() | {"sentence": news.sentence} if news else None,
+        "news": current._asdict() | {"sentence": current.sentence} if current else None,
         "published": [
             {
                 "where": one.target.where,
@@ -223,6 +233,17 @@ def tell_news() -> None:
             say(f"News      {current.sentence}")
 
 
+@dataclass(frozen=True, slots=True)
+class TurnFilter:
+    """Which turns are listed."""
+
+    limit: int
+    end_id: int | None
+    session: str | None
+    search: str | None
+    rated: bool | None
+
+
 @click.group(
     cls=CommandGroup, invoke_without_command=True,
     members={"remark": "rate:remark", "sessions": "serve:sessions"}, renamed={"note": "remark"},
@@ -234,10 +255,8 @@ def tell_news() -> None:
 @click.option("--rated/--unrated", default=None, help="Only rated, or only unrated ones.")
 @json_option
 @click.pass_context
-def turns(
-    ctx: click.Context, limit: int, end_id: int | None, session: str | None, search: str | None, rated: bool | None,
-    as_json: bool,
-) -> None:  # fmt: skip
+@as_record(TurnFilter, "which")
+def turns(ctx: click.Context, which: TurnFilter, as_json: bool) -> None:
     """List captured turns, newest first; show one, write a remark on one, list conversations.
 
     \b
@@ -248,7 +267,13 @@ def turns(
     if ctx.invoked_subcommand:
         return
     with open_store() as store:
-        found = store.turns(limit=limit, before=end_id, session=session, text=search, rated=rated)
+        found = store.turns(
+            limit=which.limit,
+            before=which.end_id,
+            session=which.session,
+            text=which.search,
+            rated=which.rated,
+        )
         said = {turn.id: store.feedback(turn_id=turn.id) for turn in found}
         none = (
             "No turn is like that."

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
 import click
 
-from clawback.cli.common import current_home, emit, json_option
-from clawback.errors import UsageError
+from clawback.cli.common import as_record, current_home, emit, json_option, ray_option
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeOptions:
+    """What is judged, and where."""
+
+    limit: int
+    votes: int | None
+    hints: bool | None
+    ray: tuple[str, int] | None
 
 
 @click.command()
@@ -20,25 +29,11 @@ from clawback.errors import UsageError
 )
 @click.option("--votes", type=click.IntRange(1, 25), help="Votes per turn (default: from the settings, 3).")
 @click.option("--hints/--no-hints", default=None, help="Also look for hints (default: from the settings).")
-@click.option(
-    "--ray",
-    metavar="ADDRESS",
-    help="Let the machines of this Ray cluster draw the local judge's votes (auto, HOST:PORT).",
-)
-@click.option(
-    "--ray-workers", type=click.IntRange(1, 1024), help="Workers that draw.  [default: one per machine]"
-)
+@ray_option("Let the machines of this Ray cluster draw the local judge's votes", "Workers that draw.")
 @click.option("--dry-run", is_flag=True, help="Only say what it would do, and the most it can cost.")
 @json_option
-def judge(
-    limit: int,
-    votes: int | None,
-    hints: bool | None,
-    ray: str | None,
-    ray_workers: int | None,
-    dry_run: bool,
-    as_json: bool,
-) -> int:
+@as_record(JudgeOptions)
+def judge(options: JudgeOptions, dry_run: bool, as_json: bool) -> int:
     """Let a judge model vote on answers by what the user or a tool replied to them.
 
     [judge] in config.toml sets the model and its limits; by default the live version itself judges. Ctrl-C stops it and keeps the votes
@@ -52,11 +47,9 @@ def judge(
     """
     from clawback.jobs import judge_pass
 
-    if ray_workers and not ray:
-        raise UsageError("--ray-workers is about a cluster: name it with --ray.")
     here = current_home()
     if dry_run:
-        planned = judge_pass.plan(here, limit=limit, votes=votes, hints=hints)
+        planned = judge_pass.plan(here, limit=options.limit, votes=options.votes, hints=options.hints)
         where = planned.url or "the live version"
         text = f"{planned.turns} turns wait for {planned.model} ({where})"
         text += f", {planned.hint_turns} for hints" if planned.hint_turns else ""
@@ -67,10 +60,10 @@ def judge(
     with progress_bar(quiet=as_json) as follow:
         done = judge_pass.judge_once(
             here,
-            limit=limit,
-            votes=votes,
-            hints=hints,
-            ray=(ray, ray_workers or 0) if ray else None,
+            limit=options.limit,
+            votes=options.votes,
+            hints=options.hints,
+            ray=options.ray,
             on_progress=follow,
         )
     emit(done.to_dict(), done.summary(), as_json)

@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from clawback import config
-from clawback.cli.common import confirm, current_home, emit, json_option, open_store, quantity, say
+from clawback.cli.common import as_record, confirm, current_home, emit, json_option, open_store, quantity, say
 from clawback.errors import UsageError
+
+if TYPE_CHECKING:
+    from clawback.privacy.retention import RetentionRules
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetOptions:
+    """What is deleted, and what follows."""
+
+    turns: tuple[int, ...]
+    session: str
+    person: str
+    copy: Path | None
+    retrain: bool
+    seed: int | None
 
 
 @click.command()
@@ -28,17 +44,8 @@ from clawback.errors import UsageError
 @click.option("--dry-run", is_flag=True, help="Only say what would go.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @json_option
-def forget(
-    turns: tuple[int, ...],
-    session: str,
-    person: str,
-    copy: Path | None,
-    retrain: bool,
-    seed: int | None,
-    dry_run: bool,
-    yes: bool,
-    as_json: bool,
-) -> int:
+@as_record(ForgetOptions)
+def forget(options: ForgetOptions, dry_run: bool, yes: bool, as_json: bool) -> int:
     """Delete turns for good, with all feedback on them. Versions that learned from them are marked.
 
     With --retrain the newest version that did not learn from them goes live, a new one is trained from the rest, and the log-probabilities of
@@ -56,18 +63,20 @@ def forget(
 
     here = current_home()
     with open_store() as store:
-        if retrain and not (turns or session or person):
+        if options.retrain and not (options.turns or options.session or options.person):
             forgetting.needs_training(store)
             wish = None
         else:
-            wish = erasure.wanted(store, turns=turns, session=session, person=person)
-        if copy is not None and wish is not None:
+            wish = erasure.wanted(store, turns=options.turns, session=options.session, person=options.person)
+        if options.copy is not None and wish is not None:
             from clawback.capture import importers
 
-            importers.export_file(store, copy, turns=wish.turns, session=session, person=person)
+            importers.export_file(
+                store, options.copy, turns=wish.turns, session=options.session, person=options.person
+            )
     if wish is None:
         with progress_bar(quiet=as_json) as follow:
-            version, why = forgetting.train_without(here, seed=seed, on_progress=follow)
+            version, why = forgetting.train_without(here, seed=options.seed, on_progress=follow)
         said = (
             why or f"Version {version.number} was trained without it ({version.status})." if version else why
         )
@@ -82,8 +91,8 @@ def forget(
     if not yes:
         confirm(f"Delete {what} for good?", abort=True, err=True)
     with progress_bar(quiet=as_json) as follow:
-        done = forgetting.forget(here, wish, retrain=retrain, seed=seed, on_progress=follow)
-    emit(done.to_dict(), _summary(done, retrain), as_json)
+        done = forgetting.forget(here, wish, retrain=options.retrain, seed=options.seed, on_progress=follow)
+    emit(done.to_dict(), _summary(done, options.retrain), as_json)
     return 1 if done.why else 0
 
 
@@ -133,18 +142,8 @@ def _summary(done: object, retrain: bool) -> str:
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @json_option
-def prune(
-    days: int | None,
-    keep_turns: int | None,
-    version: int | None,
-    rated: bool,
-    keep_versions: int | None,
-    stale: bool,
-    dry_run: bool,
-    trust_clock: bool,
-    yes: bool,
-    as_json: bool,
-) -> None:
+@as_record("clawback.privacy.retention:RetentionRules", "rules")
+def prune(rules: RetentionRules, dry_run: bool, trust_clock: bool, yes: bool, as_json: bool) -> None:
     """Delete old turns and old versions; without options by [privacy] keep_days and keep_versions.
 
     Turns with feedback stay unless --rated is given. The base, the live version, the one before it, candidates and versions on trial
@@ -159,10 +158,9 @@ def prune(
 
     here = current_home()
     settings = config.load(here.config).privacy
-    rules = retention.RetentionRules(days, keep_turns, version, rated, keep_versions, stale)
     if rules.empty:
         rules = retention.RetentionRules(
-            days=settings.keep_days or None, rated=rated, keep_versions=settings.keep_versions or None
+            days=settings.keep_days or None, rated=rules.rated, keep_versions=settings.keep_versions or None
         )
     if rules.empty:
         raise UsageError(

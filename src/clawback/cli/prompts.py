@@ -14,6 +14,7 @@ from clawback.cli.baseline import corpus
 from clawback.cli.common import (
     VERSION,
     CommandGroup,
+    as_record,
     confirm,
     current_home,
     emit,
@@ -32,7 +33,7 @@ from clawback.errors import UsageError
 from clawback.runs.run_options import RunOptions
 
 if TYPE_CHECKING:
-    from clawback.jobs.prompt_search import SearchResult
+    from clawback.jobs.prompt_search import SearchOptions, SearchResult
     from clawback.paths import Home
     from clawback.records import Version
 
@@ -90,16 +91,8 @@ def prompts(ctx: click.Context) -> None:
 @click.option("--afresh", is_flag=True, help="Start anew instead of continuing a stopped search.")
 @click.option("--yes", is_flag=True, help="Do not ask before calls are paid for.")
 @json_option
-def optimize(
-    calls: int | None,
-    proposer: str | None,
-    seed: int | None,
-    engine: str,
-    dry_run: bool,
-    afresh: bool,
-    yes: bool,
-    as_json: bool,
-) -> int:
+@as_record("clawback.jobs.prompt_search:SearchOptions", "options")
+def optimize(options: SearchOptions, dry_run: bool, afresh: bool, yes: bool, as_json: bool) -> int:
     """Search for a better prompt, and let the gate decide.
 
     It first prints the most that it can cost. Ctrl-C stops it; the same command continues, and nothing is paid for twice.
@@ -117,28 +110,23 @@ def optimize(
         prompt_learning.forget(here)
     if dry_run:
         with waiting("reading the ratings", as_json):
-            planned = prompt_learning.plan(here, calls=calls, proposer=proposer)
+            planned = prompt_learning.plan(here, options)
         emit(asdict(planned), planned.text(), as_json)
         return 0
-    return search(here, calls=calls, proposer=proposer, seed=seed, engine=engine, yes=yes, as_json=as_json)
+    return search(here, options, yes=yes, as_json=as_json)
 
 
 def search(
-    here: Home,
-    *,
-    calls: int | None = None,
-    proposer: str | None = None,
-    seed: int | None = None,
-    engine: str = "reflect",
-    yes: bool = False,
-    as_json: bool = False,
+    here: Home, options: SearchOptions | None = None, *, yes: bool = False, as_json: bool = False
 ) -> int:
     """Say what it costs, search, and say what came of it."""
     from clawback.cli.progress_bar import progress_bar
     from clawback.jobs import prompt_learning
+    from clawback.jobs.prompt_search import DEFAULTS
 
+    options = options or DEFAULTS
     with waiting("reading the ratings", as_json):
-        planned = prompt_learning.plan(here, calls=calls, proposer=proposer)
+        planned = prompt_learning.plan(here, options)
     say(planned.text(), err=True)
     if planned.obstacle:
         return 2
@@ -146,9 +134,7 @@ def search(
         confirm("Begin?", default=True, abort=True, err=True)
     try:
         with progress_bar(quiet=as_json) as follow:
-            found = prompt_learning.optimize(
-                here, calls=calls, proposer=proposer, seed=seed, engine=engine, on_progress=follow
-            )
+            found = prompt_learning.optimize(here, options, on_progress=follow)
     except KeyboardInterrupt:
         say("Stopped. What was paid for is kept: the same command continues from there.", err=True)
         return 130

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from clawback.cli.common import CommandGroup, current_home, emit, fold, json_option, open_store, shorten
+from clawback.cli.common import (
+    CommandGroup,
+    as_record,
+    current_home,
+    emit,
+    fold,
+    json_option,
+    open_store,
+    shorten,
+)
 from clawback.errors import UsageError
 from clawback.paths import person_of
 from clawback.records import OWNER
@@ -120,6 +129,17 @@ def merge(source: str, person: str, as_json: bool) -> None:
     emit({"source": source, "person": person, "feedback": count}, text, as_json)
 
 
+@dataclass(frozen=True, slots=True)
+class AssignOptions:
+    """Which turns are assigned, and to whom."""
+
+    names: tuple[str, ...]
+    turns: tuple[int, ...]
+    count: int
+    overlap: int
+    shared: float
+
+
 @raters.command()
 @click.option(
     "--to",
@@ -143,15 +163,8 @@ def merge(source: str, person: str, as_json: bool) -> None:
 @click.option("--shared", type=click.FloatRange(0, 1), default=1.0, show_default=True, help="Share of the turns that go to several raters; the others go to one.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Only say what it would do.")
 @json_option
-def assign(
-    names: tuple[str, ...],
-    turns: tuple[int, ...],
-    count: int,
-    overlap: int,
-    shared: float,
-    dry_run: bool,
-    as_json: bool,
-) -> None:
+@as_record(AssignOptions)
+def assign(options: AssignOptions, dry_run: bool, as_json: bool) -> None:
     """Assign turns to raters, each turn to several, so that their agreement can be measured.
 
     All pairs of raters get about as many turns in common. Nobody sees the others' ratings, or which version answered.
@@ -162,16 +175,17 @@ def assign(
     clawback raters assign --count 100 --overlap 3 --shared 0.3
     """
     from clawback.feedback import assignment
+    from clawback.jobs.rating_inbox import unassigned
 
     with open_store() as store:
-        people = [store.rater(n).name for n in names] or [i.name for i in store.invited() if i.role != "viewer"]  # fmt: skip
+        people = [store.rater(n).name for n in options.names] or [i.name for i in store.invited() if i.role != "viewer"]  # fmt: skip
         if viewers := [n for n in people if store.rater(n).role == "viewer"]:
             raise UsageError(f"{viewers[0]} is a viewer, who does not rate.")
         before: dict[int, list[str]] = {}
         for one in store.assigned():
             before.setdefault(one.turn_id, []).append(one.rater)
-        asked = [store.turn(n).id for n in turns] or _unrated(store, count, before)
-        pairs = assignment.plan(asked, people, overlap, shared, before)
+        asked = [store.turn(n).id for n in options.turns] or unassigned(store, options.count, before)
+        pairs = assignment.plan(asked, people, options.overlap, options.shared, before)
         if not dry_run:
             store.assign(pairs)
     for name, turn in pairs:
@@ -198,17 +212,6 @@ def _assignment_lines(
         known = f"; κ of a pair is then known to ± {error:.2f} or better (at 0.6)" if error else ""
         lines.append(f"Every pair has at least {least} turns in common{known}.")
     return lines
-
-
-def _unrated(store: Store, count: int, assigned: dict[int, list[str]]) -> list[int]:
-    """Newest answers that nobody is asked about yet and nobody has rated, oldest of them first."""
-    from clawback.jobs.rating_inbox import answers
-
-    found = answers(store.turns(limit=count * 4 + 400, rated=False, kind="main"))
-    new = [turn.id for turn, _ in found if turn.id not in assigned][:count]
-    if not new:
-        raise UsageError("Every unrated answer is assigned already. Name turns with --turn.")
-    return new[::-1]
 
 
 def _invited(store: Store) -> list[dict[str, Any]]:

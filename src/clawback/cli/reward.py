@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
-from clawback.cli.common import CommandGroup, current_home, emit, json_option, quantity
+from clawback.cli.common import CommandGroup, as_record, current_home, emit, json_option, quantity
+
+if TYPE_CHECKING:
+    from clawback.rewards.encoder import EncoderSettings
 
 DATA = click.option(
     "--data",
@@ -56,10 +59,10 @@ def reward() -> None:
               help="Share of the prompts kept out, to say what it is worth.")  # fmt: skip
 @click.option("--seed", default=0, show_default=True, help="The same seed and answers give the same model.")
 @json_option
+@as_record("clawback.rewards.encoder:EncoderSettings", "settings")
 def train(
-    data: Path | None, scale: str, encoder: str, revision: str | None, targets: Any, members: int, epochs: int | None,
-    max_length: int, hold_out: float, seed: int, as_json: bool,
-) -> None:  # fmt: skip
+    data: Path | None, scale: str, settings: EncoderSettings, hold_out: float, seed: int, as_json: bool
+) -> None:
     """Train the reward model on your ratings, or on a file; it replaces the previous one.
 
     \b
@@ -69,18 +72,9 @@ def train(
     """
     from clawback.cli.progress_bar import progress_bar
     from clawback.jobs import rewarding
-    from clawback.rewards.encoder import EncoderSettings
 
     here = current_home()
     rated = rewarding.ratings(here, data, scale)
-    settings = EncoderSettings(
-        encoder=encoder,
-        revision=revision,
-        members=members,
-        epochs=epochs or 0,
-        max_length=max_length,
-        targets=targets,
-    )
     with progress_bar(quiet=as_json) as follow:
         made = rewarding.train(here, rated, settings, seed=seed, held_out=hold_out, on_progress=follow)
     lines = [f"{made.name}: {len(made.members)} members, trained on {made.rows} answers."]
@@ -110,8 +104,7 @@ def evaluate(
     """
     from clawback.cli.progress_bar import progress_bar
     from clawback.jobs import rewarding
-    from clawback.rewards import reward_files
-    from clawback.rewards.encoder import EncoderSettings
+    from clawback.rewards import encoder, reward_files
 
     here = current_home()
     card = reward_files.read(here.reward)
@@ -121,7 +114,12 @@ def evaluate(
         follow({"phase": "evaluate"})
         if folds:
             found = rewarding.cross_validate(
-                rated, EncoderSettings(**card.settings), folds, seed=seed, embed=embed, on_progress=follow
+                rated,
+                encoder.EncoderSettings(**card.settings),
+                folds,
+                seed=seed,
+                embed=embed,
+                on_progress=follow,
             )
         else:
             found = rewarding.evaluate(here, rated, embed)
@@ -164,8 +162,8 @@ def score(path: Path, output: Path | None, scale: str, judge: bool, as_json: boo
     clawback lab reward score answers.jsonl --output scored.jsonl --as 1-10
     clawback lab reward score answers.jsonl --judge
     """
-    from clawback.cli.generate import whole_or_not
     from clawback.cli.progress_bar import progress_bar
+    from clawback.files import whole_or_not
     from clawback.jobs import rewarding
     from clawback.rewards.composite import SIGNED, UNIT
 

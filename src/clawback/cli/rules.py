@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ import click
 from clawback.cli import rule_receipts
 from clawback.cli.common import (
     CommandGroup,
+    as_record,
     confirm,
     current_home,
     emit,
@@ -264,6 +265,16 @@ def use(yes: bool, as_json: bool) -> None:
     emit(asdict(version), sentence, as_json)
 
 
+@dataclass(frozen=True, slots=True)
+class LearnOptions:
+    """What rules are read from, and who checks them."""
+
+    files: tuple[Path, ...]
+    by_base: bool
+    code_only: bool
+    again: bool
+
+
 @rules.command()
 @click.option(
     "--file",
@@ -281,9 +292,8 @@ def use(yes: bool, as_json: bool) -> None:
 @click.option("--dry-run", is_flag=True, help="Only show which answers a model would be sent.")
 @click.option("--yes", is_flag=True, help="Do not ask before answers are sent to a server.")
 @json_option
-def learn(
-    files: tuple[Path, ...], by_base: bool, code_only: bool, again: bool, dry_run: bool, yes: bool, as_json: bool
-) -> None:  # fmt: skip
+@as_record(LearnOptions)
+def learn(options: LearnOptions, dry_run: bool, yes: bool, as_json: bool) -> None:
     """Read rules out of your ratings, remarks and rules files, and test all of them on the ratings.
 
     Where [judge] names a server, its model proposes rules and checks what code cannot. It is shown redacted answers, after you have said yes.
@@ -297,16 +307,16 @@ def learn(
     """
     from clawback.cli.common import needs
 
-    if by_base and code_only:
+    if options.by_base and options.code_only:
         raise UsageError("--base asks a model and --code-only asks none: leave one of them out.")
-    if by_base:
+    if options.by_base:
         needs("torch")
     else:
         needs("numpy", "prompts")
     from clawback.jobs import rule_learning
 
     here = current_home()
-    planned = rule_learning.plan(here, code_only=code_only or by_base)
+    planned = rule_learning.plan(here, code_only=options.code_only or options.by_base)
     if dry_run:
         emit(asdict(planned), _planned(planned), as_json)
         return
@@ -316,7 +326,11 @@ def learn(
         confirm("Send them?", default=False, abort=True, err=True)
     with waiting("testing rules on the ratings", as_json):
         outcome = rule_learning.learn_once(
-            here, files=files, again=again, code_only=code_only, by_base=by_base
+            here,
+            files=options.files,
+            again=options.again,
+            code_only=options.code_only,
+            by_base=options.by_base,
         )
     emit(outcome.to_dict(), fold(_learned(outcome), "  "), as_json)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from clawback.cli.common import confirm, current_home, emit, fold, json_option, say
+from clawback.cli.common import as_record, confirm, current_home, emit, fold, json_option, say
 from clawback.cli.progress_bar import waiting
 from clawback.errors import ClawbackError, UsageError
 from clawback.paths import tidied, tidy
@@ -15,7 +15,7 @@ from clawback.paths import tidied, tidy
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from clawback.jobs.installation import MachineSeen, SetupProposal
+    from clawback.jobs.installation import MachineSeen, SetupOptions, SetupProposal
 
 LONG_COMMAND = 30
 """Characters of a command up to which the column of the next steps is widened for it."""
@@ -52,10 +52,8 @@ T = TypeVar("T")
 )
 @click.option("--dry-run", is_flag=True, help="Say what would be changed, and change nothing.")
 @json_option
-def init(
-    yes: bool, remove: bool, agents: tuple[str, ...], model: str | None, upstream: str | None, preset: str | None,
-    settings: Path | None, service: bool | None, dry_run: bool, as_json: bool,
-) -> None:  # fmt: skip
+@as_record("clawback.jobs.installation:SetupOptions", "wanted")
+def init(yes: bool, remove: bool, wanted: SetupOptions, dry_run: bool, as_json: bool) -> None:
     """Set Clawback up with your agents, or remove it.
 
     It detects agents and models on this machine and proposes a set-up. It shows every change first, merges with existing settings and keeps
@@ -71,10 +69,10 @@ def init(
     from clawback.jobs import installation
 
     here = current_home()
-    if settings is not None and len(agents) != 1:
+    if wanted.settings is not None and len(wanted.agents) != 1:
         raise UsageError("--settings names the file of one agent: say which, with one --agent.")
     if remove:
-        _remove(yes or as_json, list(agents), settings, as_json)
+        _remove(yes or as_json, list(wanted.agents), wanted.settings, as_json)
         return
     ask = not (yes or as_json or dry_run)
     with waiting("looking for agents and models", as_json):
@@ -85,10 +83,10 @@ def init(
             "use stay as they are. Nothing is written before you agree.\n"
         )
         say(installation.describe(seen), " " * 4)
-    proposed = installation.propose(seen, list(agents), model, preset, upstream, service, here)
+    proposed = installation.propose(seen, wanted, here)
     if ask:
-        proposed = _ask(seen, proposed, model, preset, bool(agents), service)
-    lines = installation.plan(here, proposed, settings)
+        proposed = _ask(seen, proposed, wanted)
+    lines = installation.plan(here, proposed, wanted.settings)
     if dry_run:
         emit(
             {"would_change": lines},
@@ -100,7 +98,7 @@ def init(
         say("\nThis will change:\n  " + "\n  ".join(map(tidied, lines)), "    ")
         confirm("Go on?", default=True, abort=True)
     with waiting("setting up", as_json):
-        changed, notes = installation.carry_out(here, proposed, settings)
+        changed, notes = installation.carry_out(here, proposed, wanted.settings)
     _report(proposed, changed, notes, as_json)
 
 
@@ -134,40 +132,33 @@ def _remove(quiet: bool, agents: list[str], settings: Path | None, as_json: bool
     emit({"changed": [str(p) for p in changed]}, text, as_json)
 
 
-def _ask(
-    seen: MachineSeen,
-    proposed: SetupProposal,
-    model: str | None,
-    preset: str | None,
-    named: bool,
-    service: bool | None,
-) -> SetupProposal:
+def _ask(seen: MachineSeen, proposed: SetupProposal, wanted: SetupOptions) -> SetupProposal:
     """Each proposal is the default of its question; what was given on the command line is not asked again."""
     from dataclasses import replace
 
     from clawback.capture import agent_integration
     from clawback.jobs import installation
 
-    if not named:
+    if not wanted.agents:
         known = f"{', '.join(agent_integration.names())}; several with commas, or none"
         say("\n" + click.wrap_text(known, 78, "  ", "  "))
         question = "Whose turns should be captured"
         default = ",".join(proposed.agents) or "none"
         agents = _until(question, default, lambda said: installation.check_agents(said.split(",")))
         proposed = replace(proposed, agents=agents)
-    if model is None:
+    if wanted.model is None:
         say("\n  a number or a name of the list above, a folder, a GGUF file, or a hub id")
         question = "What should be trained"
         base, note = _until(question, proposed.model, lambda said: installation.check_model(said, seen))
         proposed = replace(proposed, model=base, note=note)
         if note:
             say(note, "  ")
-    if preset is None:
+    if wanted.preset is None:
         said = "\n".join(f"  {name:<11} {what}" for name, what in installation.PRESETS.items())
         say("\n" + fold(said, " " * 14))
         question = f"Preset ({', '.join(PRESETS)})"
         proposed = replace(proposed, preset=_until(question, proposed.preset, _preset))
-    if service is None and seen.service:
+    if wanted.service is None and seen.service:
         keep = confirm("Keep `clawback serve` running in the background", default=proposed.service)
         proposed = replace(proposed, service=keep)
     return proposed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from clawback import config
 from clawback.cli.common import (
     VERSION,
     CommandGroup,
+    as_record,
     confirm,
     current_home,
     emit,
@@ -117,7 +118,7 @@ def _rules_in_use(store: Store, number: int) -> str:
     for one in store.obedience():
         if one.model == names[0] or one.model.endswith(names[1]):
             kept, checked = counts.get(one.rule_id, (0, 0))
-            counts[one.rule_id] = (kept + one.kept, checked + one.checked)
+            counts[one.rule_id] = (kept + one.passes, checked + one.checked)
     lines = [
         f"  {kept / checked:>4.0%} of {checked:>4} answers  {store.rule(rule).text}"
         for rule, (kept, checked) in counts.items()
@@ -196,6 +197,16 @@ def followers(store: Store, live: Version) -> str:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class CompareOptions:
+    """What the versions are compared on."""
+
+    prompts: Path | None
+    seed: int
+    judge: bool
+    count: int | None
+
+
 @versions.command()
 @click.argument("first", type=VERSION)
 @click.argument("second", type=VERSION)
@@ -206,15 +217,8 @@ def followers(store: Store, live: Version) -> str:
 @click.option("--judge", is_flag=True, help="Have the judge of [judge] say which is better, and how often.")
 @click.option("--count", type=click.IntRange(1, 10_000), help="Of your newest prompts, how many (default 5; 50 with --judge).")  # fmt: skip
 @json_option
-def compare(
-    first: str,
-    second: str,
-    prompts: Path | None,
-    seed: int,
-    judge: bool,
-    count: int | None,
-    as_json: bool,
-) -> None:
+@as_record(CompareOptions)
+def compare(first: str, second: str, options: CompareOptions, as_json: bool) -> None:
     """Show two versions side by side on the same prompts. A version is a number, base or live.
 
     With --judge a model says which answer is better, each pair in both orders, and the win rate is given as it is and at equal length. The
@@ -228,10 +232,14 @@ def compare(
     from clawback.cli.generate import read_prompts
     from clawback.cli.progress_bar import progress_bar
 
-    wanted = count or (JUDGED_PROMPTS if judge else COMPARE_PROMPTS)
+    wanted = options.count or (JUDGED_PROMPTS if options.judge else COMPARE_PROMPTS)
     with open_store() as store:
         pair = [named_version(store, first), named_version(store, second)]
-        asked = read_prompts(prompts) if prompts else newest_prompts(store.turns(limit=40 * wanted), wanted)
+        asked = (
+            read_prompts(options.prompts)
+            if options.prompts
+            else newest_prompts(store.turns(limit=40 * wanted), wanted)
+        )
     if not asked:
         raise UsageError("There are no captured prompts yet: name a file with --prompts.")
     if pair[0].number == pair[1].number:
@@ -242,14 +250,14 @@ def compare(
         answers = []
         for done, version in enumerate(pair):
             follow({"phase": "answering", "step": done, "steps": len(pair)})
-            answers.append(answers_of(version, asked, seed))
+            answers.append(answers_of(version, asked, options.seed))
         follow({"phase": "answering", "step": len(pair), "steps": len(pair)})
     numbers = [str(version.number) for version in pair]
     rows = [
         {"prompt": messages[-1]["content"]} | dict(zip(numbers, both, strict=True))
         for messages, *both in zip(asked, *answers, strict=True)
     ]
-    if judge:
+    if options.judge:
         _judged(pair, asked, answers, as_json)
         return
     if as_json:

@@ -5,7 +5,8 @@ Importing this is cheap: torch is imported when a model is loaded.
 
 from __future__ import annotations
 
-from clawback.learning.episode_run import episode_recipe, train_episodes
+from typing import TYPE_CHECKING, Any
+
 from clawback.learning.estimate import Estimate, estimate
 from clawback.learning.recipe import Recipe, recipe, recipe_from
 from clawback.learning.training import (
@@ -17,6 +18,9 @@ from clawback.learning.training import (
 )
 from clawback.models.types import Completion, ModelInfo, TrainResult
 from clawback.policy import load
+
+if TYPE_CHECKING:
+    from clawback.learning.episode_run import episode_recipe, train_episodes
 
 __all__ = [
     "DRAWING",
@@ -36,3 +40,11 @@ __all__ = [
     "train",
     "train_episodes",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("episode_recipe", "train_episodes"):  # a run on ratings needs neither
+        from clawback.learning import episode_run
+
+        return getattr(episode_run, name)
+    raise AttributeError(f"module 'clawback.engine' has no attribute {name!r}")

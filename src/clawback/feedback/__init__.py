@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from clawback.feedback.calibrate import Reliability
     from clawback.feedback.due import training_due
     from clawback.feedback.give import Balance, balance, critique, edit, prefer, rate, score, tie, undo
-    from clawback.feedback.hints import hints_of
     from clawback.feedback.hold_out import kept_out, split
     from clawback.feedback.implicit import notice
+    from clawback.feedback.opinions import hints_of
     from clawback.feedback.turn_reward import evidence, judges, rater_weights, reward, samples
 
 _WHERE = {
@@ -22,7 +22,7 @@ _WHERE = {
     **dict.fromkeys(
         ("Balance", "balance", "critique", "edit", "prefer", "rate", "score", "tie", "undo"), "give"
     ),
-    "hints_of": "hints",
+    "hints_of": "opinions",
     **dict.fromkeys(("kept_out", "split"), "hold_out"),
     "notice": "implicit",
     "training_due": "due",

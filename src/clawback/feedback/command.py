@@ -145,7 +145,7 @@ def rules(store: Store) -> str:
     counts: dict[int, tuple[int, int]] = {}
     for one in store.obedience():
         kept, checked = counts.get(one.rule_id, (0, 0))
-        counts[one.rule_id] = (kept + one.kept, checked + one.checked)
+        counts[one.rule_id] = (kept + one.passes, checked + one.checked)
     lines = [
         f"{len(listed)} {'rule' if len(listed) == 1 else 'rules'}. `clawback rules show N` lists the breaches of one."
     ]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from clawback.feedback.endpoint import Ask
 from clawback.feedback.next_state_judge import remember, remember_failed
+from clawback.feedback.opinions import HINT_SOURCE
 from clawback.feedback.passes import PassPlan, go_over, readings
 from clawback.feedback.verdict import HINT, Vote, read_hint, shown
 from clawback.records import Feedback, Turn
@@ -21,7 +22,6 @@ from clawback.records import Feedback, Turn
 if TYPE_CHECKING:
     from clawback.store import Store
 
-PREFIX = "hint:"
 LONGEST = 600
 """Characters of a hint that are kept: three sentences have fewer."""
 
@@ -39,17 +39,6 @@ class HintCounts:
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
-
-
-def hints_of(opinions: Sequence[Feedback]) -> tuple[str, ...]:
-    """The hints among what was said of a turn: the person's own critiques, newest first, then candidates, longest first."""
-    standing = [f for f in opinions if f.kind == "critique" and f.undone_at is None and f.text.strip()]
-    own = [f for f in standing if not f.source.startswith(PREFIX)]
-    read = [f for f in standing if f.source.startswith(PREFIX)]
-    ordered = sorted(own, key=lambda f: f.moment, reverse=True) + sorted(
-        read, key=lambda f: (-len(f.text), f.id)
-    )
-    return tuple(dict.fromkeys(f.text.strip() for f in ordered))
 
 
 def candidates(ask: Ask, turn: Turn, votes: int, wanted: str = "") -> list[str]:
@@ -71,7 +60,7 @@ def pending_hints(store: Store, model: str, limit: int = -1) -> list[Turn]:
 
     Those that a person has criticised are left out: their own words are the better hint.
     """
-    source = PREFIX + model
+    source = HINT_SOURCE + model
     known = store.get(f"unclear:{source}", {})
     last = store.get(f"failed:{source}", [])
     return store.followed_turns(source, limit, [int(t) for t in known], last, hints=True)
@@ -82,7 +71,7 @@ def extract(store: Store, ask: Ask, plan: PassPlan) -> HintCounts:
 
     Raises ``JudgeError`` where the model cannot be asked at all.
     """
-    source = PREFIX + plan.model
+    source = HINT_SOURCE + plan.model
     todo = pending_hints(store, plan.model, plan.limit)
     wanted = {t.id: wanted_instead(t, store.feedback(turn_id=t.id)) for t in todo}
     hinted = made = 0

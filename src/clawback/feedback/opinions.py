@@ -13,7 +13,7 @@ are never merged: the mean of their opinions is the reward (``aggregate``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from clawback import scales
@@ -21,6 +21,8 @@ from clawback.records import Feedback
 
 Middles = Mapping[tuple[str, str], float]
 """(person, scale) → the value that is 0 for that person."""
+HINT_SOURCE = "hint:"
+"""What the source of a candidate that a judge model extracted begins with."""
 
 
 def standing(feedback: Iterable[Feedback]) -> list[Feedback]:
@@ -71,3 +73,14 @@ def centred(feedback: Iterable[Feedback], middles: Middles | None = None) -> lis
         else f
         for f in every
     ]
+
+
+def hints_of(opinions: Sequence[Feedback]) -> tuple[str, ...]:
+    """The hints among what was said of a turn: the person's own critiques, newest first, then candidates, longest first."""
+    standing = [f for f in opinions if f.kind == "critique" and f.undone_at is None and f.text.strip()]
+    own = [f for f in standing if not f.source.startswith(HINT_SOURCE)]
+    read = [f for f in standing if f.source.startswith(HINT_SOURCE)]
+    ordered = sorted(own, key=lambda f: f.moment, reverse=True) + sorted(
+        read, key=lambda f: (-len(f.text), f.id)
+    )
+    return tuple(dict.fromkeys(f.text.strip() for f in ordered))

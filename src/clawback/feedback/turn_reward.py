@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Literal
 from clawback.feedback import bases
 from clawback.feedback.authors import in_own_words
 from clawback.feedback.calibrate import PRIOR_WEIGHT, Reliability, agreed, reliability
-from clawback.feedback.opinions import Middles, centred, standing
+from clawback.feedback.opinions import Middles, centred, hints_of, standing
 from clawback.records import BETTER, TEACHER, UNLEARNED, Feedback, Part, Sample, Turn
 
 if TYPE_CHECKING:
@@ -215,8 +215,6 @@ def _reliability(by_turn: Mapping[int, list[Feedback]]) -> dict[str, Reliability
 def hints(opinions: Sequence[Feedback]) -> tuple[str, ...]:
     """What would have made the response better, in words: the person's critiques, what judges read out of what came back,
     and the newest edit."""
-    from clawback.feedback.hints import hints_of
-
     edits = [f.text.strip() for f in sorted(opinions, key=lambda f: f.moment) if f.kind == "edit"]
     return (*hints_of(opinions), *(f"{BETTER}\n{text}" for text in edits[-1:]))
 

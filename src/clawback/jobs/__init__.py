@@ -1,18 +1,23 @@
-"""Jobs: when, where and how runs and other long tasks happen."""
+"""Jobs: when, where and how runs and other long tasks happen. Importing it is cheap."""
 
-from clawback.jobs.background import begun, maybe_train, start
-from clawback.jobs.control import resumable, stop
-from clawback.jobs.preflight import startable
-from clawback.jobs.training_job import RunResult, judge_waiting, train_once
+from __future__ import annotations
 
-__all__ = [
-    "RunResult",
-    "begun",
-    "judge_waiting",
-    "maybe_train",
-    "resumable",
-    "start",
-    "startable",
-    "stop",
-    "train_once",
-]
+from typing import TYPE_CHECKING
+
+from clawback import faces
+
+if TYPE_CHECKING:
+    from clawback.jobs.background import begun, maybe_train, start
+    from clawback.jobs.control import resumable, stop
+    from clawback.jobs.preflight import startable
+    from clawback.jobs.training_job import RunResult, judge_waiting, train_once
+else:
+    __all__, __getattr__ = faces.face(
+        __name__,
+        {
+            "background": "begun maybe_train start",
+            "control": "resumable stop",
+            "preflight": "startable",
+            "training_job": "RunResult judge_waiting train_once",
+        },
+    )

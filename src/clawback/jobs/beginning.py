@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from clawback import feedback
 from clawback.errors import TrainingError, UsageError
 from clawback.feedback.hold_out import keeps, prompt_key
-from clawback.jobs import drawing_engine, inputs, preflight, rule_reading, seams, worthwhile
+from clawback.jobs import inputs, preflight, rule_reading, seams, worthwhile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -50,7 +50,7 @@ class RunRequest:
     @property
     def draws_elsewhere(self) -> bool:
         """Whether the options name something else that draws fresh answers."""
-        return self.options.draw not in ("", drawing_engine.HERE)
+        return self.options.draw not in ("", seams.HERE)
 
     @property
     def is_shared(self) -> bool:
@@ -126,7 +126,7 @@ def drawing_engine_of(chosen: RunRequest) -> str:
         raise UsageError("--draw is for a run of one process on this machine: leave out the other.")
     if chosen.is_shared or chosen.values.get("full") or not draws:
         return ""
-    return drawing_engine.chosen(options.draw, chosen.settings)
+    return seams.chosen(options.draw, chosen.settings)
 
 
 def policy(chosen: RunRequest, tell: OnProgress) -> Policy:

@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from clawback import config, plugins, release, store
-from clawback.environments import judges, registry
+from clawback.environments import registry
 from clawback.environments.core import EnvironmentSet
 from clawback.environments.evaluating import orders
 from clawback.environments.find import find
-from clawback.environments.group_judge import GroupJudge
-from clawback.environments.own_reward import JUDGE, with_reward
 from clawback.environments.rollouts import Play, Rollouts
-from clawback.environments.step_judge import StepJudged
 from clawback.environments.world_helpers import single_task_notice
 from clawback.errors import UsageError
 from clawback.jobs import seams
-from clawback.jobs.drawing_engine import chosen
-from clawback.jobs.seams import Cluster
+from clawback.jobs.seams import Cluster, Rollout, chosen
+from clawback.learning import ignore
 from clawback.paths import Home
 from clawback.records import Episode
 
 if TYPE_CHECKING:
+    from clawback.environments.group_judge import GroupJudge
     from clawback.environments.rollouts import Drawer, EpisodeSource
-    from clawback.learning import Recipe
-    from clawback.policy import Policy
     from clawback.progress import OnProgress
 
 
@@ -73,15 +69,25 @@ class Wish:
         if self.harness:
             found = plugins.load(plugins.WRAPPERS, "harness")(found, self.harness, self.max_turns)
         if self.reward:
+            from clawback.environments.own_reward import with_reward
+
             found = with_reward(found, self.reward)
-        return StepJudged(found, judges.configured(), self.judge_steps) if self.judge_steps else found
+        if not self.judge_steps:
+            return found
+        from clawback.environments import judges
+        from clawback.environments.step_judge import StepJudged
+
+        return StepJudged(found, judges.configured(), self.judge_steps)
 
     def group_judge(self) -> GroupJudge | None:
         """Who compares the tries at one task; None where they are rewarded one by one. Raises ``UsageError``."""
-        if self.reward != JUDGE:
+        if self.reward != "judge":
             return None
         if self.size < 2:
             raise UsageError("--reward judge compares tries at the same task: add --group 4, or more.")
+        from clawback.environments import judges
+        from clawback.environments.group_judge import GroupJudge
+
         return GroupJudge(judges.configured())
 
     @property
@@ -109,39 +115,19 @@ def connected(ray: tuple[str, int] | None) -> Iterator[Cluster | None]:
         yield cluster
 
 
-def players(
-    cluster: Cluster | None,
-    home: Home,
-    policy: Policy,
-    worlds: EnvironmentSet,
-    wish: Wish,
-    recipe: Recipe,
-    *,
-    run: int,
-    seed: int,
-    keep: Callable[[Sequence[Episode]], None],
-    tell: OnProgress,
-) -> AbstractContextManager[EpisodeSource]:
-    """Who plays a run's episodes: this process, or a cluster's workers. ``keep`` is told of the episodes that are over."""
-    if cluster is None:
-        draws = drawer(home, config.load(home.config), policy, wish, str(run), tell, recipe.rank)
-        return Rollouts(policy, worlds, wish.play, on_episodes=keep, drawer=draws)
-    return seams.cluster().players(cluster, policy, worlds, wish, recipe, seed=seed, keep=keep, tell=tell)
+def players(home: Home, rollout: Rollout, cluster: Cluster | None) -> AbstractContextManager[EpisodeSource]:
+    """Who plays a run's episodes: this process, or a cluster's workers."""
+    if cluster is not None:
+        return seams.cluster().players(cluster, rollout)
+    drawer = drawer_of(home, config.load(home.config), rollout)
+    return Rollouts(
+        rollout.policy, rollout.worlds, rollout.wish.play, on_episodes=rollout.keep, drawer=drawer
+    )
 
 
-def drawer(
-    home: Home,
-    settings: config.Config,
-    policy: Policy,
-    wish: Wish,
-    name: str,
-    tell: OnProgress,
-    rank: int = 0,
-) -> Drawer | None:
+def drawer_of(home: Home, settings: config.Config, rollout: Rollout) -> Drawer | None:
     """The vLLM that the wish names; None: this process draws."""
-    if not wish.draw:
-        return None
-    return seams.vllm().drawer(home, settings, policy, wish, name, tell, rank)
+    return seams.vllm().drawer(home, settings, rollout) if rollout.wish.draw else None
 
 
 def samples(
@@ -163,6 +149,7 @@ def samples(
         policy = release.load(home, db.live(), settings)
     policy.sampling = replace(policy.sampling, top_p=1.0, top_k=0)
     tasks = worlds.tasks("train")
-    draws = drawer(home, settings, policy, wish, "samples", on_progress or (lambda _: None))
-    with Rollouts(policy, worlds, wish.play, drawer=draws) as rollouts:
+    rollout = Rollout(policy, worlds, wish, "samples", on_progress or ignore)
+    drawer = drawer_of(home, settings, rollout)
+    with Rollouts(policy, worlds, wish.play, drawer=drawer) as rollouts:
         return rollouts.play(orders(tasks, count, seed, 0))

@@ -115,25 +115,29 @@ def list_models(models: Sequence[LocalModel], on: Machine, chosen: str = "") -> 
     ]
 
 
-def propose(
-    seen: MachineSeen,
-    agents: Sequence[str],
-    model: str | None,
-    preset: str | None,
-    upstream: str | None,
-    keep_running: bool | None,
-    home: Home,
-) -> SetupProposal:
+@dataclass(frozen=True, slots=True)
+class SetupOptions:
+    """What somebody names of a set-up. Empty or None: as it is now, or fits the machine."""
+
+    agents: Sequence[str] = ()
+    model: str | None = None
+    preset: str | None = None
+    upstream: str | None = None
+    settings: Path | None = None
+    """The settings file of the one agent that is named."""
+    service: bool | None = None
+    """The server runs as a service of this system."""
+
+
+def propose(seen: MachineSeen, wanted: SetupOptions, home: Home) -> SetupProposal:
     """Proposed settings: named values first, then existing settings, then what fits the machine.
 
     Raises ``ClawbackError`` for an unknown agent or model, and a model that cannot be trained.
     """
-    chosen = check_agents(agents) if agents else list(seen.agents)
-    held = config.load(home.config)
-    base, note = check_model(model, seen) if model else _proposed(home, seen)
-    return SetupProposal(
-        chosen, base, preset or held.training.preset, upstream or "", bool(keep_running), note
-    )
+    agents = check_agents(wanted.agents) if wanted.agents else list(seen.agents)
+    base, note = check_model(wanted.model, seen) if wanted.model else _proposed(home, seen)
+    preset = wanted.preset or config.load(home.config).training.preset
+    return SetupProposal(agents, base, preset, wanted.upstream or "", bool(wanted.service), note)
 
 
 def _proposed(home: Home, seen: MachineSeen) -> tuple[str, str]:

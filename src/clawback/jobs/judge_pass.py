@@ -9,7 +9,7 @@ import hashlib
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -123,7 +123,7 @@ def judge_once(
             parallel = 1 if settings.api == LOCAL else settings.parallel
             if ray is not None:
                 assert isinstance(ask, SelfJudge)
-                parallel = stack.enter_context(shared(ask, ray, on_progress))
+                parallel = stack.enter_context(seams.cluster().judging(ask, ray, on_progress))
             tell = on_progress or (lambda _: None)
             plan = PassPlan(model, budget, votes or settings.votes, limit, parallel, tell)
             judged = judging.judge(db, ask, plan, silent=silent)
@@ -132,13 +132,6 @@ def judge_once(
     except Timeout:
         raise Busy("The judge is running already in another process.") from None
     return Pass(judged, hinted, budget.calls, budget.tokens)
-
-
-def shared(
-    judge: SelfJudge, ray: tuple[str, int], on_progress: OnProgress | None
-) -> AbstractContextManager[int]:
-    """The judge's answers are drawn by a cluster meanwhile: how many may be asked for at once."""
-    return seams.cluster().judging(judge, ray, on_progress)
 
 
 def generative(home: Home) -> tuple[str, Generative]:

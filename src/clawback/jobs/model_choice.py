@@ -57,7 +57,7 @@ def fits(info: ModelInfo, on: Machine) -> bool:
     """Can it be trained here: on the card in 16 or 4 bits, else on the CPU in float32?"""
     if on.gpu_memory:
         try:
-            memory.decide(info, free=int(on.gpu_memory * 0.95), bits=(16, 8, 4), rank=RANK)
+            memory.decide(info, memory.DeviceMemory(int(on.gpu_memory * 0.95)), (16, 8, 4), rank=RANK)
         except ClawbackError:
             return False
         return True

@@ -9,10 +9,9 @@ already played are not played again.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from clawback import feedback, release, store
@@ -21,14 +20,13 @@ from clawback.environments.collecting import Collector, Dealing
 from clawback.environments.core import EnvironmentSet
 from clawback.environments.evaluating import HeldOutVerdict, compare, evaluate, orders
 from clawback.environments.world_helpers import single_task_notice
-from clawback.errors import Busy, NotFound, Stopped, UsageError
-from clawback.jobs import inputs, preflight
+from clawback.errors import Busy, Stopped, UsageError
+from clawback.jobs import episode_runs, inputs, preflight
 from clawback.jobs.drawing import Wish, connected, players
-from clawback.jobs.drawing_engine import chosen
+from clawback.jobs.episode_runs import DEFAULTS, PlayOptions
 from clawback.jobs.reply_form import ReplyPlan, plan_replies
 from clawback.jobs.run_job import RunJob
-from clawback.jobs.seams import Cluster
-from clawback.learning import conditions_of, exploration
+from clawback.jobs.seams import Cluster, Rollout, chosen
 from clawback.paths import Home
 from clawback.progress import OnProgress, Progress
 from clawback.records import Episode, Message, Run, Sample, Version
@@ -37,7 +35,6 @@ from clawback.release.version_registry import LOCK_SECONDS
 if TYPE_CHECKING:
     from clawback.environments.group_judge import GroupJudge
     from clawback.environments.rollouts import EpisodeSource
-    from clawback.learning import Recipe
     from clawback.policy import Policy
 
 BEFORE, HELD, AFTER = 1_000_000_000, 1_500_000_000, 2_000_000_000
@@ -66,49 +63,37 @@ class PlayResult:
 def learn(
     home: Home,
     wish: Wish,
+    options: PlayOptions = DEFAULTS,
     *,
-    seed: int | None = None,
-    overrides: Mapping[str, Any] | None = None,
-    preset: str | None = None,
-    live: bool = False,
     worlds: EnvironmentSet | None = None,
-    resume: int | None = None,
-    ray: tuple[str, int] | None = None,
     on_progress: OnProgress | None = None,
+    **values: Any,
 ) -> PlayResult:
     """Make a version from episodes, from what is live now.
 
     Args:
         wish: what to play. An interrupted run of exactly this is resumed.
-        overrides: recipe values by hand, and those of ``EpisodeSettings``.
-        live: put it live if held-out tasks accept it.
         worlds: in place of what ``wish.task`` names.
-        resume: a run that was stopped, to go on with: its own wish counts.
-        ray: address and workers (0: one a machine) of a cluster that plays the episodes.
+        values: changes of ``options`` by name.
 
     Raises ``Busy`` while another process trains, ``Stopped`` when somebody stops it, ``EnvironmentFailure`` where most worlds break,
     ``UsageError`` where no cluster answers.
     """
     from filelock import FileLock, Timeout
 
+    options = replace(options, **values)
     home.create()
     try:
         with (
             FileLock(home.train_lock, timeout=LOCK_SECONDS),
             store.connect(home.database) as db,
-            connected(ray) as cluster,
+            connected(options.ray) as cluster,
         ):
             job = _Job(home, db, on_progress)
             job.cluster = cluster
-            return job.go(wish, seed, overrides or {}, preset, worlds, resume, live)
+            return job.go(wish, options, worlds)
     except Timeout:
         raise Busy("A run is training already. `clawback status` shows how far it is.") from None
-
-
-def wish_of(run: Run) -> Wish | None:
-    """What a run plays; None for one on feedback."""
-    kept = conditions_of(run.recipe).gym
-    return Wish(**kept) if kept else None
 
 
 class _Job(RunJob):
@@ -123,20 +108,12 @@ class _Job(RunJob):
     noted = False
     """Whether the share of replies that name no action was looked at."""
 
-    def go(
-        self,
-        wish: Wish,
-        seed: int | None,
-        overrides: Mapping[str, Any],
-        preset: str | None,
-        worlds: EnvironmentSet | None,
-        resume: int | None,
-        live: bool,
-    ) -> PlayResult:
+    def go(self, wish: Wish, options: PlayOptions, worlds: EnvironmentSet | None) -> PlayResult:
         release.heal(self.db, self.home)
-        seed = self.settings.training.seed if seed is None else seed
+        seed = self.settings.training.seed if options.seed is None else options.seed
+        overrides, resume = options.overrides, options.resume
         if resume is not None:
-            wish = self.taken_up(resume)
+            wish = episode_runs.take_up(self.db, resume)
             seed = self.db.run(resume).seed
         if wish.draw or (self.cluster is None and resume is None):
             wish = replace(wish, draw=chosen(wish.draw, self.settings))
@@ -150,7 +127,7 @@ class _Job(RunJob):
         worlds = worlds or wish.worlds(seed)
         if notice := single_task_notice(worlds):
             self.tell({"phase": "alert", "text": notice})
-        run, policy = self.begin(wish, seed, overrides, preset, resume is not None)
+        run, policy = self.begin(wish, replace(options, seed=seed, overrides=overrides))
         with self.entered(run):
             version, before, after = self.version(run, policy, worlds, wish)
             verdict = compare(
@@ -162,45 +139,23 @@ class _Job(RunJob):
             )
             verdict = self.by_ratings(run, version, verdict)
             self.db.set_report(version.number, verdict.to_dict())
-        if live and verdict.accepted:
+        if options.live and verdict.accepted:
             release.promote(self.db, self.home, version.number)
         counts = self.db.count_episodes(run.id)
         return PlayResult(self.db.run(run.id), self.db.version(version.number), verdict, counts)
 
-    def taken_up(self, number: int) -> Wish:
-        """A stopped run, or one whose process died, as one that runs again. Raises ``UsageError``."""
-        run = self.db.run(number)
-        wish = wish_of(run)
-        if wish is None or run.status not in ("stopped", "running"):
-            why = "learns from feedback: `clawback runs resume`" if wish is None else f"is {run.status}"
-            raise UsageError(f"Run {number} {why}, so there is nothing to resume.")
-        self.db.update_run(number, status="running", finished_at=None, stop_at=None, pid=os.getpid())
-        return wish
-
-    def begin(
-        self, wish: Wish, seed: int, overrides: Mapping[str, Any], preset: str | None, resumed: bool
-    ) -> tuple[Run, Policy]:
-        """The run, new or interrupted, and the policy that it starts from."""
-        from clawback import engine
-
-        dead = self.left_behind(wish, seed)
-        if dead is not None and wish_of(dead) is None:
-            raise Busy(
-                f"Run {dead.id} was interrupted. Finish it first (`clawback train`), or stop it (`clawback runs stop`)."
-            )
+    def begin(self, wish: Wish, options: PlayOptions) -> tuple[Run, Policy]:
+        """The run, new or interrupted, and the policy that it starts from. ``options``: with a seed."""
+        assert options.seed is not None
+        dead = episode_runs.interrupted(self.db, wish, options.seed)
         parent = self.db.version(dead.parent) if dead is not None else self.db.live()
         self.tell({"phase": "load"})
         policy = self.policy(parent)
-        own = {k: v for k, v in overrides.items() if k in _episode_settings()}
-        rest = {k: v for k, v in overrides.items() if k not in own}
-        usual = {"rounds": wish.rounds, "explore": exploration(wish.episodes)}
-        preset = preset or self.settings.training.preset
-        made = engine.episode_recipe(policy.info, preset, rest, **{**usual, **own})
-        made = replace(made, conditions=replace(made.conditions, gym=asdict(wish)))
+        preset = options.preset or self.settings.training.preset
+        recipe = episode_runs.recipe_of(policy.info, wish, preset, options.overrides)
         if dead is not None:
-            begun = (wish_of(dead), dead.seed, engine.recipe_from(dead.recipe))
-            if resumed or begun == (wish, seed, _recorded(made)):
-                self.db.update_run(dead.id, status="running", finished_at=None, stop_at=None, pid=os.getpid())
+            if options.resume is not None or episode_runs.is_same(dead, wish, options.seed, recipe):
+                episode_runs.set_running(self.db, dead.id)
                 return self.db.run(dead.id), policy
             if dead.status == "running":
                 self.db.update_run(dead.id, status="stopped")
@@ -211,9 +166,9 @@ class _Job(RunJob):
         run = Run(
             base=policy.info.base if not parent.base else parent.base,
             base_revision=policy.info.revision,
-            algorithm=made.algorithm,
-            recipe=asdict(made),
-            seed=seed,
+            algorithm=recipe.algorithm,
+            recipe=asdict(recipe),
+            seed=options.seed,
             parent=parent.number,
             train_ids=learned,
             held_out_ids=kept,
@@ -234,15 +189,6 @@ class _Job(RunJob):
         train, held = feedback.split(samples, self.settings.gate.held_out, splits=before)
         return inputs.feedback_of(train, said), inputs.feedback_of(held, said)
 
-    def left_behind(self, wish: Wish, seed: int) -> Run | None:
-        """The run that a dead process left, or the newest, where it is this very one and was stopped."""
-        if (dead := self.db.active_run()) is not None:
-            return dead
-        last = next(iter(self.db.runs(limit=1)), None)
-        if last is None or last.status != "stopped" or last.version is not None:
-            return None
-        return last if (wish_of(last), last.seed) == (wish, seed) else None
-
     def policy(self, version: Version) -> Policy:
         """A version, to play. All of the distribution is drawn from while it learns, at the temperature that it answers with."""
         policy = release.load(self.home, version, self.settings)
@@ -254,21 +200,21 @@ class _Job(RunJob):
     ) -> tuple[Version, Sequence[Episode], Sequence[Episode]]:
         """Held-out tasks, training, held-out tasks."""
         from clawback import engine
+        from clawback.learning import TrainingRun
 
         held = worlds.tasks("test")
         recipe = engine.recipe_from(run.recipe)
-        with players(
-            self.cluster,
-            self.home,
+        rollout = Rollout(
             policy,
             worlds,
             wish,
+            str(run.id),
+            lambda p: self.enter(run, p),
+            run.seed,
             recipe,
-            run=run.id,
-            seed=run.seed,
-            keep=lambda e: self.keep(run, e),
-            tell=lambda p: self.enter(run, p),
-        ) as rollouts:
+            lambda e: self.keep(run, e),
+        )
+        with players(self.home, rollout, self.cluster) as rollouts:
             before, plan = self.played_before(run, policy, rollouts, held, wish)
             collector = Collector(
                 rollouts,
@@ -284,18 +230,17 @@ class _Job(RunJob):
                 "held_out_tasks": min(len(held), wish.held_out),
                 **({HELD_TO: list(plan.replies)} if plan.held else {}),
             }
-            result = engine.train_episodes(
+            training = TrainingRun(
                 policy,
-                collector,
+                self.rated(run),
                 recipe,
                 seed=run.seed,
-                out=self.folder(run),
-                about=about,
-                ratings=self.rated(run),
                 prompts=self.prompts(run),
-                form=plan.form(policy, worlds, wish, run.seed),
-                on_progress=lambda p: self.enter(run, self.noticed(p)),
+                out=self.folder(run),
+                tell=lambda p: self.enter(run, self.noticed(p)),
             )
+            form = plan.form(policy, worlds, wish, run.seed)
+            result = engine.train_episodes(training, collector, about=about, form=form)
             rollouts.refreshed(wish.rounds)
             after = self.held_out(run, rollouts, held, wish, AFTER)
         before, after = map(list, self.compared(run, before, after))
@@ -416,30 +361,6 @@ class _Job(RunJob):
     def keep(self, run: Run, episodes: Sequence[Episode]) -> None:
         """Into the store, before anything is learned from them."""
         self.db.add_episodes([replace(e, run_id=run.id) for e in episodes])
-
-
-def newest(home: Home) -> Run:
-    """The newest run that plays. Raises ``NotFound``."""
-    with store.connect(home.database) as db:
-        for run in db.runs(limit=100):
-            if wish_of(run) is not None:
-                return run
-    raise NotFound("No run of `clawback env train` is known, so there is nothing to resume.")
-
-
-def _episode_settings() -> set[str]:
-    """Of ``EpisodeSettings``; and of how ratings beside them are graded."""
-    from clawback.learning import EpisodeSettings
-
-    own = {one.name for one in fields(EpisodeSettings)} - {"rounds"}
-    return own | {"grounding", "prompts", "samples", "exact_kl", "replay"}
-
-
-def _recorded(recipe: Recipe) -> Recipe:
-    """As the store gives it back."""
-    from clawback import engine
-
-    return engine.recipe_from(json.loads(json.dumps(asdict(recipe))))
 
 
 def _mean(episodes: Sequence[Episode]) -> float:

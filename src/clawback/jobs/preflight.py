@@ -6,7 +6,6 @@ from datetime import time
 from typing import TYPE_CHECKING, Any
 
 from clawback.errors import ConfigError, TrainingError, UsageError
-from clawback.gate.rule import LEAST_OF_EACH_SIGN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,6 +82,8 @@ def enough(samples: Sequence[Sample]) -> None:
             "Only a judge has said anything yet, and no version goes live on a judge's word: rate some answers yourself "
             "(`clawback good`, `bad`)."
         )
+    from clawback.gate.rule import LEAST_OF_EACH_SIGN
+
     least = LEAST_OF_EACH_SIGN
     counts = {"good": sum(s.reward > 0 for s in said), "bad": sum(s.reward < 0 for s in said)}
     wanted = [f"{least - count} more {kind}" for kind, count in counts.items() if count < least]

@@ -22,14 +22,14 @@ MOST = 1_000_000
 @dataclass(frozen=True, slots=True)
 class Draft:
     path: Path
-    before: str
+    previous: str
     after: str
 
     @property
     def diff(self) -> str:
         name = self.path.name
         lines = difflib.unified_diff(
-            self.before.splitlines(), self.after.splitlines(), f"a/{name}", f"b/{name}", lineterm=""
+            self.previous.splitlines(), self.after.splitlines(), f"a/{name}", f"b/{name}", lineterm=""
         )
         return "\n".join(lines)
 
@@ -59,7 +59,7 @@ def draft(folder: Path, name: str, prompt: str) -> Draft:
 def write(draft: Draft) -> None:
     """Raises ``UsageError`` where the file has changed since the draft was shown."""
     now = draft.path.read_bytes().decode("utf-8") if draft.path.exists() else ""
-    if now != draft.before:
+    if now != draft.previous:
         raise UsageError(f"{draft.path} has changed since: look at the new diff first.")
     replace(draft.path, draft.after.encode(), mode=None if draft.path.exists() else 0o644)
 

@@ -11,15 +11,15 @@ An interrupted search is resumed: its plan (which feedback, which prompt, which 
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 from clawback import config, store
 from clawback.errors import Busy
 from clawback.gate import settling
 from clawback.gate.report import Report, answered
 from clawback.jobs.prompt_models import LOCAL, Meter, backend_of, model_of
-from clawback.jobs.prompt_search import SEARCH, Search, SearchResult, judge
+from clawback.jobs.prompt_search import DEFAULTS, SEARCH, Search, SearchOptions, SearchResult, judge
 from clawback.paths import Home
 from clawback.progress import OnProgress
 from clawback.release import prompted
@@ -76,14 +76,14 @@ def phase(home: Home) -> Phase:
         return "online" if known else "initialisation"
 
 
-def plan(home: Home, *, calls: int | None = None, proposer: str | None = None) -> SearchPlan:
-    """Raises ``TrainingError`` where there is too little to learn from."""
+def plan(home: Home, options: SearchOptions = DEFAULTS, **values: Any) -> SearchPlan:
+    """``values``: changes of ``options`` by name. Raises ``TrainingError`` where there is too little to learn from."""
     from clawback.prompts import Price
     from clawback.prompts import plan as planned
 
     settings = config.load(home.config)
     with store.connect(home.database) as db:
-        job = Search(home, db, settings, calls=calls, proposer=proposer)
+        job = Search(home, db, settings, replace(options, **values))
         job.begin()
         given = settings.prompts
         price = Price(given.price_sent, given.price_received)
@@ -110,20 +110,17 @@ def plan(home: Home, *, calls: int | None = None, proposer: str | None = None) -
 
 def optimize(
     home: Home,
+    options: SearchOptions = DEFAULTS,
     *,
-    calls: int | None = None,
-    proposer: str | None = None,
-    seed: int | None = None,
-    engine: str = "reflect",
     backend: LLMBackend | None = None,
     on_progress: OnProgress | None = None,
+    **values: Any,
 ) -> SearchResult:
     """Search, judge, and put live what is better and holds no sentence that the person has not seen.
 
     Args:
-        calls: answers that may be asked for, the gate's among them; from the settings where not given.
-        engine: ``reflect``, ``evolve`` or ``gepa`` (``clawback.prompts.search.engines``).
         backend: who answers and, where asked to, proposes; from the settings where not given.
+        values: changes of ``options`` by name.
 
     Raises ``Busy`` while another process does the same, ``TrainingError`` where there is too little to learn from or nothing can be read from the
     ratings, and what the backend raises; what was paid for is kept, and the next call goes on from there.
@@ -135,7 +132,7 @@ def optimize(
     try:
         with FileLock(home.prompts_lock, timeout=0), store.connect(home.database) as db:
             prompted.edited(db, home)
-            job = Search(home, db, settings, calls=calls, proposer=proposer, seed=seed, engine=engine)
+            job = Search(home, db, settings, replace(options, **values))
             job.begin()
             meter = Meter(backend or backend_of(home, db, settings), settings.prompts)
             found = job.run(meter, on_progress or (lambda _: None))

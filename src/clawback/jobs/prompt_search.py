@@ -87,6 +87,21 @@ def judge(
     )  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class SearchOptions:
+    """Options of one search. None: as the settings say."""
+
+    calls: int | None = None
+    """Answers that may be asked for, the gate's among them."""
+    proposer: str | None = None
+    seed: int | None = None
+    engine: str = "reflect"
+    """``reflect``, ``evolve`` or ``gepa`` (``clawback.prompts.search.engines``)."""
+
+
+DEFAULTS = SearchOptions()
+
+
 class Search:
     """One search: what goes into it, all of it decided before the first call."""
 
@@ -95,20 +110,16 @@ class Search:
         home: Home,
         db: Store,
         settings: config.Config,
-        *,
-        calls: int | None = None,
-        proposer: str | None = None,
-        seed: int | None = None,
-        engine: str = "reflect",
+        options: SearchOptions = DEFAULTS,
     ) -> None:
         from clawback.prompts import Prompt
 
         self.home, self.db, self.settings = home, db, settings
-        self.calls = settings.prompts.max_calls if calls is None else calls
-        wanted = proposer or settings.prompts.proposer
+        self.calls = settings.prompts.max_calls if options.calls is None else options.calls
+        wanted = options.proposer or settings.prompts.proposer
         self.proposer = "templates" if wanted == "auto" else wanted
-        self.engine = engine
-        self.seed = settings.training.seed if seed is None else seed
+        self.engine = options.engine
+        self.seed = settings.training.seed if options.seed is None else options.seed
         self.live = db.live()
         self.start = Prompt(prompted.source(self.live))
         self.train: list[Sample] = []

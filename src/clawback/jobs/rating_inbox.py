@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from clawback import config, feedback, store
 from clawback.capture import conversation_threads
+from clawback.errors import UsageError
 from clawback.feedback import information
 from clawback.gate.report import open_questions
 from clawback.jobs.pair_questions import PairQuestions
@@ -19,6 +20,7 @@ from clawback.records import GATE, UNLEARNED, Turn
 
 if TYPE_CHECKING:
     from clawback.rewards.acquisition import Acquisition
+    from clawback.store import Store
 
 DAY = 86_400.0
 LOOKED_AT = 400
@@ -211,3 +213,12 @@ def fade(home: Home, now: float | None = None) -> int:
     with store.connect(home.database) as db:
         period = capture.fade_days * DAY
         return db.drop_unrated(db.deletion_time(period, now) - period)
+
+
+def unassigned(db: Store, count: int, assigned: dict[int, list[str]]) -> list[int]:
+    """Newest answers that nobody is asked about yet and nobody has rated, oldest of them first."""
+    found = answers(db.turns(limit=count * 4 + 400, rated=False, kind="main"))
+    new = [turn.id for turn, _ in found if turn.id not in assigned][:count]
+    if not new:
+        raise UsageError("Every unrated answer is assigned already. Name turns with --turn.")
+    return new[::-1]

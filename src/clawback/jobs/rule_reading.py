@@ -23,15 +23,15 @@ from clawback.learning import RunRules
 from clawback.progress import OnProgress
 from clawback.records import OWNER, Rule
 from clawback.rules.checks import check_of
-from clawback.rules.rule_judge import ANSWERS, EndpointJudge, RuledTurn, RuleJudge, Verdicts
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from clawback.learning import Recipe
+    from clawback.learning import Recipe, TrainingRun
     from clawback.paths import Home
     from clawback.policy import Policy
+    from clawback.rules.rule_judge import RuledTurn, RuleJudge, Verdicts
     from clawback.rules.rule_pass import LearnOutcome
     from clawback.store import Store
 
@@ -56,6 +56,7 @@ def judge_of(
     """The judge on a server, where one is set; else the base of the ``policy``, where it has passed its exam (``clawback rules learn --base``)."""
     from clawback.feedback.endpoint import CallBudget  # a run without rules asks no judge
     from clawback.jobs import judge_pass
+    from clawback.rules.rule_judge import EndpointJudge
 
     if settings.api == judge_pass.LOCAL:
         return _proven_base(db, policy) if policy is not None else None
@@ -149,6 +150,8 @@ class RunJudge:
                 verdicts[:, column] = [np.nan if value is None else value for value in values]
         unseen = [column for column, rule in enumerate(self.rules) if check_of(rule) is None]
         if unseen and self.judge is not None:
+            from clawback.rules.rule_judge import RuledTurn
+
             pairs = [RuledTurn(*pair) for pair in zip(questions, answers, strict=True)]
             rows = self._judged(pairs, [self.rules[column].text for column in unseen])
             for row, values in enumerate(rows):
@@ -185,25 +188,20 @@ def _key(pair: RuledTurn, texts: Sequence[str]) -> str:
 
 
 def _batches(places: Sequence[int]) -> Iterator[Sequence[int]]:
+    from clawback.rules.rule_judge import ANSWERS
+
     for start in range(0, len(places), ANSWERS):
         yield places[start : start + ANSWERS]
 
 
-def of_run(
-    home: Home,
-    settings: config.Config,
-    db: Store,
-    recipe: Recipe,
-    folder: Path,
-    tell: OnProgress,
-    policy: Policy | None = None,
-) -> RunJudge | None:
-    """What judges answers in a run, from what was entered at its beginning; None without rules. ``policy``: as for ``judge_of``."""
-    record = recipe.conditions.rules
+def of_run(home: Home, settings: config.Config, db: Store, run: TrainingRun) -> RunJudge | None:
+    """What judges answers in a run, from what was entered at its beginning; None without rules. ``run``: with its folder."""
+    assert run.out is not None
+    record = run.recipe.conditions.rules
     rules = [Rule(text, check) for text, check in record.features]
     if not rules:
         return None
-    judge = judge_of(home, settings.judge, db, policy) if record.judge else None
+    judge = judge_of(home, settings.judge, db, run.policy) if record.judge else None
     if judge is not None and judge.name != record.judge:
         judge = None  # the settings name another one by now
-    return RunJudge(rules, judge, folder / CACHE, tell)
+    return RunJudge(rules, judge, run.out / CACHE, run.tell)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -15,12 +14,12 @@ if TYPE_CHECKING:
     from clawback.config import Config
     from clawback.environments.core import EnvironmentSet
     from clawback.environments.rollouts import Drawer, EpisodeSource
-    from clawback.learning import Recipe
+    from clawback.learning import Recipe, TrainingRun
     from clawback.models import TrainResult
     from clawback.paths import Home
     from clawback.policy import Policy, Sampler
     from clawback.progress import OnProgress
-    from clawback.records import Episode, Run, Sample
+    from clawback.records import Episode, Run
     from clawback.sampling import Chance, Sampled
 
 
@@ -33,6 +32,24 @@ class Cluster:
     """0: one a machine."""
 
 
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """What is played, and who hears of it."""
+
+    policy: Policy
+    worlds: EnvironmentSet
+    wish: Any
+    """A ``drawing.Wish``."""
+    name: str
+    """Of the folder for what a vLLM loads: a run's number."""
+    tell: OnProgress
+    seed: int = 0
+    recipe: Recipe | None = None
+    """None: nothing is learned from it."""
+    keep: Callable[[Sequence[Episode]], None] = lambda _: None
+    """Told of the episodes that are over."""
+
+
 class Trainer(Protocol):
     """Runs whose weights are elsewhere."""
 
@@ -43,16 +60,9 @@ class Trainer(Protocol):
     def present(self, home: Home, settings: Config) -> None:
         """Raises where nothing answers, or the key is refused."""
 
-    def train(
-        self,
-        home: Home,
-        settings: Config,
-        policy: Any,
-        samples: Sequence[Sample],
-        run: Run,
-        out: Path,
-        tell: OnProgress,
-    ) -> TrainResult: ...
+    def train(self, home: Home, settings: Config, run: Run, inputs: TrainingRun) -> TrainResult:
+        """``run``: as it is in the store."""
+        ...
 
 
 class ServedSampler(Protocol):
@@ -86,11 +96,7 @@ class VllmDrawing(Protocol):
         self, home: Home, settings: Config, policy: Policy, recipe: Recipe, draw: str, tell: OnProgress
     ) -> ServedSampler: ...
 
-    def drawer(
-        self, home: Home, settings: Config, policy: Policy, wish: Any, name: str, tell: OnProgress, rank: int
-    ) -> Drawer:
-        """``wish``: a ``drawing.Wish``. ``name``: of the folder for what is loaded there."""
-        ...
+    def drawer(self, home: Home, settings: Config, rollout: Rollout) -> Drawer: ...
 
 
 class ClusterDrawing(Protocol):
@@ -98,18 +104,7 @@ class ClusterDrawing(Protocol):
 
     def connected(self, ray: tuple[str, int]) -> AbstractContextManager[Cluster]: ...
 
-    def players(
-        self,
-        cluster: Cluster,
-        policy: Policy,
-        worlds: EnvironmentSet,
-        wish: Any,
-        recipe: Recipe,
-        *,
-        seed: int,
-        keep: Callable[[Sequence[Episode]], None],
-        tell: OnProgress,
-    ) -> AbstractContextManager[EpisodeSource]: ...
+    def players(self, cluster: Cluster, rollout: Rollout) -> AbstractContextManager[EpisodeSource]: ...
 
     def sampler(
         self, ray: tuple[str, int], recipe: Recipe, tell: OnProgress
@@ -143,3 +138,16 @@ def cluster() -> ClusterDrawing:
     """Drawing by a Ray cluster."""
     drawing: ClusterDrawing = plugins.load(plugins.SAMPLERS, "ray")
     return drawing
+
+
+HERE, OWN_VLLM = "here", "vllm"
+"""Beside the address of a vLLM, what ``--draw`` and ``[training] draw`` may say: this process, or a vLLM that the run starts."""
+
+
+def chosen(draw: str, settings: Config) -> str:
+    """What draws: ``vllm``, an address, or "" for this process. Raises ``UsageError``, and ``HostedError`` where nothing answers at the address."""
+    draw = draw or settings.training.draw
+    if draw in ("", HERE):
+        return ""
+    vllm().check(draw, settings)
+    return draw

@@ -93,6 +93,57 @@ def environment(path: Path | None) -> dict[str, str]:
     return found | {name: os.environ[name] for name in SETTINGS if os.environ.get(name)}
 
 
+@dataclass(frozen=True, slots=True)
+class Teacher:
+    """Which model answers, and what it costs."""
+
+    api: str
+    """``openai``, ``anthropic``, or ``local``: the live version."""
+    model: str = ""
+    url: str = ""
+    env_file: Path | None = None
+    """Holds keys and addresses (``environment``)."""
+    price_sent: float = 0.0
+    """Of a million tokens, as is ``price_received``."""
+    price_received: float = 0.0
+    seed: int = 0
+
+    @property
+    def name(self) -> str:
+        """The model's. Raises ``UsageError`` where nothing names it."""
+        name = self.model or ("local" if self.api == "local" else self.variables.get("BASELINE_MODEL", ""))
+        if not name:
+            raise UsageError("Name the teacher with --model, or BASELINE_MODEL in .env.")
+        return name
+
+    @property
+    def variables(self) -> dict[str, str]:
+        return environment(self.env_file)
+
+    @property
+    def price(self) -> Price:
+        return Price(self.price_sent, self.price_received)
+
+
+def backend_of(home: Home, teacher: Teacher) -> LLMBackend:
+    """What asks the teacher. Raises ``UsageError`` as ``Teacher.name``."""
+    from clawback.prompts import AnthropicBackend, OpenAIBackend, VersionBackend
+
+    variables = teacher.variables
+    if teacher.api == "local":
+        from clawback import release
+
+        with store.connect(home.database) as db:
+            return VersionBackend(release.load(home, db.live()), seed=teacher.seed)
+    if teacher.api == "anthropic":
+        url = teacher.url or variables.get("ANTHROPIC_BASE_URL") or "https://api.anthropic.com"
+        return AnthropicBackend(
+            teacher.name, variables.get("ANTHROPIC_API_KEY", ""), url, price=teacher.price
+        )
+    key, url = variables.get("OPENAI_API_KEY", ""), teacher.url or variables.get("OPENAI_BASE_URL", "")
+    return OpenAIBackend(teacher.name, key, url or None, price=teacher.price)
+
+
 def name_of(model: str, prompt: str) -> str:
     """The event id of an answer: the same prompt is sent to the same model once."""
     return f"{AGENT}:{model}:{hashlib.sha256(prompt.encode()).hexdigest()[:24]}"
@@ -193,7 +244,7 @@ def _enter(db: Store, prompt: str, text: str, model: str, licence: str) -> None:
 
 
 def live_answers(
-    home: Home, prompts: Sequence[str], model: str, use: Use, *, max_tokens: int | None = None, seed: int = 0,
+    home: Home, prompts: Sequence[str], model: str, use: Use, *, seed: int = 0,
     tell: Callable[[Mapping[str, Any]], None] | None = None,
 ) -> int:  # fmt: skip
     """The live version's own answers to the prompts that the teacher has answered; how many.
@@ -215,7 +266,7 @@ def live_answers(
         if tell:
             tell({"phase": "answer"})
         asked = [[{"role": "user", "content": p}] for p, _ in both]
-        answers = release.load(home, live).generate(asked, max_tokens=max_tokens, seed=seed)
+        answers = release.load(home, live).generate(asked, seed=seed)
         for (prompt, teacher), [own] in zip(both, answers, strict=True):
             name = f"{AGENT}:own:{live.number}:{seed}:{name_of(model, prompt)}"
             turn = Turn(

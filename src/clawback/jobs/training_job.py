@@ -24,7 +24,6 @@ from clawback.gate.report import Report, answered
 from clawback.jobs import (
     beginning,
     captured,
-    drawing_engine,
     inputs,
     launching,
     rule_reading,
@@ -82,7 +81,7 @@ def train_once(
         with FileLock(home.train_lock, timeout=LOCK_SECONDS), store.connect(home.database) as db:
             job = _Job(home, db, on_progress, options)
             if options.draw:
-                drawing_engine.chosen(options.draw, job.settings)
+                seams.chosen(options.draw, job.settings)
             if options.resume is not None:
                 job.take_up(options.resume)
             return job.go()
@@ -225,7 +224,7 @@ class _Job(RunJob):
         self.check_readable(request, run, recipe, policy)
         if draw:
             recipe = replace(recipe, conditions=replace(recipe.conditions, draw=draw))
-            self.vllm = drawing_engine.vllm_sampler(self.home, self.settings, policy, recipe, draw, self.tell)
+            self.vllm = seams.vllm().sampler(self.home, self.settings, policy, recipe, draw, self.tell)
         if recipe.full:
             from clawback.learning.estimate import choose
 
@@ -272,15 +271,14 @@ class _Job(RunJob):
 
     def fitted(self, run: Run, recipe: Recipe, policy: Policy, train: list[Sample], held: set[int]) -> Recipe:
         """The recipe at the largest size that fits the budget. ``held``: turns that are kept for the gate."""
-        from clawback.learning import run_budget
+        from clawback.learning import TrainingRun, run_budget
 
         self.tell({"phase": "measure"})
         prompts = inputs.prompts(self.db, held, run.created_at, self.settings.gate.held_out)
         allowed = run_budget.Allowed(inputs.budget(self.settings), run.parent > 0, self.home.speeds)
         others = captured.answers(self.db, prompts, recipe.learn_from, run.created_at)
-        sized, forecast = run_budget.fit(
-            policy, recipe, train, prompts, allowed, self.tell, others, self.vllm
-        )
+        training = TrainingRun(policy, train, recipe, prompts=prompts, captured=others, tell=self.tell)
+        sized, forecast = run_budget.fit(training, allowed, self.vllm)
         self.tell(
             {
                 "phase": "estimate",
@@ -299,6 +297,7 @@ class _Job(RunJob):
             return self.db.version(run.version)
         from clawback import engine
         from clawback.jobs import tracking
+        from clawback.learning import TrainingRun
 
         recipe: Recipe = engine.recipe_from(run.recipe)
         away = seams.is_hosted(recipe)
@@ -314,25 +313,20 @@ class _Job(RunJob):
         shown, name = self.settings.tracking, f"run-{run.id:04d}"
         with tracking.track(shown.to, self.home.logs, name, run.recipe, shown.names) as track:
             tell = tracking.both(lambda p: self.enter(run, p), track)
+            training = TrainingRun(policy, samples, recipe, seed=run.seed, out=self.folder(run), tell=tell)
             if away:
-                result = seams.hosted().train(
-                    self.home, self.settings, policy, samples, run, self.folder(run), tell
-                )
+                result = seams.hosted().train(self.home, self.settings, run, training)
             else:
                 held, share = inputs.kept_out(self.db, run), self.settings.gate.held_out
                 prompts = inputs.prompts(self.db, held, run.created_at, share)
                 others = captured.answers(self.db, prompts, recipe.learn_from, run.created_at)
-                judge = rule_reading.of_run(
-                    self.home, self.settings, self.db, recipe, self.folder(run), tell, policy
-                )
-                draw = drawing_engine.chosen(
-                    self.options.draw or recipe.conditions.draw or drawing_engine.HERE,
+                judge = rule_reading.of_run(self.home, self.settings, self.db, training)
+                draw = seams.chosen(
+                    self.options.draw or recipe.conditions.draw or seams.HERE,
                     self.settings,
                 )
                 if draw and self.vllm is None:
-                    self.vllm = drawing_engine.vllm_sampler(
-                        self.home, self.settings, policy, recipe, draw, tell
-                    )
+                    self.vllm = seams.vllm().sampler(self.home, self.settings, policy, recipe, draw, tell)
                 with launching.sampler(self.options.ray, self.vllm, recipe, tell) as sampler:
                     result = engine.train(
                         policy,

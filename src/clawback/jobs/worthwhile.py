@@ -38,13 +38,15 @@ def check_readable(
     and recipe; its folder keeps a judge's verdicts."""
     from clawback import engine
     from clawback.jobs import run_grader
+    from clawback.learning import TrainingRun
 
     settings = config.load(home.config)
     grader, _ = run_grader.grader(home, settings.reward)
     if grader is not None:
         return
     recipe, folder = engine.recipe_from(run.recipe), home.runs / str(run.id)
-    judge = rule_reading.of_run(home, settings, db, recipe, folder, tell, policy)
+    training = TrainingRun(policy, samples, recipe, seed=run.seed, out=folder, tell=tell)
+    judge = rule_reading.of_run(home, settings, db, training)
     try:
         engine.check_readable(policy, samples, recipe, seed=run.seed, judge=judge)
     except NothingRead as error:

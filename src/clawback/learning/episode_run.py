@@ -15,14 +15,16 @@ from clawback.errors import UsageError
 from clawback.learning.best_weights import BestWeights
 from clawback.learning.recipe import Recipe, changed, recipe
 from clawback.learning.result import CHECKPOINT, finished, result_of, write_adapter, write_result
-from clawback.learning.run import OnProgress, TrainingRun, fingerprint, ignore, policy_state
+from clawback.learning.run import TrainingRun, fingerprint, policy_state
 from clawback.learning.training import fresh
 from clawback.models import ModelInfo, TrainResult
 
 if TYPE_CHECKING:
     from clawback.learning.examples import Source
+    from clawback.learning.loop.trainer import Fitted, LoopSettings
+    from clawback.learning.sources.episode_examples import Episodes
     from clawback.policy import Policy
-    from clawback.records import Episode, Message, Sample
+    from clawback.records import Episode
 
 Form = Callable[[int], "tuple[Sequence[Episode], int]"]
 """How many episodes → so many whose replies name actions at random, and how many such replies there are."""
@@ -71,126 +73,141 @@ def episode_recipe(
 
 
 def train_episodes(
-    policy: Policy,
+    run: TrainingRun,
     collect: Callable[[int], Sequence[Episode]],
-    recipe: Recipe,
     *,
-    seed: int = 0,
-    out: Path,
     about: Mapping[str, Any],
-    ratings: Sequence[Sample] = (),
-    prompts: Sequence[Sequence[Message]] = (),
     form: Form | None = None,
-    on_progress: OnProgress | None = None,
 ) -> TrainResult:
     """Train an adapter on episodes that ``collect`` brings round by round.
 
     Args:
-        policy: the base model, or a policy whose adapter is trained further. It holds the result afterwards.
+        run: its ``recipe`` is from ``episode_recipe``; its ``samples``, where it has any, are ratings to be learned from in the same steps
+            (``sources/beside.py``), with fresh answers to its ``prompts``. It needs ``out``: a run that was interrupted goes on from it.
         collect: the number of a round → its episodes, played with the policy as it is at the call.
-        recipe: from ``episode_recipe``.
-        out: a folder for this run alone: its checkpoint, and in the end ``adapter/``. A run that was interrupted goes on from it.
         about: what is played, by name: part of the run's identity, and of the version's provenance.
-        ratings: what was said about answers, to be learned from in the same steps (``sources/beside.py``).
-        prompts: the person's own conversations up to their question, to draw fresh answers to beside the rated ones.
         form: plays episodes whose replies name actions at random: their form is learned first.
 
     Raises:
         TrainingError: nothing was played, what answers is not what learns (``sources/episode_examples.py``), or the ratings are all the same.
     """
     from clawback.learning.loop.torch_learner import TorchLearner
-    from clawback.learning.loop.trainer import LoopSettings, fit
-    from clawback.learning.sources.episode_examples import Episodes, EpisodeSettings
-    from clawback.learning.sources.improvement import REFINED
+    from clawback.learning.loop.trainer import fit
     from clawback.rl import algorithms
 
+    policy, recipe, out, started = run.policy, run.recipe, run.out, time.perf_counter()
+    assert out is not None
     if recipe.algorithm not in ALGORITHMS:
         raise UsageError(
             f"{recipe.algorithm} does not learn from episodes. Choose one of: {', '.join(ALGORITHMS)}."
         )
-    tell, started = on_progress or ignore, time.perf_counter()
     if not policy.has_adapter:
-        fresh(policy, recipe, seed)
-    identity = _identity(policy, recipe, seed, about, ratings, prompts)
+        fresh(policy, recipe, run.seed)
+    identity = _identity(run, about)
     out.mkdir(parents=True, exist_ok=True)
     done = finished(out, identity)
     if done is not None:
         policy.put(Path(done.path))
         return done
-    from clawback.learning.estimate import prepare
-    from clawback.policy.memory import keep_freed
-
     continued = policy.moved
-    playing = EpisodeSettings.of(recipe)
-    learned = _learn_form(policy, form, recipe, seed, out / FORM, tell) if form else {}
-    held = policy.choices is not None
-    prepare(policy, recipe)
-    if policy.device.type == "cpu":
-        keep_freed(ACTIVATIONS)
-    if policy.device.type == "cpu" and not recipe.micro_tokens:
-        policy.scorer.micro_tokens = at_once(policy.info)
-    if held and "kl_start" not in recipe.part("episodes"):
-        playing = dataclasses.replace(playing, kl_start=HELD_KL_START)
-    if continued or (learned and not held) or learned.get(EXPLORED):
-        # The strong KL of the first rounds would undo what the adapter has learned before.
-        playing = dataclasses.replace(playing, kl_start=1.0)
-    episodes = Episodes(policy, collect, playing, seed)
-    source: Source = episodes
-    if ratings:
-        source = _with_ratings(source, ratings, prompts, recipe, tell)
-    else:
-        episodes.best = BestWeights(policy)
-    tell({"phase": "plan", "algorithm": recipe.algorithm, "note": str(about.get("environment", ""))})
-    settings = LoopSettings(
-        learning_rate=recipe.learning_rate * (REFINED if learned.get(EXPLORED) else 1.0),
-        grad_clip=recipe.grad_clip,
-        weight_decay=recipe.weight_decay,
-        max_drift=math.inf
-        if learned or held
-        else recipe.max_drift,  # the form alone may be far from the base
-        decay=playing.decay,
-        warm_up=min(WARM_UP, source.steps // 5),
-        seed=seed,
-        checkpoint=out / CHECKPOINT,
-        fingerprint=identity,
-    )
+    learned = _learn_form(run, form, out / FORM) if form else {}
+    _prepare(policy, recipe)
+    episodes = _episodes(run, collect, continued, learned)
+    source: Source = _with_ratings(run, episodes) if run.samples else episodes
+    run.tell({"phase": "plan", "algorithm": recipe.algorithm, "note": str(about.get("environment", ""))})
+    settings = _loop_settings(run, source.steps, learned, identity)
     algorithm = algorithms.make(recipe.algorithm, recipe.settings())
-    fitted = fit(TorchLearner(policy, settings, source.critic), source, algorithm, settings, [tell])
+    fitted = fit(TorchLearner(policy, settings, source.critic), source, algorithm, settings, [run.tell])
     if not fitted.stopped and episodes.best is not None and (notice := episodes.best.restore_best()):
-        tell({"phase": "alert", "text": notice, "step": fitted.steps})
-    result = result_of(
-        policy.info,
-        fitted,
-        out,
-        started,
-        algorithm=recipe.algorithm,
-        note=f"on episodes of {about.get('environment', 'an environment')}",
-        seed=seed,
-        turn_ids=tuple(sample.turn_id for sample in ratings),
-        baseline=0.0,
-        metrics={},
-        episodes={**about, **({FORM: learned} if learned else {})},
-    )
-    tell({"phase": "save"})
+        run.tell({"phase": "alert", "text": notice, "step": fitted.steps})
+    result = _result(run, fitted, started, {**about, **({FORM: learned} if learned else {})})
+    run.tell({"phase": "save"})
     write_adapter(policy.save, out)
     write_result(out, result, identity)
     return result
 
 
-def _learn_form(
-    policy: Policy,
-    form: Form,
-    recipe: Recipe,
-    seed: int,
-    folder: Path,
-    tell: OnProgress,
-) -> dict[str, float]:
+def _result(run: TrainingRun, fitted: Fitted, started: float, episodes: dict[str, Any]) -> TrainResult:
+    assert run.out is not None
+    return result_of(
+        run.policy.info,
+        fitted,
+        run.out,
+        started,
+        algorithm=run.recipe.algorithm,
+        note=f"on episodes of {episodes.get('environment', 'an environment')}",
+        seed=run.seed,
+        turn_ids=tuple(sample.turn_id for sample in run.samples),
+        baseline=0.0,
+        metrics={},
+        episodes=episodes,
+    )
+
+
+def _prepare(policy: Policy, recipe: Recipe) -> None:
+    """Memory for the steps; a tiny model on a CPU takes larger pieces."""
+    from clawback.learning.estimate import prepare
+    from clawback.policy.memory import keep_freed
+
+    prepare(policy, recipe)
+    if policy.device.type == "cpu":
+        keep_freed(ACTIVATIONS)
+    if policy.device.type == "cpu" and not recipe.micro_tokens:
+        policy.scorer.micro_tokens = at_once(policy.info)
+
+
+def _episodes(
+    run: TrainingRun,
+    collect: Callable[[int], Sequence[Episode]],
+    continued: bool,
+    learned: Mapping[str, float],
+) -> Episodes:
+    """The episodes as examples. ``continued``: the adapter had learned before the run; ``learned``: figures of the form's learning."""
+    from clawback.learning.sources.episode_examples import Episodes, EpisodeSettings
+
+    settings = EpisodeSettings.of(run.recipe)
+    held = run.policy.choices is not None
+    if held and "kl_start" not in run.recipe.part("episodes"):
+        settings = dataclasses.replace(settings, kl_start=HELD_KL_START)
+    if continued or (learned and not held) or learned.get(EXPLORED):
+        # The strong KL of the first rounds would undo what the adapter has learned before.
+        settings = dataclasses.replace(settings, kl_start=1.0)
+    episodes = Episodes(run.policy, collect, settings, run.seed)
+    if not run.samples:
+        episodes.best = BestWeights(run.policy)
+    return episodes
+
+
+def _loop_settings(run: TrainingRun, steps: int, learned: Mapping[str, float], identity: str) -> LoopSettings:
+    from clawback.learning.loop.trainer import LoopSettings
+    from clawback.learning.sources.episode_examples import EpisodeSettings
+    from clawback.learning.sources.improvement import REFINED
+
+    assert run.out is not None
+    recipe = run.recipe
+    # The form alone may be far from the base.
+    free = bool(learned) or run.policy.choices is not None
+    return LoopSettings(
+        learning_rate=recipe.learning_rate * (REFINED if learned.get(EXPLORED) else 1.0),
+        grad_clip=recipe.grad_clip,
+        weight_decay=recipe.weight_decay,
+        max_drift=math.inf if free else recipe.max_drift,
+        decay=EpisodeSettings.of(recipe).decay,
+        warm_up=min(WARM_UP, steps // 5),
+        seed=run.seed,
+        checkpoint=run.out / CHECKPOINT,
+        fingerprint=identity,
+    )
+
+
+def _learn_form(run: TrainingRun, form: Form, folder: Path) -> dict[str, float]:
     """The policy with the form of actions learned, and what random episodes say of them; a run that is resumed takes it from ``folder``. Figures
     of the learning."""
     from clawback.learning.sources.episode_examples import EpisodeSettings
     from clawback.learning.sources.imitation import imitate
     from clawback.learning.sources.improvement import improve, is_short
 
+    policy, recipe, seed, tell = run.policy, run.recipe, run.seed, run.tell
     figures = folder / "figures.json"
     if figures.is_file():
         policy.put(folder)
@@ -223,42 +240,21 @@ def at_once(info: ModelInfo) -> int:
     return min(MOST_AT_ONCE, max(CPU_MICRO_TOKENS, ACTIVATIONS * 1024 // (some - none)))
 
 
-def _with_ratings(
-    episodes: Any,
-    ratings: Sequence[Sample],
-    prompts: Sequence[Sequence[Message]],
-    recipe: Recipe,
-    tell: OnProgress,
-) -> Source:
+def _with_ratings(run: TrainingRun, episodes: Episodes) -> Source:
     """The same steps with graded fresh answers beside the episodes. Raises ``TrainingError`` where the ratings cannot grade any."""
     from clawback.learning.sources.beside import EpisodesBeside
     from clawback.learning.sources.plan import NAME, plan
 
-    if recipe.algorithm != "grpo":
-        raise UsageError(f"Ratings beside episodes are for grpo, not for {recipe.algorithm}.")
-    run = TrainingRun(
-        episodes.policy,
-        tuple(ratings),
-        dataclasses.replace(recipe, algorithm=NAME),
-        seed=episodes.seed,
-        prompts=prompts,
-        tell=tell,
-    )
-    made = plan(run)
-    tell({"phase": "plan", "algorithm": NAME, "note": made.note})
-    return EpisodesBeside(episodes, made.source, recipe.kl)  # type: ignore[arg-type]
+    if run.recipe.algorithm != "grpo":
+        raise UsageError(f"Ratings beside episodes are for grpo, not for {run.recipe.algorithm}.")
+    rated = plan(dataclasses.replace(run, recipe=dataclasses.replace(run.recipe, algorithm=NAME), out=None))
+    run.tell({"phase": "plan", "algorithm": NAME, "note": rated.note})
+    return EpisodesBeside(episodes, rated.source, run.recipe.kl)  # type: ignore[arg-type]
 
 
-def _identity(
-    policy: Policy,
-    recipe: Recipe,
-    seed: int,
-    about: Mapping[str, Any],
-    ratings: Sequence[Sample],
-    prompts: Sequence[Sequence[Message]],
-) -> str:
-    inputs = {"recipe": dataclasses.asdict(recipe), "seed": seed, "about": dict(about)}
-    if ratings:
-        inputs["ratings"] = [dataclasses.asdict(sample) for sample in ratings]
-        inputs["prompts"] = [list(map(dict, prompt)) for prompt in prompts]
-    return fingerprint(policy_state(policy) | {"device": policy.device.type} | inputs)
+def _identity(run: TrainingRun, about: Mapping[str, Any]) -> str:
+    inputs = {"recipe": dataclasses.asdict(run.recipe), "seed": run.seed, "about": dict(about)}
+    if run.samples:
+        inputs["ratings"] = [dataclasses.asdict(sample) for sample in run.samples]
+        inputs["prompts"] = [list(map(dict, prompt)) for prompt in run.prompts]
+    return fingerprint(policy_state(run.policy) | {"device": run.policy.device.type} | inputs)

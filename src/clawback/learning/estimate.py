@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING
 
 from clawback import devices
 from clawback.models import ModelInfo
-from clawback.policy.memory import CPU_MICRO_TOKENS, Choice, decide, need, size_text, stored, weight_bytes
+from clawback.policy.memory import (
+    CPU_MICRO_TOKENS,
+    Choice,
+    DeviceMemory,
+    decide,
+    need,
+    size_text,
+    stored,
+    weight_bytes,
+)
 from clawback.records import Sample
 
 if TYPE_CHECKING:
@@ -64,16 +73,17 @@ def choose(policy: Policy, recipe: Recipe) -> Choice:
     """How a loaded model can be trained in the memory there is. Raises ``TrainingError`` where it cannot."""
     device = policy.device
     held = stored(policy)
-    return decide(
-        policy.info,
-        free=devices.free_bytes(device) + weight_bytes(policy.info, held),
-        bits=(held,),
-        rank=recipe.rank,
-        kind=device.type,
-        longest=min(policy.max_prompt + policy.max_response, max(policy.max_prompt, 4096)),
-        full=recipe.full,
-        total=devices.total_bytes(device) if device.type == "cpu" else 0,
+    memory = DeviceMemory(
+        devices.free_bytes(device) + weight_bytes(policy.info, held),
+        device.type,
+        devices.total_bytes(device) if device.type == "cpu" else 0,
     )
+    longest = min(policy.max_prompt + policy.max_response, max(policy.max_prompt, 4096))
+    return decide(policy.info, memory, (held,), rank=_rank(recipe), longest=longest)
+
+
+def _rank(recipe: Recipe) -> int | None:
+    return None if recipe.full else recipe.rank
 
 
 def estimate(
@@ -110,11 +120,10 @@ def estimate(
     size = need(
         info,
         bits=32 if dtype == torch.float32 else 16,
-        rank=recipe.rank,
+        rank=_rank(recipe),
         micro_tokens=micro,
         checkpointing=bool(recipe.gradient_checkpointing),
         on_cpu=device.type == "cpu",
-        full=recipe.full,
     )
     return Estimate(
         bytes=size,

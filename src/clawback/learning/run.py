@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 if TYPE_CHECKING:
     from clawback.learning.recipe import Recipe
@@ -72,6 +72,19 @@ class TrainingRun:
         return fingerprint(
             inputs | {kind: one.name for kind, one in (("grader", self.grader), ("terms", self.terms)) if one}
         )
+
+
+class RunInputs(TypedDict, total=False):
+    """The fields of ``TrainingRun`` that ``engine.train`` takes by name."""
+
+    seed: int
+    prompts: Sequence[Sequence[Message]]
+    captured: Sequence[Sample]
+    baseline: float
+    grader: Grader | None
+    terms: RewardTerms | None
+    judge: Judge | None
+    sampler: Sampler | None
 
 
 def fingerprint(inputs: Mapping[str, Any]) -> str:

@@ -8,10 +8,10 @@ budget. It is stored in the recipe (``Recipe.size``), so the same recipe gives t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clawback.errors import DoesNotFit
 from clawback.learning.estimate import estimate
@@ -20,9 +20,10 @@ from clawback.records import GATE_ANSWERS, GUARDED_ANSWERS
 
 if TYPE_CHECKING:
     from clawback.learning.recipe import Recipe
+    from clawback.learning.run import TrainingRun
     from clawback.models import Encoded
-    from clawback.policy import MeasuredSampler, Policy
-    from clawback.records import Message, Sample
+    from clawback.policy import MeasuredSampler
+    from clawback.records import Sample
 
 SIZES = (1.0, 0.7, 0.5, 0.35, 0.25)
 """Of the full number of prompts, answers and rounds. A few, so that a machine that is a little slower today makes the same version."""
@@ -186,17 +187,10 @@ class Allowed:
 
 
 def fit(
-    policy: Policy,
-    recipe: Recipe,
-    samples: Sequence[Sample],
-    prompts: Sequence[Sequence[Message]],
-    allowed: Allowed,
-    tell: Callable[[Mapping[str, Any]], None] = lambda _: None,
-    captured: Sequence[Sample] = (),
-    sampler: MeasuredSampler | None = None,
+    run: TrainingRun, allowed: Allowed, sampler: MeasuredSampler | None = None
 ) -> tuple[Recipe, Forecast]:
-    """The recipe at the largest size that fits the time allowed, and what it will take. ``captured``: as ``engine.train`` gets it; ``sampler``:
-    what draws fresh answers in place of this process, which the gate's are drawn by all the same.
+    """The recipe at the largest size that fits the time allowed, and what it will take. ``sampler``: what draws fresh answers in place of this process,
+    which the gate's are drawn by all the same.
 
     Raises:
         TrainingError: it does not fit even at its smallest. Says what would.
@@ -204,21 +198,22 @@ def fit(
     from clawback.learning.sources.first_reading import Inputs
     from clawback.learning.sources.targets import room_for
 
+    policy, recipe, samples = run.policy, run.recipe, run.samples
     rated = [one for one in samples if one.rated] or samples
     encoded = [policy.encode(one) for one in rated]
     room, _ = room_for(policy, rated, encoded)
     feedback = Inputs.of(policy, samples, recipe)
     asked = [one.prompt for one in encoded[:_PROMPTS]]
-    speed = throughput.speed_of(policy, asked, room, allowed.speeds, tell)
+    speed = throughput.speed_of(policy, asked, room, allowed.speeds, run.tell)
     drawing = throughput.sampler_speed(sampler, policy, asked, allowed.speeds) if sampler else speed.draw
     lengths = lengths_of(rated, encoded, room, speed.answer)
     liked = sum(one.reward > 0 for one in rated) / len(rated)
     lengths = replace(
         lengths,
-        prompts=lengths.prompts + len(prompts),
+        prompts=lengths.prompts + len(run.prompts),
         versions=3 if allowed.live else 2,
         targets=len(feedback.shown.targets),
-        others=len(feedback.shown.answers) + int(liked * len(captured)),
+        others=len(feedback.shown.answers) + int(liked * len(run.captured)),
         only_shown=feedback.only_shown and recipe.algorithm == "auto" and policy.info.bucket != "micro",
     )
     # As ``sources/plan.py`` decides.

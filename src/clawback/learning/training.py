@@ -8,23 +8,22 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from clawback.errors import TrainingError, UsageError
 from clawback.learning.recipe import Recipe
 from clawback.learning.result import CHECKPOINT, finished, result_of, write_adapter, write_result
-from clawback.learning.run import OnProgress, TrainingRun, ignore
-from clawback.models import Grader, TrainResult
-from clawback.records import Message, Sample
+from clawback.learning.run import OnProgress, RunInputs, TrainingRun, ignore
+from clawback.models import TrainResult
+from clawback.records import Sample
 
 if TYPE_CHECKING:
     from clawback.learning.examples import Plan
     from clawback.learning.loop.learner import Learner
     from clawback.learning.loop.parallel import ProcessGroup
     from clawback.learning.loop.trainer import Fitted, LoopSettings
-    from clawback.policy import Policy, Sampler
+    from clawback.policy import Policy
     from clawback.rewards.judged import Judge
-    from clawback.rewards.terms import RewardTerms
 
 DRAWING = ("auto", "rollouts", "distil")
 """Algorithms that draw fresh answers and grade them (``learning/sources/plan.py``)."""
@@ -35,17 +34,10 @@ def train(
     samples: Sequence[Sample],
     recipe: Recipe,
     *,
-    seed: int = 0,
     out: Path,
-    prompts: Sequence[Sequence[Message]] = (),
     on_progress: OnProgress | None = None,
     resume: bool = True,
-    baseline: float = 0.0,
-    grader: Grader | None = None,
-    terms: RewardTerms | None = None,
-    sampler: Sampler | None = None,
-    captured: Sequence[Sample] = (),
-    judge: Judge | None = None,
+    **inputs: Unpack[RunInputs],
 ) -> TrainResult:
     """Train an adapter on what was said about these samples, all of them.
 
@@ -53,17 +45,10 @@ def train(
         policy: the base model, or a policy whose adapter is trained further. It holds the result afterwards.
         samples: in the order in which they were rated; the same order gives the same bits.
         recipe: from ``engine.recipe``.
-        seed: everything that is drawn at random follows from it.
         out: a folder for this run alone: its checkpoint, and in the end ``adapter/``.
-        prompts: the person's own conversations up to their question, for algorithms that draw fresh answers.
         on_progress: told ``{"phase", "step", "steps", …}`` before and after each step. Whatever it raises ends the run.
         resume: go on from the checkpoint in ``out``; else begin again.
-        baseline: the moving average of ratings that the run before this one ended with.
-        grader: grades fresh answers in place of the reward head, for algorithms that draw them.
-        terms: what counts beside head or grader there; the samples' rewards have been made up with them (``Terms.of``).
-        sampler: draws fresh answers in place of the policy's own engine (``clawback.extensions.cluster``).
-        captured: unrated answers of other models that may be learned, for algorithms that draw and grade answers.
-        judge: says how surely an answer keeps each of the recipe's rules (``conditions.rules``), for the reader of the ratings.
+        inputs: what else decides the result: ``seed``, ``prompts`` and the other fields of ``TrainingRun``.
 
     Returns:
         The result; its ``path`` is a plain PEFT folder, written beside, fsynced and renamed.
@@ -74,21 +59,7 @@ def train(
     """
     if not samples:
         raise TrainingError("There is nothing to learn from: no rated turns were given.")
-    run = TrainingRun(
-        policy,
-        tuple(samples),
-        recipe,
-        seed=seed,
-        prompts=prompts,
-        baseline=baseline,
-        grader=grader,
-        terms=terms,
-        sampler=sampler,
-        captured=tuple(captured),
-        judge=judge,
-        out=out,
-        tell=on_progress or ignore,
-    )
+    run = TrainingRun(policy, tuple(samples), recipe, out=out, tell=on_progress or ignore, **inputs)
     identity = run.fingerprint()
     if not resume and out.exists():
         shutil.rmtree(out)

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from clawback.models.base import check_base
     from clawback.models.chat_tokens import OPENINGS, PROMPT_TOKENS, RESPONSE_TOKENS, Chat, Encoded
     from clawback.models.conversions import conversion_of, converted_before
-    from clawback.models.generation import own_max_tokens, own_sampling
     from clawback.models.linear import onednn, product, wide
     from clawback.models.loading import (
         UnloadedModel,
@@ -22,6 +21,8 @@ if TYPE_CHECKING:
         load_tokenizer,
         look,
         names_of,
+        own_max_tokens,
+        own_sampling,
         resolve,
         sampling_of,
     )
@@ -49,10 +50,9 @@ else:
             "base": "check_base",
             "chat_tokens": "Chat Encoded OPENINGS PROMPT_TOKENS RESPONSE_TOKENS",
             "conversions": "conversion_of converted_before",
-            "generation": "own_max_tokens own_sampling",
             "lora_config": "module_of",
             "linear": "onednn product wide",
-            "loading": "UnloadedModel describe load_base load_tokenizer look names_of resolve sampling_of",
+            "loading": "UnloadedModel describe load_base load_tokenizer look names_of own_max_tokens own_sampling resolve sampling_of",
             "model_folder": "check_folder check_trainable",
             "speakers": "NextSpeaker",
             "templates": "EndlessTemplate",

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from clawback.errors import ModelError
 from clawback.files import sync
-from clawback.models import delta, lora_config, mlx_adapter
+from clawback.models import delta, lora_config
 from clawback.models.base import ROUTERS, STAMP, check_base, in_layer, stamp
 from clawback.models.lora import fuse
 from clawback.models.types import ModelInfo
@@ -161,11 +161,14 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    if not (folder / WEIGHTS).is_file() and mlx_adapter.there(folder):
-        config, tensors = mlx_adapter.read(folder)
-        lora_config.check(folder, config, tensors)
-        _check_finite(folder, tensors)
-        return config, tensors
+    if not (folder / WEIGHTS).is_file():
+        from clawback.models import mlx_adapter
+
+        if mlx_adapter.there(folder):
+            config, tensors = mlx_adapter.read(folder)
+            lora_config.check(folder, config, tensors)
+            _check_finite(folder, tensors)
+            return config, tensors
     if not (folder / WEIGHTS).is_file():
         if any(folder.glob("adapter_model.*")):
             raise ModelError(

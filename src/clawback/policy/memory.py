@@ -77,25 +77,25 @@ def need(
     info: ModelInfo,
     *,
     bits: Bits,
-    rank: int,
+    rank: int | None,
     micro_tokens: int,
     checkpointing: bool,
     on_cpu: bool = False,
-    full: bool = False,
 ) -> int:
     """Bytes at the peak of a training step.
 
     Args:
         bits: of a stored weight.
+        rank: of the adapter; None: all weights of the layers are trained.
         micro_tokens: tokens that go through the model at once.
         checkpointing: keep only the inputs of layers, and compute each layer again going backward.
-        full: all weights of the layers are trained, not an adapter of ``rank``.
     """
     width = 4 if bits == 32 else 2
     linear = (4 * info.hidden + 3 * info.hidden + 3 * info.intermediate) * max(1, info.experts)
     # Trained: the values, their gradient, two moments of Adam, and the last good ones. Of all weights each layer's sums are kept for the way back, too.
-    trained = linear * rank * info.layers * 4 * 5
-    if full:
+    if rank is not None:
+        trained = linear * rank * info.layers * 4 * 5
+    else:
         trained = max(0, info.total_parameters - info.hidden * info.vocabulary) * (4 * 5 + width)
     kept = micro_tokens * _activation_bytes(info, width, checkpointing)
     return weight_bytes(info, bits) + trained + kept + (_PROCESS if on_cpu else _CUDA_CONTEXT)
@@ -109,34 +109,42 @@ def _activation_bytes(info: ModelInfo, width: int, checkpointing: bool) -> int:
     return layers + (3 * 2048 + 3 * info.hidden) * 4
 
 
+@dataclass(frozen=True, slots=True)
+class DeviceMemory:
+    """The memory of the device that trains."""
+
+    free: int
+    """Bytes that the model may take, those that it holds already included."""
+    kind: str = "cuda"
+    """Of device: ``cuda``, ``mps`` or ``cpu``."""
+    total: int = 0
+    """Bytes that the machine has. What is chosen by it is the same at every run, which what is free is not."""
+
+
 def decide(
     info: ModelInfo,
-    *,
-    free: int,
+    memory: DeviceMemory,
     bits: Sequence[Bits],
-    rank: int = _RANK,
-    kind: str = "cuda",
+    *,
+    rank: int | None = _RANK,
     longest: int = 2048,
-    full: bool = False,
-    total: int = 0,
 ) -> Choice:
-    """The first way to hold a model that fits into ``free`` bytes: each of ``bits`` in turn, first as it is, then with gradient checkpointing.
+    """The first way to hold a model that fits into the free memory: each of ``bits`` in turn, first as it is, then with gradient checkpointing.
 
     Args:
-        free: bytes that the model may take, those that it holds already included.
         bits: the ways to store a weight that are allowed, best first.
-        kind: of device: ``cuda``, ``mps`` or ``cpu``.
+        rank: as for ``need``.
         longest: tokens of the longest sequence; no piece can be shorter.
-        total: bytes of memory that the machine has. What is chosen by it is the same at every run, which what is free is not.
 
     Raises:
         TrainingError: nothing fits. Says how much is missing, and what would fit.
     """
     # What Python and torch take is gone from the free memory already.
+    kind = memory.kind
     paid, smallest = (_PROCESS if kind == "cpu" else 0), 0
     for width in bits:
         for checkpointing in (False, True):
-            for micro in _pieces(info, width, checkpointing, kind, longest, total):
+            for micro in _pieces(info, width, checkpointing, kind, longest, memory.total):
                 # On a CPU a longer sequence goes through alone, now and then: it is not what memory is laid out for.
                 tokens = micro if kind == "cpu" else max(micro, longest)
                 size = need(
@@ -146,12 +154,11 @@ def decide(
                     micro_tokens=tokens,
                     checkpointing=checkpointing,
                     on_cpu=kind == "cpu",
-                    full=full,
                 )
-                if (size - paid) * _SPARE <= free:
+                if (size - paid) * _SPARE <= memory.free:
                     return Choice(width, checkpointing, tokens, size)
                 smallest = min(smallest or size, size)
-    raise DoesNotFit(_too_large(info, smallest - paid, free, bits, kind, full))
+    raise DoesNotFit(_too_large(info, smallest - paid, memory, bits, full=rank is None))
 
 
 def _pieces(
@@ -182,7 +189,7 @@ def holds(info: ModelInfo, device: torch.device, dtype: str, load_in_4bit: bool 
     """
     widths, free = allowed(info, device, dtype, load_in_4bit), devices.free_bytes(device)
     try:
-        return decide(info, free=free, bits=widths, kind=device.type).bits
+        return decide(info, DeviceMemory(free, device.type), widths).bits
     except TrainingError:
         for width in widths:
             if weight_bytes(info, width) * _SPARE <= free:
@@ -210,7 +217,10 @@ def allowed(info: ModelInfo, device: torch.device, dtype: str, load_in_4bit: boo
     return (16,) if quick else (32, 16)
 
 
-def _too_large(info: ModelInfo, smallest: int, free: int, bits: Sequence[Bits], kind: str, full: bool) -> str:
+def _too_large(
+    info: ModelInfo, smallest: int, memory: DeviceMemory, bits: Sequence[Bits], *, full: bool
+) -> str:
+    free, kind = memory.free, memory.kind
     where = "memory" if kind == "cpu" else "GPU memory"
     if full:
         return (

@@ -1,9 +1,9 @@
 """Versions: proposed, put live, tried and rolled back. Whether one is better the room ``clawback.gate`` decides."""
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from clawback.release import best_of, prompted, trial
+from clawback.release import prompted
 from clawback.release.version_loading import load
 from clawback.release.version_registry import (
     check,
@@ -16,6 +16,9 @@ from clawback.release.version_registry import (
     rollback,
     sentence_of,
 )
+
+if TYPE_CHECKING:
+    from clawback.release import best_of, trial
 
 __all__ = [
     "best_of",
@@ -38,6 +41,8 @@ _MOVED = {"Report": "clawback.gate.report", "gate": "clawback.gate.adapter_gate"
 
 
 def __getattr__(name: str) -> Any:
+    if name in ("best_of", "trial"):  # a run holds neither
+        return import_module(f"clawback.release.{name}")
     if name not in _MOVED:
         raise AttributeError(f"module 'clawback.release' has no attribute {name!r}")
     return getattr(import_module(_MOVED[name]), name)

@@ -17,7 +17,6 @@ from clawback.errors import UsageError
 from clawback.files import replace
 from clawback.paths import Home
 from clawback.records import Run, Version
-from clawback.release import screening
 
 if TYPE_CHECKING:
     from clawback.store import Store
@@ -104,6 +103,8 @@ def of_sentence(store: Store, run: Run, sentence: str) -> Version | None:
         if version.run_id == run.id and version.origin.get("author") == "run":
             return version
     text = f"{live.prompt}\n{sentence}".strip()
+    from clawback.release import screening
+
     if not sentence or sentence in live.prompt or screening.alarms(text, ()):
         return None
     said = Version(
@@ -130,6 +131,8 @@ def unseen(store: Store, version: Version) -> list[str]:
     if not version.prompt:
         return []
     templates = version.origin.get("templates") or ()
+    from clawback.release import screening
+
     return screening.unknown(version.prompt, screening.known(store, templates))
 
 

@@ -24,7 +24,7 @@ from clawback.files import sha256, sync
 from clawback.models import identity
 from clawback.paths import Home
 from clawback.records import Run, Version
-from clawback.release import data_card, following, prompted, screening
+from clawback.release import data_card, following, prompted
 
 if TYPE_CHECKING:
     from clawback.models import TrainResult
@@ -149,7 +149,10 @@ def go_live(store: Store, home: Home, number: int) -> Version:
     prompted.edited(store, home)
     version = store.promote(number)
     follow_base(store, home, version)
-    store.accept_sentences(screening.sentences(version.prompt), number)
+    if version.prompt:
+        from clawback.release import screening
+
+        store.accept_sentences(screening.sentences(version.prompt), number)
     prompted.write(home, version)
     following.start(store, home)
     return version

@@ -191,7 +191,7 @@ def _receipt(rule: Rule, counts: Sequence[ObedienceCount], newest: str) -> Recei
     models: dict[str, KeptShare] = {}
     weeks: dict[str, KeptShare] = {}
     for one in counts:
-        share = KeptShare(one.kept, one.checked)
+        share = KeptShare(one.passes, one.checked)
         models[one.model] = models.get(one.model, KeptShare()) + share
         weeks[one.week] = weeks.get(one.week, KeptShare()) + share
     overall = sum(weeks.values(), KeptShare())
@@ -203,7 +203,7 @@ def table(db: Store, rule: Rule) -> dict[str, dict[str, KeptShare]]:
     """Model → week → how often the rule was kept."""
     shares: dict[str, dict[str, KeptShare]] = {}
     for one in db.obedience(rule.id):
-        shares.setdefault(one.model, {})[one.week] = KeptShare(one.kept, one.checked)
+        shares.setdefault(one.model, {})[one.week] = KeptShare(one.passes, one.checked)
     return shares
 
 

@@ -133,7 +133,7 @@ def judge_turns(store: Store, judge: RuleJudge, rules: Sequence[Rule], turns: Se
     """
     wanted = {(rule.id, turn.id) for rule in rules for turn in turns}
     known = {
-        (check.rule_id, check.turn_id): check.kept
+        (check.rule_id, check.turn_id): check.verdict
         for rule in rules
         for check in store.rule_checks(rule_id=rule.id)
         if check.judge == judge.name and (check.rule_id, check.turn_id) in wanted
@@ -159,7 +159,7 @@ def judge_turns(store: Store, judge: RuleJudge, rules: Sequence[Rule], turns: Se
             if value is not None
         ]
         store.add_rule_checks(checks)
-        known |= {(check.rule_id, check.turn_id): check.kept for check in checks}
+        known |= {(check.rule_id, check.turn_id): check.verdict for check in checks}
     return JudgePass(known, calls)
 
 

@@ -11,8 +11,7 @@ A believed rule of a model, of a file or of anybody but the owner waits for the 
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -78,7 +77,6 @@ def learn(
     files: Sequence[Path] = (),
     held_out: float = 0.125,
     again: bool = False,
-    now: Callable[[], float] = time.time,
 ) -> LearnOutcome:
     """One pass.
 
@@ -100,7 +98,7 @@ def learn(
     if proposer is not None:
         new += _store_proposals(store, _from_model(store, samples, *proposer, notes))
     rules = _rules_to_test(store)
-    exam = _exam(store, judge, rules, notes, now) if judge else None
+    exam = _exam(store, judge, rules, notes) if judge else None
     believed_judge = judge if exam is not None and exam.believed else None
     verdicts = _verdicts(store, rules, samples, believed_judge, notes)
     tests = rule_tests(verdicts, [sample.reward for sample in samples])
@@ -167,9 +165,7 @@ def _from_model(store: Store, samples: Sequence[Sample], ask: Ask, name: str, no
 # ------------------------------------------------------------------------------------------------ verdicts
 
 
-def _exam(
-    store: Store, judge: RuleJudge, rules: Sequence[Rule], notes: list[str], now: Callable[[], float]
-) -> ExamResult | None:
+def _exam(store: Store, judge: RuleJudge, rules: Sequence[Rule], notes: list[str]) -> ExamResult | None:
     """The judge's result; None where it is not needed, or cannot be asked."""
     if all(rule.check for rule in rules):
         return None
@@ -183,7 +179,7 @@ def _exam(
         ]
 
     try:
-        result = exam_of(store, judge, answers, now=now)
+        result = exam_of(store, judge, answers)
     except JudgeError as error:
         notes.append(f"{judge.name} was not examined: {error}")
         return None

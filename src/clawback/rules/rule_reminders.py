@@ -79,5 +79,5 @@ def broken(db: Store, turn: Turn) -> list[Rule]:
     return [
         rule
         for rule in rules_to_say(db)
-        if rule.check and any(one.kept < 0.5 and not one.judge for one in db.rule_checks(rule.id, turn.id))
+        if rule.check and any(one.verdict < 0.5 and not one.judge for one in db.rule_checks(rule.id, turn.id))
     ]

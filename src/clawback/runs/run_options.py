@@ -33,7 +33,7 @@ class RunOptions:
     ray: tuple[str, int] | None = None
     """Address and number of workers (0: one for each machine) of a cluster that draws fresh answers."""
     draw: str = ""
-    """What draws fresh answers in its place (``drawing_engine.chosen``)."""
+    """What draws fresh answers in its place (``jobs.seams.chosen``)."""
 
     def arguments(self) -> list[str]:
         """These options for ``from_arguments``. A cluster is no option of a background process."""

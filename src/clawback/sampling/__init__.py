@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         completion,
         draw_answers,
         evaluating,
+        requests_for,
         sample,
         stop_ids,
         until_speaker,
@@ -33,7 +34,7 @@ else:
         {
             "decoder": "Cache",
             "decoder_choice": "drawing_dtype fits lean",
-            "batched_sampler": "Chance Sampled answer completion draw_answers evaluating sample stop_ids until_speaker",
+            "batched_sampler": "Chance Sampled answer completion draw_answers evaluating requests_for sample stop_ids until_speaker",
             "request": "ChatModel SamplingRequest",
             "rows": "Lean READ_TOKENS Rows",
             "scheduler": "Scheduler",

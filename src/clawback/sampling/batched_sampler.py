@@ -147,26 +147,21 @@ def sample(
         lean = fits(model, longest)
         rows = rows or most_rows(model, longest, lean)
         some = rows_of(lambda: model, lean, expected=rows, eyes=bool(pixels and any(pixels)))
-        return draw_answers(
-            some, prompts, seed, most=rows, sampling=sampling, stop=stop, speaker=speaker, pixels=pixels
-        )
+        requests = requests_for(prompts, seed, sampling=sampling, speaker=speaker, pixels=pixels)
+        return draw_answers(some, requests, stop, rows)
 
 
-def draw_answers(
-    rows: Rows,
+def requests_for(
     prompts: Sequence[Sequence[int]],
     chance: Chance,
     *,
-    most: int | None = None,
     sampling: Sampling,
-    stop: Sequence[int],
     speaker: NextSpeaker | None = None,
     pixels: Sequence[Pixels | None] | None = None,
-) -> list[list[Sampled]]:
-    """An answer by ``rows`` for each of the random numbers ``[prompts, samples, max_tokens]``, at most ``most`` at once."""
-    most = most or MOST_ROWS
+) -> list[list[SamplingRequest]]:
+    """A request for each of the random numbers ``[prompts, samples, max_tokens]``."""
     _, samples, max_tokens = chance.first.shape
-    requests = [
+    return [
         [
             SamplingRequest(
                 prompt,
@@ -180,6 +175,14 @@ def draw_answers(
         ]
         for i, prompt in enumerate(prompts)
     ]
-    groups = [requests[i][k : k + most] for i in by_family(prompts) for k in range(0, samples, most)]
+
+
+def draw_answers(
+    rows: Rows, requests: Sequence[Sequence[SamplingRequest]], stop: Sequence[int], most: int | None = None
+) -> list[list[Sampled]]:
+    """The answers by ``rows`` to the requests of each prompt, at most ``most`` at once."""
+    most = most or MOST_ROWS
+    order = by_family([list(group[0].prompt) for group in requests])
+    groups = [requests[i][k : k + most] for i in order for k in range(0, len(requests[i]), most)]
     Scheduler(rows, stop, most).run(groups)
     return [[answer(request) for request in group] for group in requests]

@@ -12,11 +12,13 @@ number. The result has exactly the truncated distribution: p(x) + (1 - m) · p(x
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor
 
 from clawback.models import Sampling
-from clawback.sampling.threads import alone
 
 _BLOCK = 256
 _BRIEF = 2**18
@@ -117,3 +119,17 @@ def _nucleus(ordered: Tensor, ids: Tensor, chance: Tensor, top_p: float) -> Tens
 def _among_top(p: Tensor, chance: Tensor, sampling: Sampling) -> Tensor:
     ordered, ids = p.topk(sampling.top_k, dim=-1)
     return _nucleus(ordered / ordered.sum(-1, keepdim=True), ids, chance, sampling.top_p)
+
+
+@contextmanager
+def alone(brief: bool = True) -> Iterator[None]:
+    """The calling thread's products and loops are its own, where ``brief``."""
+    before = torch.get_num_threads()
+    if not brief or before == 1:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from clawback.models import onednn
+from clawback.sampling.choose import alone
 from clawback.sampling.products import (
     DecoderBlock,
     Linear,
@@ -33,7 +34,6 @@ from clawback.sampling.products import (
     effective,
     norm,
 )
-from clawback.sampling.threads import alone
 
 SMALL = 20_000_000
 """Parameters under which a cast to 16 bits gains nothing: such a model is overhead, and fits into the cache."""

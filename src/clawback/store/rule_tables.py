@@ -35,7 +35,7 @@ class Checked(NamedTuple):
 
     rule_id: int
     turn_id: int
-    kept: float
+    verdict: float
     judge: str = ""
     """The model that judged; "" for a check by code."""
 
@@ -55,7 +55,7 @@ class ObedienceCount(NamedTuple):
     model: str
     week: str
     checked: int
-    kept: int
+    passes: int
 
 
 class RuleVerdict(NamedTuple):
@@ -65,7 +65,7 @@ class RuleVerdict(NamedTuple):
     created_at: float
     agent: str
     model: str
-    kept: float
+    verdict: float
 
 
 class RuleTable(Base):
@@ -122,7 +122,7 @@ class RuleTable(Base):
             db.executemany(
                 "INSERT INTO rule_checks (rule_id, turn_id, judge, kept) VALUES (?, ?, ?, ?)"
                 " ON CONFLICT DO UPDATE SET kept = excluded.kept",
-                [(one.rule_id, one.turn_id, one.judge, one.kept) for one in checks],
+                [(one.rule_id, one.turn_id, one.judge, one.verdict) for one in checks],
             )
 
     def rule_checks(self, rule_id: int | None = None, turn_id: int | None = None) -> list[Checked]:

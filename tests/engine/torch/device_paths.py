@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from clawback import engine
-from clawback.learning import RunConditions, RunRules
+from clawback.learning import RunConditions, RunRules, TrainingRun
 from clawback.models.types import Sampling
 from clawback.records import Part, Sample
 from clawback.sampling import prefix_cache, rows
@@ -364,21 +364,14 @@ def episodes(stage):
                 if steps == [1, 2, 3]:
                     raise Killed
 
-        more = {"ratings": make_samples(8)} if algorithm == "grpo" else {}
+        ratings = make_samples(8) if algorithm == "grpo" else ()
+        run = TrainingRun(policy, ratings, settings, out=stage.out / algorithm, tell=tell)
         for _ in range(2):
             worlds = Worlds(turns=2)
             with Rollouts(policy, worlds, Play(together=4, max_turns=2, max_tokens=3)) as rollouts:
                 collect = Collector(rollouts, Dealing(worlds.tasks("train"), 1, 2))
                 try:
-                    engine.train_episodes(
-                        policy,
-                        collect,
-                        settings,
-                        out=stage.out / algorithm,
-                        about={},
-                        on_progress=tell,
-                        **more,
-                    )
+                    engine.train_episodes(run, collect, about={})
                 except Killed:
                     policy.put(None)
         assert steps == [1, 2, 3, 3, 4], "the run began again in place of going on"
@@ -444,7 +437,7 @@ def held_to_actions(stage):
     settings = dataclasses.replace(engine.episode_recipe(policy.info, **small), max_drift=1e9)
     with Rollouts(policy, worlds, Play(together=4, max_turns=2, max_tokens=8)) as rollouts:
         collect = Collector(rollouts, Dealing(worlds.tasks("train"), 1, 2))
-        engine.train_episodes(policy, collect, settings, out=stage.out, about={})
+        engine.train_episodes(TrainingRun(policy, (), settings, out=stage.out), collect, about={})
 
 
 @scenario
@@ -637,7 +630,7 @@ def measured(stage):
 
     measured_little(stage)
     policy = stage.policy()
-    run_budget.fit(policy, engine.recipe(policy.info), make_samples(4), (), run_budget.Allowed(1e9))
+    run_budget.fit(TrainingRun(policy, make_samples(4), engine.recipe(policy.info)), run_budget.Allowed(1e9))
 
 
 # ----------------------------------------------------------------------------------- reward models, others

@@ -15,6 +15,7 @@ from clawback.embedded import corpus, tastes
 from clawback.environments.collecting import Collector, Dealing
 from clawback.environments.rollouts import Play, Rollouts
 from clawback.errors import TrainingError, UsageError
+from clawback.learning import TrainingRun
 from clawback.models.types import Sampling
 from clawback.records import Sample
 from tests.environments.worlds import Worlds
@@ -39,9 +40,8 @@ def train(tmp_path, ratings, **changes):
     worlds = Worlds(turns=2)
     with Rollouts(policy, worlds, Play(together=8, max_turns=2, max_tokens=3)) as rollouts:
         collector = Collector(rollouts, Dealing(worlds.tasks("train"), 1, 4))
-        return engine.train_episodes(
-            policy, collector, recipe, seed=1, out=tmp_path, about={}, ratings=ratings
-        )
+        run = TrainingRun(policy, ratings, recipe, seed=1, out=tmp_path)
+        return engine.train_episodes(run, collector, about={})
 
 
 @pytest.mark.slow

@@ -49,6 +49,7 @@ NEVER = {
     "models/loading.py:_unloadable": "a message",
     "models/adapter.py:receive": "files",
     "models/loading.py:load_tokenizer": "files, before there is a model",
+    "models/loading.py:own_max_tokens": "a number in a file",
     "models/loading.py:names_of": "files, before there is a model",
     "models/loading.py:sampling_of": "files, before there is a model",
     "learning/loop/packing.py:logprob_gradients": "log-probs that a trainer elsewhere sends, on the CPU",

@@ -55,7 +55,7 @@ def test_the_sentence_that_helps_wins_and_the_others_are_given_up(policy, sample
     base = {one.prompt: 0.0 for one in grading.base}
     helps, hurts = "Answer with a bulleted list.", "Answer in plain paragraphs, without lists."
     arms = instructed.search(
-        grading, conversations, base, [Instruction(hurts, 1.0), Instruction(helps, 0.1)], first=4, most=16, seed=1
+        grading, conversations, base, [Instruction(hurts, 1.0), Instruction(helps, 0.1)], first=4, most=16
     )  # fmt: skip
     assert [arm.instruction.text for arm in arms] == [helps, hurts]
     assert len(arms[0].answers) > len(arms[1].answers)
@@ -83,7 +83,7 @@ def test_of_each_prompt_the_best_answer_is_learned_and_no_bad_one(policy, sample
     for one, reward in zip(answers, rewards, strict=True):
         by_prompt.setdefault(one.prompt, []).append(reward)
     assert set(best.values()) <= {max(of) for of in by_prompt.values() if max(of) > 0}
-    assert all(one.whole for one in distilled.chosen(grading, made, settings).answers)
+    assert all(one.complete for one in distilled.chosen(grading, made, settings).answers)
 
 
 def test_an_answer_to_another_prompt_is_less_relevant(policy, samples):
@@ -136,7 +136,7 @@ def test_a_sentence_is_taken_as_often_as_it_is_likely_to_be_the_best():
     arms.append(
         Arm(
             Instruction("whole never", 1.0),
-            [dataclasses.replace(one, whole=False) for one in arms[1].answers],
+            [dataclasses.replace(one, complete=False) for one in arms[1].answers],
         )
     )
     taken = [one.instruction.text for one in instructed.picked(arms, 0.5, 20_000, np.random.default_rng(0))]
@@ -157,8 +157,9 @@ def test_what_helps_now_and_then_is_found_while_answers_are_gathered(policy, sam
         Arm(Instruction("", 0.0), list(grading.base_graded)),
         *(Arm(Instruction(text, 0.0)) for text in (hurts, helps)),
     ]
-    settings = distilled.DistilSettings(distil_prompts=96, untold=2, least_relevance=0.0)
-    good = distilled.gathered(grading, conversations, arms, base, settings, lambda _: None, progress=False)
+    settings = {"distil_prompts": 96, "untold": 2, "least_relevance": 0.0}
+    grading.recipe = dataclasses.replace(grading.recipe, extra=settings)
+    good = distilled.gathered(grading, conversations, arms, base, progress=False)
     drawn = {arm.instruction.text: len(arm.gains) for arm in arms}
     assert sum(drawn.values()) == 2 * min(96, len(conversations.messages))
     assert drawn[helps] > 1.5 * drawn[hurts]

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from clawback import engine
+from clawback.learning import TrainingRun
 from clawback.learning.examples import TrainingExample
 from clawback.learning.sources import episode_examples as sources
 from clawback.learning.sources.episode_examples import Episodes, EpisodeSettings
@@ -74,8 +75,9 @@ def test_what_an_adapter_has_learned_before_is_not_undone(monkeypatch, tmp_path)
             weight = next(p for name, p in policy.model.named_parameters() if "lora_B" in name)
             with torch.no_grad():
                 weight.add_(0.1)
+        run = TrainingRun(policy, (), made, out=Path(tmp_path) / str(move))
         with pytest.raises(Stop):
-            engine.train_episodes(policy, lambda _: (), made, out=Path(tmp_path) / str(move), about={})
+            engine.train_episodes(run, lambda _: (), about={})
     assert seen == [dataclasses.asdict(EpisodeSettings())["kl_start"], 1.0]
 
 

@@ -5,7 +5,7 @@ import torch
 from transformers import GenerationConfig
 
 from clawback import config, engine
-from clawback.models.generation import USUAL, own_sampling
+from clawback.models.loading import USUAL, own_sampling
 from clawback.models.types import Sampling
 
 

@@ -13,7 +13,7 @@ from clawback.learning.examples import TrainingExample
 from clawback.learning.loop.natural_gradient import NaturalStep
 from clawback.learning.loop.packing import Shared, measure
 from clawback.learning.run import TrainingRun
-from clawback.learning.sources import pairs
+from clawback.learning.sources import targets
 from clawback.learning.sources.teacher import HEADING, hinted, taught
 from clawback.learning.training import plan_for
 from clawback.learning.value_head import ValueHead
@@ -139,7 +139,7 @@ def test_pairs_are_found_by_what_was_said_of_both(folders):
         ),  # a share of a late rating is no opinion of its own
         sample(6, -1.0, Part(10, "rating", -1.0, 1.0), prompt="d"),
     ]
-    assert pairs.find(samples, [policy.encode(s) for s in samples]) == [(1, 0), (3, 2), (4, 6)]
+    assert targets.find_pairs(samples, [policy.encode(s) for s in samples]) == [(1, 0), (3, 2), (4, 6)]
 
 
 def test_a_pair_stays_together_however_small_the_pieces_are(folders, tmp_path):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from clawback.sampling.threads import alone
+from clawback.sampling.choose import alone
 
 
 @pytest.fixture

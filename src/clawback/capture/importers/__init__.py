@@ -6,17 +6,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from clawback.capture import text_rows
 from clawback.capture.importers import lines
 from clawback.capture.importers.agent_sessions import TRANSCRIPT
 from clawback.capture.importers.columns import ColumnSurvey
 from clawback.capture.importers.containers import RecordList, json_rows
-from clawback.capture.importers.entries import BadLine, Consent, FileReading
+from clawback.capture.importers.entries import BadLine, FileReading
 from clawback.capture.importers.export import export_file
-from clawback.capture.importers.importing import Options, parsed, recognise, store_source
+from clawback.capture.importers.importing import DEFAULTS, Options, parsed, recognise, store_source
 from clawback.capture.importers.storing import SOURCE, ImportReport
 from clawback.capture.importers.understanding import Understanding
 from clawback.errors import NotFound, UsageError
@@ -37,31 +38,11 @@ __all__ = [
 ]  # fmt: skip
 
 
-def import_file(
-    store: Store,
-    path: Path,
-    *,
-    scale: str = "auto",
-    consent: Consent = "",
-    licence: str = "",
-    required: bool = False,
-    person: str = "",
-    rating_field: str = "",
-) -> ImportReport:
-    """Bring in every record of a file of text that can be read; the others are named in the report with their number.
-
-    ``consent`` and ``licence`` are those of records that name none; ``required``: without consent a record is never trained on. ``scale``: of
-    numbers whose column does not say it (``1-5``). ``person``: whose opinions these are where a record names nobody: the owner's. ``rating_field``: a
-    field to read as the rating. Raises ``NotFound`` when there is no such file.
+def import_file(store: Store, path: Path, options: Options = DEFAULTS, **values: Any) -> ImportReport:
+    """Bring in every record of a file of text that can be read; the others are named in the report with their number. ``values``: changes of
+    ``options`` by name. Raises ``NotFound`` when there is no such file.
     """
-    options = Options(
-        scale=scale,
-        consent=consent,
-        licence=licence,
-        required=required,
-        person=person,
-        rating_field=rating_field,
-    )
+    options = replace(options, **values)
     if path.is_file():
         source = RecordList(path.name, path, lambda: json_rows(path))
     else:

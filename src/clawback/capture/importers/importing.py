@@ -41,13 +41,21 @@ class Options:
 
     format: str = ""
     scale: str = "auto"
+    """Of numbers whose column does not say it (``1-5``)."""
     rating_field: str = ""
+    """A field to read as the rating."""
     person: str = ""
+    """Whose opinions these are where a record names nobody: the owner's."""
     mine: bool = False
     liked: bool = False
     consent: Consent = ""
+    """Of records that name none, as is ``licence``."""
     licence: str = ""
     required: bool = False
+    """Without consent a record is never trained on."""
+
+
+DEFAULTS = Options()
 
 
 @dataclass(slots=True)

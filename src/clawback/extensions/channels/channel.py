@@ -133,16 +133,12 @@ class Desk:
         finally:
             self.working.discard(task)
 
-    async def react(
-        self, message: str, by: str, sign: int, on: bool, *, direct: bool, at: float, foreign: bool = False
-    ) -> None:
-        """A reaction that rates (``sign``, see ``sign_of``) was put on a message (``on``), or taken away.
+    async def react(self, message: str, by: str, sign: int, on: bool, *, direct: bool, at: float) -> None:
+        """A reaction that rates (``sign``, see ``sign_of``) was put on a message of the bot (``on``), or taken away.
 
-        Args:
-            at: when, by the platform's clock; what comes late or twice is known by it.
-            foreign: the platform says that it is not the bot's message.
+        ``at``: when, by the platform's clock; what comes late or twice is known by it.
         """
-        if sign == 0 or foreign or not self.welcomes(by) or not self.may_rate(by, direct):
+        if sign == 0 or not self.welcomes(by) or not self.may_rate(by, direct):
             return
         event = ReactionEvent("", message, sign if on else 0, by, f"{message}:{by}:{sign:+d}", at)
         async with self.entry:

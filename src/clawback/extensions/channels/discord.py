@@ -101,7 +101,8 @@ async def react(
     me = client.user
     if me is None or event.user_id == me.id:
         return
-    whose = event.message_author_id
+    if event.message_author_id not in (None, me.id):  # where it is known
+        return
     await desk.react(
         f"{event.channel_id}:{event.message_id}",
         str(event.user_id),
@@ -110,5 +111,4 @@ async def react(
         direct=event.guild_id is None,
         # Discord says no time; it tells of everything once, and in order.
         at=time.time(),
-        foreign=whose is not None and whose != me.id,
     )

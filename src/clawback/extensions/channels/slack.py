@@ -145,9 +145,8 @@ class Ears:
 
     async def _react(self, event: dict[str, Any], *, on: bool) -> None:
         item = event.get("item", {})
-        if item.get("type") != "message":
+        if item.get("type") != "message" or event.get("item_user", self.me) != self.me:
             return
-        whose = event.get("item_user", self.me)
         await self.desk.react(
             f"{item['channel']}:{item['ts']}",
             event["user"],
@@ -155,5 +154,4 @@ class Ears:
             on,
             direct=item["channel"].startswith("D"),
             at=float(event["event_ts"]),
-            foreign=whose != self.me,
         )

@@ -10,6 +10,9 @@ from typing import Any
 
 import torch
 
+from clawback.models import Sampling
+from clawback.sampling import Chance
+
 Weights = Mapping[str, torch.Tensor]
 
 
@@ -47,3 +50,24 @@ class ModelWorker:
             raise ValueError("an adapter of another shape")
         for name, parameter in own.items():
             parameter.copy_(weights[name])
+
+
+class DrawingWorker(ModelWorker):
+    """A unit contains everything that decides its answers."""
+
+    def work(self, work: Mapping[str, Any], weights: Weights | None) -> dict[str, Any]:
+        """Answers to some prompts, and the name of the adapter that they were drawn with ("": the base alone)."""
+        self.policy.sampling = Sampling(**work["sampling"])
+        chance = Chance(*work["chance"])
+        _, samples, tokens = chance.first.shape
+        with self.under(work["adapter"], weights) as adapter:
+            groups = self.policy.sample(
+                work["prompts"],
+                samples=samples,
+                max_tokens=tokens,
+                seed=chance,
+                stop=work["stop"],
+                merge=work["merge"],
+            )
+        answers = [[(one.ids, one.logprobs, one.finished) for one in group] for group in groups]
+        return {"by": self.ready(), "adapter": adapter, "answers": answers}

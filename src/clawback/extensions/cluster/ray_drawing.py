@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clawback.errors import UsageError
 from clawback.extensions.cluster.ray_crew import connect
-from clawback.jobs.seams import Cluster
+from clawback.jobs.seams import Cluster, Rollout
 
 if TYPE_CHECKING:
-    from clawback.environments.core import EnvironmentSet
     from clawback.environments.rollouts import EpisodeSource
-    from clawback.jobs.drawing import Wish
     from clawback.jobs.judge_pass import SelfJudge
     from clawback.learning import Recipe
-    from clawback.policy import Policy, Sampler
+    from clawback.policy import Sampler
     from clawback.progress import OnProgress
-    from clawback.records import Episode
 
 
 @contextmanager
@@ -32,29 +29,20 @@ def connected(ray: tuple[str, int]) -> Iterator[Cluster]:
         cluster.shutdown()
 
 
-def players(
-    cluster: Cluster,
-    policy: Policy,
-    worlds: EnvironmentSet,
-    wish: Wish,
-    recipe: Recipe,
-    *,
-    seed: int,
-    keep: Callable[[Sequence[Episode]], None],
-    tell: OnProgress,
-) -> AbstractContextManager[EpisodeSource]:
+def players(cluster: Cluster, rollout: Rollout) -> AbstractContextManager[EpisodeSource]:
     """The cluster's workers play a run's episodes."""
     from clawback.extensions.cluster.player import PlayingWorker, Scene
     from clawback.extensions.cluster.ray_crew import RayCrew
     from clawback.extensions.cluster.ray_episodes import ClusterRollouts
     from clawback.learning import description_of
 
-    chat = policy.chat
+    policy, wish, chat = rollout.policy, rollout.wish, rollout.policy.chat
+    assert rollout.recipe is not None
     scene = Scene(
         wish.task,
         wish.agent,
         wish.shots,
-        seed,
+        rollout.seed,
         wish.play,
         policy.sampling,
         chat.template_args,
@@ -62,14 +50,14 @@ def players(
         policy.max_prompt,
         str(Path.cwd()),
     )
-    about = [description_of(policy, recipe), scene]
+    about = [description_of(policy, rollout.recipe), scene]
     return ClusterRollouts(
         lambda: RayCrew(cluster.ray, PlayingWorker, about, cluster.workers),
         policy,
-        worlds,
+        rollout.worlds,
         scene,
-        on_episodes=keep,
-        tell=tell,
+        on_episodes=rollout.keep,
+        tell=rollout.tell,
     )
 
 
@@ -86,7 +74,7 @@ def judging(judge: SelfJudge, ray: tuple[str, int], on_progress: OnProgress | No
     from clawback import engine
     from clawback.extensions.cluster.asking import SharedDraw
     from clawback.extensions.cluster.dispatch import AHEAD
-    from clawback.extensions.cluster.drawer import DrawingWorker
+    from clawback.extensions.cluster.model_worker import DrawingWorker
     from clawback.extensions.cluster.ray_crew import RayCrew
     from clawback.learning import description_of
 

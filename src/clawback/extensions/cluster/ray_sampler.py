@@ -53,7 +53,7 @@ class RaySampler:
     def __call__(
         self, policy: Policy, prompts: Sequence[Sequence[int]], chance: Chance, merge: bool
     ) -> list[list[Sampled]]:
-        from clawback.extensions.cluster.drawer import DrawingWorker
+        from clawback.extensions.cluster.model_worker import DrawingWorker
         from clawback.extensions.cluster.ray_crew import RayCrew
 
         if self.crew is None:

@@ -35,7 +35,7 @@ def play(here: CloudDemo, console: Console) -> dict[str, Any]:
         found, more = here.learn(follow)
     if found.version is None or found.report is None:
         say(f"No prompt was found that is better: {found.stopped}.")
-        return _data(here, before, before, found, more, None, began)
+        return _data(here, (before, before), found, more, None) | {"seconds": time.monotonic() - began}
     if more:
         say(f"The gate asked {more} times which of two answers is better.")
     say(f"\n{found.version.prompt}\n")
@@ -63,12 +63,12 @@ def play(here: CloudDemo, console: Console) -> dict[str, Any]:
         )
         back = {"to": older.number, "satisfaction": look.satisfaction, "same_answers": same}
     say(f"\n{here.given} ratings, {time.monotonic() - began:.0f} s. Yours next: docs/prompts.md")
-    return _data(here, before, after, found, more, back, began)
+    return _data(here, (before, after), found, more, back) | {"seconds": time.monotonic() - began}
 
 
-def _data(
-    here: CloudDemo, first_look: Any, after: Any, search: Any, more: int, back: Any, began: float
-) -> dict[str, Any]:
+def _data(here: CloudDemo, looks: tuple[Any, Any], search: Any, more: int, back: Any) -> dict[str, Any]:
+    """``looks``: at the held-out answers before the search and after it."""
+    first_look, after = looks
     return {
         "taste": here.taste.name,
         "seed": here.seed,
@@ -87,5 +87,4 @@ def _data(
         "calls": search.calls,
         "tokens": search.tokens,
         "rollback": back,
-        "seconds": time.monotonic() - began,
     }

@@ -6,13 +6,14 @@ import sys
 import tempfile
 import time
 from contextlib import ExitStack
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from clawback.cli.common import emit, json_option, needs, say
+from clawback.cli.common import as_record, emit, json_option, needs, say
 from clawback.cli.progress_bar import progress_bar
 from clawback.config import EMBEDDED
 from clawback.errors import UsageError
@@ -25,6 +26,19 @@ if TYPE_CHECKING:
     from clawback.embedded.corpus import TopicPrompt
     from clawback.extensions.demo import Demo, Look
     from clawback.extensions.demo.loop import Choose, Rate
+
+
+@dataclass(frozen=True, slots=True)
+class DemoOptions:
+    """What is shown."""
+
+    model: str
+    rounds: int | None
+    taste: str | None
+    seed: int
+    algorithm: str
+    folder: Path | None
+    interactive: bool
 
 
 @click.command()
@@ -59,9 +73,8 @@ if TYPE_CHECKING:
     help="Learn a prompt for a model whose weights are not available. Offline, under a minute.",
 )
 @json_option
-def demo(
-    model: str, rounds: int | None, taste: str | None, seed: int, algorithm: str, folder: Path | None, interactive: bool, cloud: bool, as_json: bool
-) -> None:  # fmt: skip
+@as_record(DemoOptions)
+def demo(options: DemoOptions, cloud: bool, as_json: bool) -> None:
     """See the whole loop in a few minutes: a small model answers, a simulated person rates, the model is trained.
 
     Your own files are not touched: it uses a separate home. (If a GGUF file must be converted first, the result is kept under your models.)
@@ -74,12 +87,13 @@ def demo(
     clawback demo --taste "metric units" --rounds 4 --json
     clawback demo --home ./demo && CLAWBACK_HOME=./demo clawback versions
     """
+    folder = options.folder
     if cloud:
-        if interactive or rounds or model != EMBEDDED:
+        if options.interactive or options.rounds or options.model != EMBEDDED:
             raise UsageError(
                 "--cloud has a model and a person of its own: leave --interactive, --rounds and --model out."
             )
-        in_the_cloud(folder, taste, seed, as_json)
+        in_the_cloud(folder, options.taste, options.seed, as_json)
         return
     needs("torch")
     from rich.console import Console
@@ -87,32 +101,32 @@ def demo(
     from clawback.extensions.demo import Demo
     from clawback.extensions.demo.worlds import world
 
-    if interactive and not sys.stdin.isatty():
+    if options.interactive and not sys.stdin.isatty():
         raise UsageError(
             "To rate with one key a terminal is needed: run it in one, or leave --interactive out."
         )
-    base = model if model == EMBEDDED else checked(model, quiet=as_json)
+    base = options.model if options.model == EMBEDDED else checked(options.model, quiet=as_json)
     with ExitStack() as stack:
         if folder is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="clawback-demo-")))
         here = Demo(
             Home(folder.resolve()),
-            taste if interactive or taste is not None else world(base).taste,
+            options.taste if options.interactive or options.taste is not None else world(base).taste,
             base=base,
-            seed=seed,
-            noise=0.0 if interactive else 0.1,
-            algorithm=algorithm,
+            seed=options.seed,
+            noise=0.0 if options.interactive else 0.1,
+            algorithm=options.algorithm,
         )
         from clawback.extensions.demo.loop import RATINGS
 
         # What is said to the person who rates must not end up in the JSON.
-        console = Console(stderr=as_json, quiet=as_json and not interactive)
+        console = Console(stderr=as_json, quiet=as_json and not options.interactive)
         data = play(
             here,
-            rounds or (2 if base == EMBEDDED else 1),
+            options.rounds or (2 if base == EMBEDDED else 1),
             console,
-            rate=by_key(RATINGS) if interactive else None,
-            choose=choice_by_key if interactive else None,
+            rate=by_key(RATINGS) if options.interactive else None,
+            choose=choice_by_key if options.interactive else None,
         )
     if as_json:
         emit(data, "", True)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import click
 
-from clawback.cli.common import CommandGroup, current_home, emit, json_option, needs
+from clawback.cli.common import CommandGroup, as_record, current_home, emit, json_option, needs
 from clawback.cli.progress_bar import waiting
 
 if TYPE_CHECKING:
     from clawback.extensions.federated.aggregate import Rule
+    from clawback.extensions.federated.federating import Aggregation
 
 FOLDER = click.argument("folder", type=click.Path(path_type=Path))
 
@@ -64,17 +65,8 @@ def federated() -> None:
     "--name", default="", help="Your name as a member (default: the one you first contribute under)."
 )
 @json_option
-def begin(
-    folder: Path,
-    rank: int,
-    seed: int,
-    rule: str | None,
-    clip: float,
-    noise: float,
-    step: float,
-    name: str,
-    as_json: bool,
-) -> None:
+@as_record("clawback.extensions.federated.federating:Aggregation", "aggregation")
+def begin(folder: Path, rank: int, seed: int, aggregation: Aggregation, name: str, as_json: bool) -> None:
     """Write down what all agree on: your base model, its shapes, rank, rule, clip, noise and step. Your key signs who is a member.
 
     \b
@@ -84,12 +76,12 @@ def begin(
     needs("torch")
     from clawback.extensions.federated import federating
 
-    chosen = cast("Rule", rule or ("mean" if noise else "median"))  # click allows no other
-    aggregation = federating.Aggregation(chosen, clip, noise, step)
+    usual: Rule = "mean" if aggregation.noise else "median"
+    aggregation = replace(aggregation, rule=cast("Rule | None", aggregation.rule) or usual)
     with waiting("reading the base", as_json):
         terms = federating.begin(current_home(), folder, aggregation, rank=rank, seed=seed, name=name)
     text = (
-        f"Agreed on in {folder}: {terms.base}, rank {rank}, {chosen}.\n"
+        f"Agreed on in {folder}: {terms.base}, rank {rank}, {aggregation.rule}.\n"
         f"Its terms are {terms.digest}. Tell them to the others by another way than the folder: `clawback lab federated join` shows the same."
     )
     emit(asdict(terms) | {"terms": terms.digest}, text, as_json)

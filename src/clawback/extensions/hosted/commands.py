@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import socket
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from clawback import installed
-from clawback.cli.common import CommandGroup, current_home, emit, fold, json_option, needs, say
+from clawback.cli.common import CommandGroup, as_record, current_home, emit, fold, json_option, needs, say
 from clawback.cli.progress_bar import waiting
 from clawback.errors import MissingExtra, UsageError
 from clawback.paths import HOSTED_KEY_FILE, secret
@@ -35,6 +36,17 @@ def hosted() -> None:
     """
 
 
+@dataclass(frozen=True, slots=True)
+class StandInOptions:
+    """What is trained, and by which API."""
+
+    model: str | None
+    alpha: int
+    faults: float
+    seed: int
+    api: str
+
+
 @hosted.command()
 @click.option("--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="0: a free one.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
@@ -51,7 +63,8 @@ def hosted() -> None:
     show_default=True,
     help="What it speaks.",
 )
-def serve(port: int, host: str, model: str | None, alpha: int, faults: float, seed: int, api: str) -> None:
+@as_record(StandInOptions)
+def serve(port: int, host: str, options: StandInOptions) -> None:
     """Run a trainer: Tinker's API on this machine's own engine. Ctrl-C ends it.
 
     Any client of that API can train here, Tinker's own SDK too. The key is the content of `hosted-token` in the home; it opens nothing else.
@@ -76,27 +89,30 @@ def serve(port: int, host: str, model: str | None, alpha: int, faults: float, se
 
     here = current_home()
     settings = config.load(here.config).model
-    base = model or settings.base
+    base = options.model or settings.base
     listening = _listen(host, port)
     with waiting(f"loading {base}"):
         policy = engine.load(
             base, revision=settings.revision, dtype=settings.dtype, device=settings.torch_device
         )
-    kind = fireworks_app.FireworksService if api == "fireworks" else request_service.Service
-    state = kind(StandInLearner(policy, alpha=alpha, seed=seed), base, here.root / "hosted")
+    kind = fireworks_app.FireworksService if options.api == "fireworks" else request_service.Service
+    state = kind(StandInLearner(policy, alpha=options.alpha, seed=options.seed), base, here.root / "hosted")
     token = secret(here.root / HOSTED_KEY_FILE)
     number = listening.getsockname()[1]
     say(f"{base} can be trained at http://{host}:{number}  (Ctrl-C ends it)")
     key = f"tml-{token}" if sys.stdout.isatty() else f"…  (in {here.root / HOSTED_KEY_FILE})"
     say(f"Key: {key}")
-    some = around.Faults(faults, seed)
+    some = around.Faults(options.faults, options.seed)
     if isinstance(state, fireworks_app.FireworksService):
         made = fireworks_app.make(fireworks_app.FireworksCloud(state, token), some)
     else:
         made = tinker_app.make(state, token, some)
     running = uvicorn.Server(
         uvicorn.Config(
-            made, http=protocol.Limited, log_level="critical" if faults else "warning", access_log=False
+            made,
+            http=protocol.Limited,
+            log_level="critical" if options.faults else "warning",
+            access_log=False,
         )
     )
     try:

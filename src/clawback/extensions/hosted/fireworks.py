@@ -13,8 +13,7 @@ which can be downloaded.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -57,11 +56,10 @@ class FireworksTrainer(TinkerTrainer):
         rank: int,
         seed: int,
         shape: str,
-        now: Callable[[], float] = time.time,
     ) -> None:
         """``base``: ``accounts/fireworks/models/…``; ``shape``: ``accounts/fireworks/trainingShapes/…``."""
         super().__init__(wire, journal, base, rank=rank, seed=seed)
-        self.machines = Machines(wire, journal, base, rank=rank, shape=shape, now=now)
+        self.machines = Machines(wire, journal, base, rank=rank, shape=shape)
 
     @property
     def api(self) -> str:

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 from urllib.parse import urlsplit
 
 from clawback.config import Config
 from clawback.errors import ConfigError, Interrupted, UsageError
 from clawback.paths import HOSTED_KEY_FILE, Home, secret
-from clawback.progress import OnProgress
-from clawback.records import Run, Sample
+from clawback.records import Run
 from clawback.runs.process import hosted_key
 
 if TYPE_CHECKING:
     from clawback.extensions.hosted.hosted_training import Where
-    from clawback.learning import Recipe
+    from clawback.learning import Recipe, TrainingRun
     from clawback.models import TrainResult
     from clawback.policy import Policy
 
@@ -110,28 +107,19 @@ def present(home: Home, settings: Config) -> None:
     trainer_http.present(place.url, ACCOUNTS if place.shape else CAPABILITIES, place.key)
 
 
-def train(
-    home: Home,
-    settings: Config,
-    policy: Any,
-    samples: Sequence[Sample],
-    run: Run,
-    out: Path,
-    tell: OnProgress,
-) -> TrainResult:
+def train(home: Home, settings: Config, run: Run, inputs: TrainingRun) -> TrainResult:
     """The run, over there; its adapter comes back into ``out``. Raises ``TrainingError``; ``Interrupted`` where the settings have changed since it was
     begun: what was paid for must not be lost for that."""
-    from clawback import engine
     from clawback.extensions.hosted import hosted_training
 
-    made = engine.recipe_from(run.recipe)
-    if made.conditions.hosted != settings.hosted.url:
+    begun_at = inputs.recipe.conditions.hosted
+    if begun_at != settings.hosted.url:
         now = settings.hosted.url or "empty"
         raise Interrupted(
-            f"Run {run.id} was begun at {made.conditions.hosted}, and [hosted] url is {now} now: set it back to go on."
+            f"Run {run.id} was begun at {begun_at}, and [hosted] url is {now} now: set it back to go on."
         )
     try:
         place = where(home, settings)
     except ConfigError as error:
         raise Interrupted(str(error)) from error
-    return hosted_training.train(policy, samples, made, where=place, seed=run.seed, out=out, on_progress=tell)
+    return hosted_training.train(inputs, place)

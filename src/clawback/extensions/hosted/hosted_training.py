@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,19 +49,16 @@ from clawback.learning import (
     fingerprint,
     finished,
     fit_elsewhere,
-    ignore,
     write_adapter,
     write_result,
 )
 from clawback.models import TrainResult
 from clawback.models.adapter import receive
 from clawback.progress import OnProgress
-from clawback.records import Sample
 from clawback.rl import algorithms
 
 if TYPE_CHECKING:
     from clawback.learning import Plan
-    from clawback.policy import Policy
 
 ALPHA = 32
 """Of every LoRA that is trained by Tinker's API: its requests have no field for it."""
@@ -116,51 +113,34 @@ def recipe_for(recipe: Recipe) -> Recipe:
     return dataclasses.replace(recipe, algorithm=name, alpha=ALPHA)
 
 
-def train(
-    policy: RemotePolicy,
-    samples: Sequence[Sample],
-    recipe: Recipe,
-    *,
-    where: Where,
-    seed: int = 0,
-    out: Path,
-    baseline: float = 0.0,
-    on_progress: OnProgress | None = None,
-) -> TrainResult:
+def train(run: TrainingRun, where: Where) -> TrainResult:
     """Train an adapter over there, and bring it here.
 
     Args:
-        policy: tokenizer and shape of the base (``models.load_tokenizer``).
-        samples: in the order in which they were rated.
-        recipe: from ``recipe_for``.
+        run: its ``policy`` is a ``RemotePolicy``, tokenizer and shape of the base (``models.load_tokenizer``); its ``recipe`` is from
+            ``recipe_for``. It needs ``out``: a run that was interrupted goes on from it, and nothing is paid twice that the trainer still knows.
         where: the trainer.
-        out: a folder for this run alone; a run that was interrupted goes on from it, and nothing is paid twice that the trainer still knows.
 
     Raises:
         TrainingError: nothing to learn from, or the trainer fails (``HostedError``).
         CapReached: it would cost more than it may, before or during the run.
     """
-    if not samples:
+    if not run.samples:
         raise TrainingError("There is nothing to learn from: no rated turns were given.")
-    tell, started = on_progress or ignore, time.perf_counter()
-    identity = _identity(policy, samples, recipe, where, seed, baseline)
+    policy, out, tell, started = cast("RemotePolicy", run.policy), run.out, run.tell, time.perf_counter()
+    assert out is not None
+    identity = _identity(run, where)
     out.mkdir(parents=True, exist_ok=True)
     if (done := finished(out, identity)) is not None:
         return done
     journal = RequestJournal(out / JOURNAL, identity, where.cap)
     wire = Wire(where.url, where.key, where.timeout, where.pause)
-    trainer = connect(wire, journal, where, policy.info.base, recipe.rank, seed)
+    trainer = connect(wire, journal, where, policy.info.base, run.recipe.rank, run.seed)
     # As the trainer has it, whatever was recorded: its log-probs are at temperature 1.
-    run = TrainingRun(
-        cast("Policy", policy),
-        tuple(dataclasses.replace(one, response_logprobs=None) for one in samples),
-        recipe,
-        seed=seed,
-        baseline=baseline,
-        out=out,
-        tell=tell,
+    run = dataclasses.replace(
+        run, samples=tuple(dataclasses.replace(sample, response_logprobs=None) for sample in run.samples)
     )
-    tell({"phase": "prepare", "samples": len(samples)})
+    tell({"phase": "prepare", "samples": len(run.samples)})
     with _given_back(trainer, tell):
         with _kept_awake(trainer):
             plan, fitted = _fit(run, policy, trainer, where, identity)
@@ -321,24 +301,17 @@ def _bring(trainer: HostedTrainer, policy: RemotePolicy, folder: Path, name: str
     receive(folder, policy.info)
 
 
-def _identity(
-    policy: RemotePolicy,
-    samples: Sequence[Sample],
-    recipe: Recipe,
-    where: Where,
-    seed: int,
-    baseline: float,
-) -> str:
+def _identity(run: TrainingRun, where: Where) -> str:
     inputs = {
         "hosted": where.url,
         "checkpoint": CHECKPOINT_FORM,
         "model": where.model,
         **({"shape": where.shape} if where.shape else {}),
-        "base": policy.info.revision,
-        "samples": [dataclasses.asdict(sample) for sample in samples],
-        "recipe": dataclasses.asdict(recipe),
-        "seed": seed,
-        "baseline": baseline,
+        "base": run.policy.info.revision,
+        "samples": [dataclasses.asdict(sample) for sample in run.samples],
+        "recipe": dataclasses.asdict(run.recipe),
+        "seed": run.seed,
+        "baseline": run.baseline,
     }
     return fingerprint(inputs)
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clawback.jobs.drawing_engine import OWN_VLLM
+from clawback.jobs.seams import OWN_VLLM
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from clawback.config import Config
     from clawback.environments.rollouts import Drawer
+    from clawback.extensions.hosted.vllm_process import Serving
     from clawback.extensions.hosted.vllm_sampler import VllmSampler
     from clawback.extensions.hosted.vllm_server import VllmServer
-    from clawback.jobs.drawing import Wish
+    from clawback.jobs.seams import Rollout
     from clawback.learning import Recipe
     from clawback.paths import Home
     from clawback.policy import Policy
@@ -31,39 +34,33 @@ def check(draw: str, settings: Config) -> None:
 
 
 def server(
-    home: Home,
-    settings: Config,
-    policy: Policy,
-    draw: str,
-    tell: OnProgress,
-    *,
-    rank: int = 0,
-    reply_tokens: int = 0,
+    home: Home, settings: Config, draw: str, serving: Callable[[], Serving], tell: OnProgress
 ) -> VllmServer:
-    """The server that ``draw`` names. ``rank``, ``reply_tokens``: as ``vllm_process.serving_of`` takes them."""
-    from clawback.extensions.hosted.vllm_process import serving_of
+    """The server that ``draw`` names. ``serving``: what a server of our own is to hold."""
     from clawback.extensions.hosted.vllm_server import OwnVllm, RemoteVllm
 
-    if draw != OWN_VLLM:
-        return RemoteVllm(draw)
-    return OwnVllm(home, settings.vllm, serving_of(policy, rank, reply_tokens), tell)
+    return RemoteVllm(draw) if draw != OWN_VLLM else OwnVllm(home, settings.vllm, serving(), tell)
 
 
 def sampler(
     home: Home, settings: Config, policy: Policy, recipe: Recipe, draw: str, tell: OnProgress
 ) -> VllmSampler:
     """What draws the fresh answers of a run on ratings. Such runs come one at a time: so does the folder."""
+    from clawback.extensions.hosted.vllm_process import serving_of
     from clawback.extensions.hosted.vllm_sampler import VllmSampler
 
-    drawing = server(home, settings, policy, draw, tell, rank=recipe.rank)
+    drawing = server(home, settings, draw, lambda: serving_of(policy, recipe.rank), tell)
     return VllmSampler(drawing, home.root / "vllm" / "run", tell)
 
 
-def drawer(
-    home: Home, settings: Config, policy: Policy, wish: Wish, name: str, tell: OnProgress, rank: int
-) -> Drawer:
+def drawer(home: Home, settings: Config, rollout: Rollout) -> Drawer:
     """What draws the replies of a run's episodes."""
     from clawback.extensions.hosted.vllm_conversations import VllmConversations
+    from clawback.extensions.hosted.vllm_process import serving_of
 
-    drawing = server(home, settings, policy, wish.draw, tell, rank=rank, reply_tokens=wish.reply_tokens)
-    return VllmConversations(policy, drawing, home.root / "vllm" / name, sampling=policy.sampling)
+    policy, wish = rollout.policy, rollout.wish
+    rank = rollout.recipe.rank if rollout.recipe is not None else 0
+    drawing = server(
+        home, settings, wish.draw, lambda: serving_of(policy, rank, wish.reply_tokens), rollout.tell
+    )
+    return VllmConversations(policy, drawing, home.root / "vllm" / rollout.name, sampling=policy.sampling)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from clawback.extensions.mlx.body import MlxBody
 from clawback.models import Sampling
-from clawback.sampling import Chance, Sampled, SamplingRequest, draw_answers
+from clawback.sampling import Chance, Sampled, SamplingRequest, draw_answers, requests_for
 
 
 def sample(
@@ -35,7 +35,7 @@ def sample(
         raise ValueError("a prompt needs at least one token")
     if not isinstance(seed, Chance):
         seed = Chance.of_seed(len(prompts), samples, max_tokens, sampling.truncates, seed)
-    return draw_answers(MlxBatch(body), prompts, seed, most=rows, sampling=sampling, stop=stop)
+    return draw_answers(MlxBatch(body), requests_for(prompts, seed, sampling=sampling), stop, rows)
 
 
 class MlxBatch:

@@ -36,8 +36,7 @@ if TYPE_CHECKING:
         TrainingLoop,
     )
     from clawback.extensions.rlprompt.population import Individual, Population
-    from clawback.extensions.rlprompt.refinement import RefinementLoop
-    from clawback.extensions.rlprompt.refinement_env import PromptRefinementEnv
+    from clawback.extensions.rlprompt.refinement_env import PromptRefinementEnv, RefinementLoop
     from clawback.extensions.rlprompt.rewards import HybridReward, RewardReport, ScalarReward
 
 _WHERE = {
@@ -46,7 +45,7 @@ _WHERE = {
         "actor",
     ),
     **dict.fromkeys(("Agreement", "ConstantCritic", "Critic", "MockCritic"), "critic"),
-    **dict.fromkeys(("PromptRefinementEnv",), "refinement_env"),
+    **dict.fromkeys(("PromptRefinementEnv", "RefinementLoop"), "refinement_env"),
     **dict.fromkeys(
         (
             "FeedbackAggregator",
@@ -62,7 +61,6 @@ _WHERE = {
     ),
     **dict.fromkeys(("FlowStepResult", "HybridOptimizationFlow", "Shown"), "flow"),
     **dict.fromkeys(("Individual", "Population"), "population"),
-    **dict.fromkeys(("RefinementLoop",), "refinement"),
     **dict.fromkeys(("HybridReward", "RewardReport", "ScalarReward"), "rewards"),
     **dict.fromkeys(
         ("ActorCriticParams", "EvolutionaryParams", "TrainingConfig", "TrainingLoop"), "online_training"

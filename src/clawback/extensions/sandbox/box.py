@@ -15,7 +15,7 @@ from clawback.errors import SandboxError, SandboxRefused, UsageError
 from clawback.extensions.sandbox import container, disk, scratch, tree
 from clawback.extensions.sandbox.box_process import Process
 from clawback.extensions.sandbox.disk import Disk
-from clawback.extensions.sandbox.limits import CommandResult, Limits
+from clawback.extensions.sandbox.limits import BoxCommand, CommandResult, Limits
 from clawback.extensions.sandbox.rungs import (
     ACCOUNTS,
     ENGINES,
@@ -49,6 +49,20 @@ class Extra:
     copy: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class BoxOptions:
+    """What a box has beside its limits."""
+
+    read: Sequence[Path] = ()
+    """Paths outside that it may read."""
+    work: str = WORK
+    extra: Sequence[Extra] = ()
+    image: str | None = None
+    """It is a container of this image."""
+    network: bool = False
+    """A loopback device of its own with one server on it, ours (``listener``, ``address``)."""
+
+
 class Sandbox:
     """One box. Commands are independent: processes that one leaves running are ended; its files stay until ``close``.
 
@@ -58,11 +72,11 @@ class Sandbox:
     """
 
     def __init__(
-        self, rung: RungName, limits: Limits, *, read: Sequence[Path] = (), work: str = WORK, extra: Sequence[Extra] = (),
-        image: str | None = None, sized: bool | None = None, network: bool = False,
-    ) -> None:  # fmt: skip
-        """``sized``: whether its writable folders are a file system of a fixed size (None: where that can be made). ``network``: the box has a
-        loopback device of its own with one server on it, ours (``listener``, ``address``)."""
+        self, rung: RungName, limits: Limits, options: BoxOptions | None = None, *, sized: bool | None = None
+    ) -> None:
+        """``sized``: whether its writable folders are a file system of a fixed size (None: where that can be made)."""
+        options = options or BoxOptions()
+        work, image, network = options.work, options.image, options.network
         if (image is not None) != (rung in ENGINES):
             raise SandboxRefused(f"The rung {rung} runs {'an image' if rung in ENGINES else 'no images'}.")
         self.rung, self.limits, self.work, self.image = rung, limits, work, image
@@ -90,9 +104,9 @@ class Sandbox:
                 self._folder("work", Extra(work, write=True)),
                 self._folder("tmp", Extra("/tmp", write=True)),  # noqa: S108
             ]
-            folders += [self._folder(f"extra-{n}", one) for n, one in enumerate(extra)]
+            folders += [self._folder(f"extra-{n}", one) for n, one in enumerate(options.extra)]
             self._layout = BoxLayout(
-                tuple(folders), tuple(read), self._accounts(), self._uid, self._disk, network
+                tuple(folders), tuple(options.read), self._accounts(), self._uid, self._disk, network
             )
         except BaseException:
             self.close()
@@ -137,39 +151,38 @@ class Sandbox:
         env: Mapping[str, str] | None = None, cwd: str | None = None,
     ) -> CommandResult:  # fmt: skip
         """Run a command to its end. Raises ``SandboxError`` only where it could not be run within its walls."""
-        return self._start(argv, input, timeout, env, cwd, keep_open=False).wait()
+        return self._start(BoxCommand(argv, env or {}, cwd or ".", input, timeout)).wait()
 
     def start(
         self, argv: Sequence[str], *, timeout: float | None = None, env: Mapping[str, str] | None = None,
         cwd: str | None = None, interactive: bool = True,
     ) -> Process:  # fmt: skip
         """Start a command. It ends with the box, or at its limits. ``interactive``: its input stays open; else it is empty."""
-        process = self._start(argv, b"", timeout, env, cwd, keep_open=interactive)
+        process = self._start(BoxCommand(argv, env or {}, cwd or ".", timeout=timeout), keep_open=interactive)
         process.attend()
         self._running.append(process)
         return process
 
     def _start(
-        self, argv: Sequence[str], input: bytes, timeout: float | None, env: Mapping[str, str] | None, cwd: str | None,
-        keep_open: bool, layout: BoxLayout | None = None,
-    ) -> Process:  # fmt: skip
+        self, command: BoxCommand, *, keep_open: bool = False, layout: BoxLayout | None = None
+    ) -> Process:
         if self._closed:
             raise SandboxError("The box is closed.")
-        if not argv or not argv[0] or any("\0" in word for word in argv):
+        if not command.argv or not command.argv[0] or any("\0" in word for word in command.argv):
             raise UsageError("A command is a list of words, without null characters.")
         for folder in self._layout.folders:
             if folder.write:  # whatever the last command did to it: it can be entered again
                 folder.files.chmod(0o755)
         limits = self.limits
-        if timeout is not None:
-            limits = replace(limits, seconds=min(timeout, limits.seconds))
-        whole = {**self.environment(), **(env or {})}
-        layout, place = layout or self._layout, self.path(cwd or ".")
+        if command.timeout is not None:
+            limits = replace(limits, seconds=min(command.timeout, limits.seconds))
+        layout = layout or self._layout
+        entered = replace(command, env={**self.environment(), **command.env}, cwd=self.path(command.cwd))
         if self.image is not None:
-            spec = container.plan(self.rung, self.image, layout, argv, whole, place, limits)
+            spec = container.plan(self.rung, self.image, layout, entered, limits)
         else:
-            spec = plan(self.rung, layout, argv, whole, place, limits)
-        return Process(spec, limits, input, keep_open)
+            spec = plan(self.rung, layout, entered, limits)
+        return Process(spec, limits, command.input, keep_open)
 
     def environment(self) -> dict[str, str]:
         """A command's complete environment: nothing of ours, nor of the person's."""
@@ -206,7 +219,7 @@ class Sandbox:
         if self.image is None:
             return
         layout, argv = container.filling(self._layout, self.work)
-        done = self._start(argv, b"", None, None, "/", keep_open=False, layout=layout).wait()
+        done = self._start(BoxCommand(argv, cwd="/"), layout=layout).wait()
         if not done.ok:
             why = f"it passes the limit of {done.ended}" if done.ended else container.last_line(done.stderr)
             raise SandboxError(f"The {self.work} of the image {self.image} cannot be copied: {why}.")

@@ -14,7 +14,7 @@ import re
 import shutil
 import subprocess
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -22,7 +22,7 @@ from typing import Any
 
 from clawback.errors import SandboxRefused
 from clawback.extensions.sandbox import scratch, seccomp
-from clawback.extensions.sandbox.limits import Limits
+from clawback.extensions.sandbox.limits import BoxCommand, Limits
 from clawback.extensions.sandbox.rungs import ENGINES, BoxFolder, BoxLayout, RungName, limits_of
 
 LABEL = "clawback.box"
@@ -119,9 +119,9 @@ def _image(engine: RungName, name: str, settings: Mapping[str, Any]) -> Image:
 
 
 def plan(
-    engine: RungName, image: str, layout: BoxLayout, argv: Sequence[str], env: Mapping[str, str], cwd: str, limits: Limits
-) -> dict[str, Any]:  # fmt: skip
-    """All that the container's keeper needs to know."""
+    engine: RungName, image: str, layout: BoxLayout, command: BoxCommand, limits: Limits
+) -> dict[str, Any]:
+    """All that the container's keeper needs to know. ``command``: with all its variables, and its folder as the box has it."""
     name = f"{layout.system.parent.name}-{uuid.uuid4().hex[:12]}"
     id_file = layout.system / f"{name}.id"
     held = limits_of(limits, layout.uid)
@@ -143,10 +143,10 @@ def plan(
         key=lambda one: len(one.at),
     ):
         words += _mount(layout, folder)
-    for key, value in env.items():
+    for key, value in command.env.items():
         words += ["--env", f"{key}={value}"]
     space = str(held["rlimits"]["RLIMIT_AS"] // 1024)
-    words += ["--workdir", cwd, "--entrypoint", "sh", image, "-c", _RUN, "sh", space, *argv]
+    words += ["--workdir", command.cwd, "--entrypoint", "sh", image, "-c", _RUN, "sh", space, *command.argv]
     return {
         "argv": words, "env": engine_env(engine), "cwd": "/", "wrap": [], "filter": "", "uid": None, "end_user": layout.uid, "cpus": None,
         "roots": [str(folder.source) for folder in layout.folders if folder.write], "limits": {**held, "rlimits": {}},

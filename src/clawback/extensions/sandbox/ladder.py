@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
+from typing import Any
 
 from clawback.errors import ClawbackError, SandboxRefused
 from clawback.extensions.sandbox import container, disk
-from clawback.extensions.sandbox.box import WORK, Extra, Sandbox
+from clawback.extensions.sandbox.box import BoxOptions, Sandbox
 from clawback.extensions.sandbox.container import Image, find_image
-from clawback.extensions.sandbox.landlock import abi
 from clawback.extensions.sandbox.limits import Limits
-from clawback.extensions.sandbox.rungs import ENGINES, NAMES, SIZED, RungName
+from clawback.extensions.sandbox.rungs import ENGINES, NAMES, SIZED, RungName, landlock_abi
 from clawback.extensions.sandbox.seccomp import ARCHITECTURES
 
 _TRIAL = """
@@ -122,7 +120,7 @@ def _missing(name: RungName) -> str:
             return f"no seccomp filter for {os.uname().machine}"
     if name == "bubblewrap" and shutil.which("bwrap") is None:
         return "bwrap is not installed (Debian, Ubuntu, Fedora, Arch: package bubblewrap)"
-    if name == "landlock" and abi() < 1:
+    if name == "landlock" and landlock_abi() < 1:
         return "this kernel has no Landlock (Linux 5.13 and later can have it)"
     return ""
 
@@ -173,7 +171,10 @@ def choose_for_image(image: str, rung: str | None = None, cpus: int | None = Non
 def _prove(image: Image, cpus: int | None) -> None:
     limits = Limits(seconds=60, memory=512 << 20, cpus=cpus)
     try:
-        with Sandbox(image.engine, limits, image=image.name) as box, Sandbox("none", Limits()) as outside:
+        with (
+            Sandbox(image.engine, limits, BoxOptions(image=image.name)) as box,
+            Sandbox("none", Limits()) as outside,
+        ):
             outside.write("secret", b"seen")
             process = box.start(container.trial(limits, outside.path("secret")))
             result = process.wait()
@@ -188,15 +189,11 @@ def _prove(image: Image, cpus: int | None) -> None:
         raise SandboxRefused(f"{image.engine} does not isolate the image {image.name}: {why}.")
 
 
-def open_sandbox(
-    limits: Limits | None = None, rung: str | None = None, *, read: Sequence[Path] = (), work: str = WORK,
-    extra: Sequence[Extra] = (), image: str | None = None, network: bool = False,
-) -> Sandbox:  # fmt: skip
-    """A box on the strongest rung, or on the named one. ``read``: paths outside that it may read. ``image``: a container of it. ``network``: with a
-    network of its own, on which we listen."""
+def open_sandbox(limits: Limits | None = None, rung: str | None = None, **options: Any) -> Sandbox:
+    """A box on the strongest rung, or on the named one. ``options``: fields of ``BoxOptions``."""
+    wanted = BoxOptions(**options)
+    image = wanted.image
     limits = limits or Limits()
     chosen = choose(rung) if image is None else choose_for_image(image, rung, limits.cpus).engine
     sized = image is None and next(one.sized for one in probe() if one.name == chosen)
-    return Sandbox(
-        chosen, limits, read=read, work=work, extra=extra, image=image, sized=sized, network=network
-    )
+    return Sandbox(chosen, limits, wanted, sized=sized)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 from clawback.errors import UsageError
@@ -50,6 +51,19 @@ class Limits:
                 raise UsageError(
                     f"The sandbox's limit {name!r} is {getattr(self, name)}: it must be above 0."
                 )
+
+
+@dataclass(frozen=True, slots=True)
+class BoxCommand:
+    """A command in a box."""
+
+    argv: Sequence[str]
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Beside the box's own variables."""
+    cwd: str = "."
+    input: bytes = b""
+    timeout: float | None = None
+    """Seconds; None: as the box's limits say."""
 
 
 @dataclass(frozen=True, slots=True)

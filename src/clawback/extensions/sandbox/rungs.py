@@ -8,17 +8,20 @@ signal restrictions, and a stricter filter; the box's real paths are visible, an
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import json
 import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from clawback.extensions.sandbox import seatbelt, seccomp
+from clawback.extensions.sandbox import seccomp
 from clawback.extensions.sandbox.disk import Disk
-from clawback.extensions.sandbox.limits import MIB, Limits
+from clawback.extensions.sandbox.limits import MIB, BoxCommand, Limits
 
 RungName = Literal["bubblewrap", "landlock", "seatbelt", "none", "podman", "docker"]
 NAMES: tuple[RungName, ...] = ("bubblewrap", "landlock", "seatbelt", "none")
@@ -114,15 +117,14 @@ def inside(rung: RungName, layout: BoxLayout, at: str) -> str:
     return at
 
 
-def plan(
-    rung: RungName, layout: BoxLayout, argv: Sequence[str], env: Mapping[str, str], cwd: str, limits: Limits
-) -> dict[str, Any]:
-    """All that the keeper needs to know."""
+def plan(rung: RungName, layout: BoxLayout, command: BoxCommand, limits: Limits) -> dict[str, Any]:
+    """All that the keeper needs to know. ``command``: with all its variables, and its folder as the box has it."""
+    cwd = command.cwd
     writable = [str(folder.source) for folder in layout.folders if folder.write]
     disk = layout.disk
     it: dict[str, Any] = {
         "disk": {"root": disk.root, "namespaces": disk.namespaces} if disk else None,
-        "argv": list(argv), "env": dict(env), "cwd": "/", "wrap": [], "filter": "", "roots": writable, "uid": None,
+        "argv": list(command.argv), "env": dict(command.env), "cwd": "/", "wrap": [], "filter": "", "roots": writable, "uid": None,
         "end_user": layout.uid if rung in OWN_USERS else None,
         "cpus": sorted(os.sched_getaffinity(0))[: limits.cpus] if limits.cpus and sys.platform == "linux" else None,
         "limits": limits_of(limits, layout.uid if rung in OWN_USERS else None),
@@ -131,13 +133,11 @@ def plan(
         it["wrap"] = _bubblewrap(layout, cwd)
         it["filter"] = _filter(seccomp.Closed(sockets=False, passing=disk is None))
     elif rung == "landlock":
-        from clawback.extensions.sandbox.landlock import abi
-
         shared = layout.uid is None
         closed = seccomp.Closed(
             sockets=True,
             same_user=shared,
-            signals=abi() < 6 and shared,
+            signals=landlock_abi() < 6 and shared,
             watching=True,
             passing=disk is None,
             internet=layout.network,
@@ -157,7 +157,12 @@ def plan(
     elif rung == "seatbelt":
         it |= {
             "cwd": cwd,
-            "argv": ["/usr/bin/sandbox-exec", "-p", seatbelt.profile(_shown(rung, layout), writable), *argv],
+            "argv": [
+                "/usr/bin/sandbox-exec",
+                "-p",
+                seatbelt_profile(_shown(rung, layout), writable),
+                *command.argv,
+            ],
         }
     else:
         it["cwd"] = cwd
@@ -259,3 +264,44 @@ def _bubblewrap(layout: BoxLayout, cwd: str) -> list[str]:
         ]
         words += [shutil.which("setpriv") or "setpriv", *become, "--inh-caps=-all", "--"]
     return words
+
+
+@cache
+def landlock_abi() -> int:
+    """The version of Landlock's interface: 0 without it; 4 brings TCP, 6 signals and abstract sockets."""
+    if sys.platform != "linux":
+        return 0
+    libc = ctypes.CDLL(None, use_errno=True)
+    return max(0, int(libc.syscall(444, None, ctypes.c_size_t(0), 1)))
+
+
+_SEATBELT_SYSTEM = (
+    "/System",
+    "/Library",
+    "/private/etc/ssl",
+    "/private/var/select",
+    "/dev",
+    "/opt/homebrew",
+    "/usr/local",
+)
+
+
+def seatbelt_profile(readable: Sequence[str], writable: Sequence[str]) -> str:
+    """Everything is denied but what is named: programs and libraries to read, the box's folders to write."""
+    shown = [*_SEATBELT_SYSTEM, *(str(Path(path).resolve()) for path in readable if Path(path).exists())]
+    own = [str(Path(path).resolve()) for path in writable]
+    lines = [
+        "(version 1)",
+        "(deny default)",
+        "(allow process-fork)",
+        "(allow process-exec)",
+        "(allow signal (target same-sandbox))",
+        "(allow sysctl-read)",
+        '(allow file-read-metadata (subpath "/"))',
+        '(allow file-read* (literal "/"))',
+        *(f"(allow file-read* (subpath {json.dumps(path, ensure_ascii=False)}))" for path in (*shown, *own)),
+        *(f"(allow file-write* (subpath {json.dumps(path, ensure_ascii=False)}))" for path in own),
+        *(f'(allow file-write* (literal "/dev/{name}"))' for name in ("null", "zero", "tty")),
+        "(deny network*)",
+    ]
+    return "\n".join(lines)

@@ -11,7 +11,6 @@ from torch import nn
 from clawback.errors import TrainingError
 from clawback.learning import value_head
 from clawback.learning.examples import TrainingExample
-from clawback.learning.loop import natural_gradient
 from clawback.learning.loop.checkpoint import State
 from clawback.learning.loop.packing import Shared, gradients
 from clawback.policy import Policy
@@ -109,6 +108,8 @@ class TorchLearner:
         def loss_now() -> float:
             with torch.no_grad():
                 return gradients(self.policy.scorer, algorithm, examples, shared)["loss"]
+
+        from clawback.learning.loop import natural_gradient
 
         step = natural_gradient.NaturalStep(self.policy.scorer, self.adapter, examples)
         return step.take(algorithm, loss, loss_now)

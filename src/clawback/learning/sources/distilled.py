@@ -22,7 +22,7 @@ import torch
 from clawback.learning.examples import TrainingExample
 from clawback.learning.recipe import FULL_RATE
 from clawback.learning.sources.graded import Graded, Grading, Prompt, Seen
-from clawback.learning.sources.instructed import Arm, PromptMessages, Tell, draw_under, picked, relevance
+from clawback.learning.sources.instructed import Arm, PromptMessages, draw_under, picked, relevance
 from clawback.learning.sources.targets import AnswerTarget, opening
 from clawback.models import Encoded
 
@@ -150,7 +150,7 @@ class DistilSettings:
     def opening(self, worse: Graded) -> Encoded:
         """What another answer is preferred to of one that is worse."""
         one = worse.encoded
-        return replace(one, response=one.response[: self.worse_tokens]) if worse.whole else one
+        return replace(one, response=one.response[: self.worse_tokens]) if worse.complete else one
 
     def rate(self, parameters: int) -> float:
         return self.distil_rate * math.pow(135e6 / max(parameters, 1e6), 0.25)
@@ -161,8 +161,7 @@ def gathered(
     conversations: PromptMessages,
     arms: Sequence[Arm],
     base: Mapping[Prompt, float],
-    settings: DistilSettings,
-    tell: Tell,
+    *,
     progress: bool = True,
     others: Sequence[Graded] = (),
 ) -> Chosen:
@@ -174,12 +173,15 @@ def gathered(
         others: answers that somebody else gave, to choose from as well.
         progress: all are drawn under the first sentence. Else each sentence is taken the more often, the more of its answers are worth learning.
     """
+    settings = DistilSettings.of(grading.recipe)
     each = settings.answers if progress else 1
     chance = np.random.default_rng(grading.seed)
     prompts = list(conversations.messages)[-settings.distil_prompts :]
     usual = dict.fromkeys(prompts, grading.typical) | dict(base)
     for start in range(0, len(prompts), CHUNK):
-        tell({"phase": "draw", "step": start, "steps": len(prompts), "sentence": arms[0].instruction.text})
+        grading.tell(
+            {"phase": "draw", "step": start, "steps": len(prompts), "sentence": arms[0].instruction.text}
+        )
         some = prompts[start : start + CHUNK]
         if progress:
             taken = [(prompt, arms[0]) for prompt in some]
@@ -234,7 +236,7 @@ def chosen(grading: Grading, answers: Sequence[Graded], settings: DistilSettings
     best: dict[Prompt, Graded] = {}
     for one in answers:
         known = best.get(one.encoded.question)
-        if one.whole and one.reward > least and (known is None or rank(one) > rank(known)):
+        if one.complete and one.reward > least and (known is None or rank(one) > rank(known)):
             best[one.encoded.question] = one
     good = long_enough(list(best.values()), grading.shortest)
     if not good:

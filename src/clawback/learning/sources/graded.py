@@ -64,7 +64,7 @@ class Graded:
 
     encoded: Encoded
     reward: float
-    whole: bool
+    complete: bool
     """It says something, ends (as far as the base's own answers do), and does not repeat itself."""
 
 
@@ -113,7 +113,7 @@ class Grading:
         questions: Mapping[Prompt, str] | None = None,
     ) -> None:
         self.policy, self.settings, self.seed = run.policy, settings, run.seed
-        self.recipe = run.recipe
+        self.recipe, self.tell = run.recipe, run.tell
         self.sampler = run.sampler
         self.room = room
         """Tokens that an answer may have."""
@@ -204,12 +204,12 @@ class Grading:
         """See how the base answers and how the grader rates that: nothing has to be fitted."""
         self._measure(self.draw_base(prompts))
 
-    def draw_base(self, asked: Sequence[Prompt], count: int = 0) -> tuple[int, int]:
+    def draw_base(self, prompts: Sequence[Prompt], count: int = 0) -> tuple[int, int]:
         """See how the base answers, without grading it: how many prompts, and answers to each; at least two, or one where only ``count`` answers are
         drawn in all, fewer than ``grounding``."""
         most = min(count or self.settings.grounding, self.settings.grounding)
-        each = max(1 if count else 2, most // len(asked))
-        prompts = asked[: max(1, most // each)]
+        each = max(1 if count else 2, most // len(prompts))
+        prompts = prompts[: max(1, most // each)]
         with self.policy.base():
             drawn = self.draw(prompts, each, self.generator(-1, 3))
         self.base, self.base_ended = drawn.answers, drawn.ended
@@ -224,7 +224,7 @@ class Grading:
         broken = self.broken(self.base, self.base_ended)
         self.base_rewards = expected - self.settings.cut_off * broken
         self.base_graded = _graded(self.base, expected, broken)
-        whole = [one.reward for one in self.base_graded if one.whole] or expected.tolist()
+        whole = [one.reward for one in self.base_graded if one.complete] or expected.tolist()
         self.typical, self.spread = float(np.mean(whole)), max(float(np.std(whole)), 1e-6)
         groups = self.base_rewards.reshape(shape)
         self.usual = float(groups.mean())
@@ -292,7 +292,7 @@ class Grading:
 
     def worth(self, answer: Graded) -> float:
         """What it is expected to be rated; ``cut_off`` less if it is broken."""
-        return answer.reward - (0.0 if answer.whole else self.settings.cut_off)
+        return answer.reward - (0.0 if answer.complete else self.settings.cut_off)
 
     def expected(self, answers: Sequence[Encoded], hidden: Floats | None) -> Floats:
         """``[S]`` predicted ratings."""

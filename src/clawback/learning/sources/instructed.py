@@ -54,7 +54,7 @@ class Arm:
     def add(self, answers: Sequence[Graded], base: Mapping[Prompt, float]) -> None:
         """More that was drawn under it. ``base``: mean reward of the base's own answers, by prompt."""
         self.answers += answers
-        self.gains += [one.whole * (one.reward - base[one.encoded.question]) for one in answers]
+        self.gains += [one.complete * (one.reward - base[one.encoded.question]) for one in answers]
 
     @property
     def stubs(self) -> bool:
@@ -122,8 +122,6 @@ def search(
     *,
     first: int,
     most: int,
-    seed: int,
-    tell: Tell = lambda _: None,
 ) -> list[Arm]:
     """Try the sentences; the best first. Those that were given up early have fewer answers.
 
@@ -133,15 +131,15 @@ def search(
         most: prompts in all that the last ones are tried on.
     """
     order = list(base)
-    shuffled = torch.randperm(len(order), generator=_generator(seed, 0)).tolist()
+    shuffled = torch.randperm(len(order), generator=_generator(grading.seed, 0)).tolist()
     order = [order[i] for i in shuffled]
     arms = [Arm(one, shortest=grading.shortest) for one in instructions]
     racing, done, size, number = list(arms), 0, first, 1
     while racing and done < min(most, len(order)):
         some = order[done : min(done + size, most)]
-        tell({"phase": "choose", "step": done, "steps": most, "sentences": len(racing)})
+        grading.tell({"phase": "choose", "step": done, "steps": most, "sentences": len(racing)})
         asked = [(prompt, arm.instruction.text) for arm in racing for prompt in some]
-        made = draw_under(grading, conversations, asked, 1, _generator(seed, number))
+        made = draw_under(grading, conversations, asked, 1, _generator(grading.seed, number))
         for place, arm in enumerate(racing):
             arm.add(made[place * len(some) : (place + 1) * len(some)], base)
         racing.sort(key=lambda arm: -arm.gain)
@@ -156,7 +154,7 @@ def picked(arms: Sequence[Arm], least: float, count: int, chance: np.random.Gene
     """``count`` sentences, each as often as it is likely to be the one under which most answers are worth more than ``least``: Thompson sampling
     (Thompson 1933; Chapelle & Li 2011) with a uniform prior of that share."""
     fair = [arm for arm in arms if not arm.stubs]
-    good = np.array([sum(one.whole and one.reward > least for one in arm.answers) for arm in fair])
+    good = np.array([sum(one.complete and one.reward > least for one in arm.answers) for arm in fair])
     tried = np.array([len(arm.answers) for arm in fair])
     shares = chance.beta(1 + good, 1 + tried - good, size=(count, len(fair)))
     return [fair[i] for i in shares.argmax(axis=1)]

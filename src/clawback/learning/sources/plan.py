@@ -232,10 +232,10 @@ def distil(
         note = (
             f"{len(good.answers)} answers of other models, chosen from {len(others)}{_evidence_note(shown)}"
         )
-        return _rpo(grading, dataclasses.replace(good, targets=targets), rounds, conversations, run, note)
+        return _rpo(grading, dataclasses.replace(good, targets=targets), rounds, conversations, note)
     arms, sure = _arms(grading, conversations, remarks, settings, run)
     base = _base_rewards(grading)
-    good = gathered(grading, conversations, arms, base, settings, run.tell, progress=sure, others=others)
+    good = gathered(grading, conversations, arms, base, progress=sure, others=others)
     if len(good.answers) < settings.distil_batch:
         return None
     best = arms[0] if sure else max(arms, key=lambda arm: arm.gain)
@@ -248,7 +248,7 @@ def distil(
         )
     note = f"{len(good.answers)} answers {why}{_evidence_note(shown)}"
     good = dataclasses.replace(good, targets=targets)
-    return _rpo(grading, good, settings, conversations, run, note, best.instruction.text if told else "")
+    return _rpo(grading, good, settings, conversations, note, best.instruction.text if told else "")
 
 
 def _rpo(
@@ -256,7 +256,6 @@ def _rpo(
     good: Chosen,
     settings: DistilSettings,
     conversations: PromptMessages,
-    run: TrainingRun,
     note: str,
     sentence: str = "",
 ) -> Plan:
@@ -266,7 +265,7 @@ def _rpo(
         with_base_answers(grading, good),
         settings,
         list(conversations.messages),
-        run.tell,
+        grading.tell,
         under=partial(conversations.under, grading, sentence=sentence) if sentence else None,
     )
     rate = settings.rate(grading.policy.info.total_parameters)
@@ -276,7 +275,7 @@ def _rpo(
 def _base_rewards(grading: Grading) -> dict[Prompt, float]:
     """Mean reward of the base's own answers, by prompt."""
     answered: dict[Prompt, list[float]] = {one.question: [] for one in grading.base}
-    for one in [one for one in grading.base_graded if one.whole] or grading.base_graded:
+    for one in [one for one in grading.base_graded if one.complete] or grading.base_graded:
         answered[one.encoded.question].append(one.reward)
     return {prompt: float(np.mean(values or [grading.typical])) for prompt, values in answered.items()}
 
@@ -289,7 +288,7 @@ def _arms(
     run: TrainingRun,
 ) -> tuple[list[Arm], bool]:
     """The sentences that were tried, the best first, and whether that one surely helps; else the base without any is the first."""
-    whole = [one for one in grading.base_graded if one.whole] or grading.base_graded
+    whole = [one for one in grading.base_graded if one.complete] or grading.base_graded
     arms = search(
         grading,
         conversations,
@@ -303,8 +302,6 @@ def _arms(
         ),
         first=settings.first,
         most=settings.most,
-        seed=grading.seed,
-        tell=run.tell,
     )
     if arms and follows(arms[0], grading.spread):
         return arms, True
@@ -352,7 +349,7 @@ def fold(grading: Grading, conversations: PromptMessages, prompt: str, run: Trai
     are good."""
     settings = DistilSettings.of(run.recipe)
     arm = Arm(Instruction(prompt, 0.0))
-    good = gathered(grading, conversations, [arm], {}, settings, run.tell)
+    good = gathered(grading, conversations, [arm], {})
     if len(good.answers) < settings.distil_batch:
         return None
     return Plan(

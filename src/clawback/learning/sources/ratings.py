@@ -18,8 +18,6 @@ from clawback.errors import TrainingError
 from clawback.learning.authorship import NONE_LEFT, may_learn
 from clawback.learning.examples import Plan, RatingSource, TrainingExample
 from clawback.learning.sources.epochs import Rounds, Valued
-from clawback.learning.sources.pairs import find
-from clawback.learning.sources.teacher import taught
 from clawback.models import Encoded
 from clawback.records import BETTER
 from clawback.rl import algorithms, curriculum
@@ -64,6 +62,8 @@ def from_ratings(run: TrainingRun, algorithm: Algorithm) -> Plan:
         for one, a, sample, s, r in zip(encoded, advantages, samples, start, ref, strict=True)
     ]
     if "teacher" in wants:
+        from clawback.learning.sources.teacher import taught
+
         examples = taught(policy, examples, samples, int(getattr(algorithm, "top_k", 0)))
     if "mismatched" in wants:
         examples = _mismatched(policy, examples)
@@ -132,7 +132,9 @@ def _dealt(
     policy, recipe, wants, each = run.policy, run.recipe, algorithms.needs(algorithm), 1
     units = [[example] for example in examples]
     if "pairs" in wants:
-        pairs, each = find(samples, [example.encoded for example in examples]), 2
+        from clawback.learning.sources.targets import find_pairs
+
+        pairs, each = find_pairs(samples, [example.encoded for example in examples]), 2
         base, learn_from = policy.info.base, recipe.learn_from
         pairs = [pair for pair in pairs if may_learn(samples[pair[0]], base, learn_from)]
         if not pairs:

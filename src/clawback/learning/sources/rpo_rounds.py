@@ -104,7 +104,7 @@ class RpoRounds:
         for one in best.answers:
             self.known[one.encoded.question] = one
         left = np.mean([one.reward for one in best.answers] or [-np.inf]) - np.mean(
-            [one.reward for one in ours if one.whole] or [grading.typical]
+            [one.reward for one in ours if one.complete] or [grading.typical]
         )
         enough = len(best.answers) >= settings.distil_batch
         if not enough or left <= LEFT * grading.spread:
@@ -177,7 +177,7 @@ def _record(answer: Graded) -> list[Any]:
         list(answer.encoded.response),
         answer.encoded.thought,
         answer.reward,
-        answer.whole,
+        answer.complete,
     ]
 
 

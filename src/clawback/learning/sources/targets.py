@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from clawback.learning.authorship import is_foreign, may_learn
-from clawback.learning.sources.pairs import find
 from clawback.models import Encoded
 from clawback.records import Sample
 
@@ -73,7 +72,7 @@ def evidence(samples: Sequence[Sample], policy: Policy, learn_from: Sequence[str
     edits: dict[int, AnswerTarget] = {}
     comparisons: list[AnswerTarget] = []
     raised: set[int] = set()
-    for better, worse in find(samples, encoded):
+    for better, worse in find_pairs(samples, encoded):
         if not usable(better) or encoded[worse].pixels:
             continue
         target = AnswerTarget(encoded[better], encoded[worse])
@@ -145,3 +144,33 @@ def with_worse(grading: Grading, targets: Sequence[AnswerTarget]) -> list[Answer
     return [
         one if one.worse is not None else replace(one, worse=known[one.better.question]) for one in targets
     ]
+
+
+def find_pairs(samples: Sequence[Sample], encoded: Sequence[Encoded]) -> list[tuple[int, int]]:
+    """Places of (better, worse), in the order of the samples.
+
+    Two samples are a pair when one piece of feedback speaks for the one and against the other: a preference of its two turns, an edit of
+    what was said and what should have been. Besides, each answer that was liked is paired with each one to the same prompt
+    that was disliked.
+    """
+    found: dict[tuple[int, int], None] = {}
+    spoken: dict[int, list[tuple[float, int]]] = {}
+    for place, sample in enumerate(samples):
+        for part in sample.parts:
+            spoken.setdefault(part.feedback_id, []).append((part.value, place))
+    for said in spoken.values():
+        (best, better), (worst, worse) = max(said), min(said)
+        if best > 0 > worst:  # the extremes: a share of it may have gone on to turns before
+            found[better, worse] = None
+
+    prompts: dict[tuple[int, ...], list[int]] = {}
+    for place, one in enumerate(encoded):
+        prompts.setdefault(one.prompt, []).append(place)
+    for places in prompts.values():
+        liked = [p for p in places if samples[p].rated and samples[p].reward > 0]
+        disliked = [p for p in places if samples[p].rated and samples[p].reward < 0]
+        for better in liked:
+            for worse in disliked:
+                if (worse, better) not in found:
+                    found[better, worse] = None
+    return sorted(found)

@@ -238,9 +238,8 @@ class SearchRun:
             parent.lost.extend(line for _, line in new if line not in parent.lost)
             self.notes[f"A proposal was refused: {'; '.join(against)}."] = None
             return
-        ran = racing.race(
-            self.ledger, child, parent.prompt, failing, others, self.anchors, self.settings.perfect
-        )
+        course = racing.Course(failing, others, self.anchors)
+        ran = racing.race(self.ledger, child, parent.prompt, course, self.settings.perfect)
         if not ran.won:
             parent.lost.extend(line for _, line in new if line not in parent.lost)
             if "anchor" in ran.why:
@@ -269,7 +268,8 @@ class SearchRun:
             failing = self.failing(new)
             if self.pool.knows(child) or not failing:
                 continue
-            ran = racing.race(self.ledger, child, new.prompt, failing, self.others(new, failing), self.anchors, self.settings.perfect)  # fmt: skip
+            course = racing.Course(failing, self.others(new, failing), self.anchors)
+            ran = racing.race(self.ledger, child, new.prompt, course, self.settings.perfect)
             if ran.won:
                 earned = dict.fromkeys((*new.earned, *other.earned))
                 self.accept(Candidate(child, new, tuple(earned), calls=self.ledger.spent.calls))

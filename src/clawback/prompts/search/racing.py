@@ -28,21 +28,21 @@ class Race:
     why: str
 
 
-def race(
-    ledger: Ledger,
-    child: Prompt,
-    parent: Prompt,
-    failing: Sequence[Example],
-    others: Sequence[Example],
-    anchors: Sequence[Example],
-    perfect: float,
-) -> Race:
-    """``failing``: what the parent is known to fail on; ``others``: what it is known to do better on; both have its scores.
+@dataclass(frozen=True, slots=True)
+class Course:
+    """The examples of a race."""
 
-    The child must be ahead on the failing ones, and still be on both together; on no anchor may it be behind. Raises ``Over``.
-    """
+    failing: Sequence[Example]
+    """What the parent is known to fail on. It has scores on these and on ``others``."""
+    others: Sequence[Example]
+    """What it is known to do better on."""
+    anchors: Sequence[Example]
+
+
+def race(ledger: Ledger, child: Prompt, parent: Prompt, course: Course, perfect: float) -> Race:
+    """The child must be ahead on the failing ones, and still be on both together; on no anchor may it be behind. Raises ``Over``."""
     ahead, tried = 0.0, 0
-    for part in (failing, others):
+    for part in (course.failing, course.others):
         for place, example in enumerate(part):
             ledger.try_(child, example)
             tried += 1
@@ -52,10 +52,10 @@ def race(
                 return Race(False, ahead, tried, "it cannot win any more")
         if ahead <= 0:
             return Race(False, ahead, tried, "it is not ahead of its parent")
-    if not _again(ledger, child, parent, [*failing, *others]):
+    if not _again(ledger, child, parent, [*course.failing, *course.others]):
         return Race(False, ahead, tried, "it was ahead by luck")
     slack = 2 * ledger.noise()
-    for anchor in anchors:
+    for anchor in course.anchors:
         ledger.try_(parent, anchor)
         ledger.try_(child, anchor)
         tried += 1

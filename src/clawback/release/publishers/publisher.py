@@ -53,8 +53,8 @@ class Probe:
     """A prompt that tells the version from its base: what each says to it at temperature 0."""
 
     prompt: str
-    before: str
-    after: str
+    base: str
+    tuned: str
     further: tuple[Probe, ...] = ()
     """Other prompts that do: a server that rounds otherwise may go its own way on one of them."""
 
@@ -72,12 +72,12 @@ class Probe:
 
     def judge(self, text: str, by: str) -> str:
         """A sentence; raises ``Unconvinced`` unless ``text`` is what the version says rather than what the base does."""
-        ours, theirs = _shared(text, self.after), _shared(text, self.before)
+        ours, theirs = _shared(text, self.tuned), _shared(text, self.base)
         if ours > theirs:
-            return f"{by} answers as the new version does ({ours} of its first {len(self.after)} characters)"
+            return f"{by} answers as the new version does ({ours} of its first {len(self.tuned)} characters)"
         raise Unconvinced(
             f"{by} does not answer as the new version does, although it was told to load it: to {self.prompt!r} it says "
-            f"{text[:80]!r}, where {self.after[:80]!r} was expected."
+            f"{text[:80]!r}, where {self.tuned[:80]!r} was expected."
         )
 
 
