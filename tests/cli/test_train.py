@@ -53,6 +53,15 @@ def test_a_run_as_data(run: Run, rated: Home) -> None:
     assert isinstance(data["live"], bool)
 
 
+def test_an_unknown_algorithm_is_refused_before_a_run_is_prepared(run: Run, rated: Home) -> None:
+    code, out, err = run("train", "--algorithm", "nonsense")
+    assert (code, out) == (2, "")
+    assert "There is no algorithm `nonsense`. Choose one of: auto" in err
+    assert "Run " not in err, "no run is announced"
+    with store.connect(rated.database) as db:
+        assert db.runs() == []
+
+
 def test_nothing_to_learn_from_is_said_and_fails(run: Run) -> None:
     code, out, err = run("train")
     assert (code, out) == (1, "")

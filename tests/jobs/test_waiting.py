@@ -10,6 +10,7 @@ import pytest
 
 from clawback import config, feedback, jobs, release, store
 from clawback.cli import main
+from clawback.errors import UsageError
 from clawback.extensions.channels.mcp import LISTED, _seen
 from clawback.feedback import training_due
 from clawback.gate import adapter_gate, questions
@@ -125,6 +126,17 @@ def test_the_live_versions_answers_are_liked_better_and_it_is_rejected(
     assert status(home) == "rejected"
     assert answer(home, 16) == 0, "what is left of the pairs is not asked about any more"
     assert [one for one in rating_inbox.waiting(home, 100) if one.turn.agent == GATE] == []
+
+
+def test_an_unknown_algorithm_is_refused_before_a_version_that_waits_is_judged(
+    home: Home, waiting: list[object]
+) -> None:
+    assert answer(home, 4) == 4
+    with pytest.raises(UsageError, match="There is no algorithm `nonsense`"):
+        training_job.train_once(home, algorithm="nonsense")
+    report = training_job.judge_waiting(home)
+    assert report is not None
+    assert report.looks == 2, "the answers were not looked at before"
 
 
 def test_never_more_than_sixteen_are_asked(home: Home, waiting: list[object]) -> None:

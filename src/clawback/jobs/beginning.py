@@ -71,14 +71,19 @@ class RunRatings:
         return inputs.feedback_of(samples, self.feedback)
 
 
+def algorithm(settings: Config, options: RunOptions) -> str:
+    """The name of the run's algorithm. Raises ``UsageError`` for one that nobody provides."""
+    name = "distil" if options.fold else options.algorithm or settings.training.algorithm
+    preflight.algorithm(name)
+    return name
+
+
 def request(home: Home, db: Store, settings: Config, options: RunOptions) -> RunRequest:
     """Raises ``UsageError`` for options that contradict each other, or that this home cannot do."""
     values, live = inputs.making(settings), db.live()
     if options.fold and not live.prompt:
         raise UsageError("No prompt is live, so there is nothing to distil. `clawback prompts` learns one.")
-    name = "distil" if options.fold else options.algorithm or settings.training.algorithm
-    preflight.algorithm(name)
-    chosen = RunRequest(settings, options, live, name, values)
+    chosen = RunRequest(settings, options, live, algorithm(settings, options), values)
     if values.get("full"):
         preflight.check_full_training(home, elsewhere=chosen.is_shared or chosen.draws_elsewhere)
     return chosen

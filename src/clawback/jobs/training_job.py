@@ -81,6 +81,7 @@ def train_once(
         # Held until the version is live: two runs must not learn from the same ratings.
         with FileLock(home.train_lock, timeout=LOCK_SECONDS), store.connect(home.database) as db:
             job = _Job(home, db, on_progress, options)
+            beginning.algorithm(job.settings, options)  # a slip of the pen costs no loading of a model
             if options.draw:
                 drawing_engine.chosen(options.draw, job.settings)
             if options.resume is not None:

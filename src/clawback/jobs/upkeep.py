@@ -23,8 +23,8 @@ def copy_database(home: Home) -> None:
         copies.copy_if_due(db, config.load(home.config).privacy.copies)
 
 
-def save_what_can_be_read(home: Home) -> SalvageReport:
-    """Salvage the database. Raises ``Busy`` while a run or a server has it open."""
+def save_what_can_be_read(home: Home) -> SalvageReport | None:
+    """Salvage the database; None for one that is intact, which stays as it is. Raises ``Busy`` while a run or a server has it open."""
     from filelock import FileLock, Timeout
 
     from clawback.capture import script, server_proof
@@ -33,6 +33,7 @@ def save_what_can_be_read(home: Home) -> SalvageReport:
         raise Busy(f"The server on port {announced[0]} has the database open: stop it first, then salvage.")
     try:
         with FileLock(home.train_lock, timeout=LOCK_SECONDS):
-            return damaged_database.salvage(home.database)
+            intact = damaged_database.is_intact(home.database)
+            return None if intact else damaged_database.salvage(home.database)
     except Timeout:
         raise Busy("A run is training. Wait for it, or stop it first: `clawback runs stop`.") from None

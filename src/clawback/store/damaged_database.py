@@ -15,7 +15,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from clawback.errors import ClawbackError, StoreError
+from clawback.errors import ClawbackError, StoreBusy, StoreError
 from clawback.store import connection, copies, keys
 from clawback.store.driver import sqlite3
 from clawback.store.salvage_pages import transplant
@@ -24,6 +24,19 @@ from clawback.store.schema import DAMAGED, newest, open_database
 
 DERIVED = {"counts", "rating_counts", "rule_counts"}
 """Tables that triggers fill."""
+
+
+def is_intact(database: Path) -> bool:
+    """Whether SQLite finds nothing wrong with the file, and the content of every row can be read. Raises ``StoreBusy``."""
+    from clawback.store import connect
+
+    try:
+        with connect(database) as db:
+            return not db.integrity() and next(_unreadable(db), None) is None
+    except StoreBusy:
+        raise
+    except (StoreError, *DAMAGED):
+        return False
 
 
 def salvage(database: Path) -> SalvageReport:
@@ -55,6 +68,8 @@ def salvage(database: Path) -> SalvageReport:
                 f"No turn and no rating of {database} can be read. Put a backup in its place; keep the file, which is as it was."
             )
         report.aside = len(aside)
+        for row in aside:
+            report.saved[row["table"]] = max(0, report.saved.get(row["table"], 0) - 1)
         if aside:
             report.leftovers = database.with_name(f"{database.name}.leftovers-{stamp}.jsonl")
             _write_lines(report.leftovers, aside)
@@ -186,22 +201,28 @@ def _add_missing(db: sqlite3.Connection) -> None:
 
 
 def _drop_unreadable(store: Any) -> list[dict[str, Any]]:
-    """Take out rows whose content is no longer what it was (text that is no JSON, say): one of them would stop every list."""
+    """Take out rows whose content cannot be read: one of them would stop every list."""
+    aside = []
+    for table, key, number in _unreadable(store):
+        aside += _take_out(store._db, table, f"{key} = ?", (number,), "its content is damaged")
+    return aside
+
+
+def _unreadable(store: Any) -> Iterator[tuple[str, str, int]]:
+    """Table, key and number of rows whose content is no longer what it was (text that is no JSON, say)."""
     checks = (
         ("turns", "id", store.turn),
         ("feedback", "id", lambda number: store.feedback(ids=[number], active=False)),
         ("runs", "id", store.run),
         ("versions", "number", store.version),
     )
-    aside = []
     for table, key, read in checks:
         for (number,) in store._db.execute(f"SELECT {key} FROM {table}").fetchall():
             try:
                 read(number)
             except (ClawbackError, *DAMAGED):
                 if (table, number) != ("versions", 0):
-                    aside += _take_out(store._db, table, f"{key} = ?", (number,), "its content is damaged")
-    return aside
+                    yield table, key, number
 
 
 def _drop_orphans(db: sqlite3.Connection) -> list[dict[str, Any]]:
