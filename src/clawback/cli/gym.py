@@ -179,13 +179,15 @@ def gym(
     """
     needs("torch")
     from clawback.cli.progress_bar import progress_bar
-    from clawback.jobs import drawing, playing
+    from clawback.jobs import drawing
 
     here = current_home()
     if task is None and resume is None:
         raise UsageError("Name what is to be played: `clawback env train TASK`, or a run with --resume.")
     if ray_workers and not ray:
         raise UsageError("--ray-workers is about a cluster: name it with --ray.")
+    if ray:
+        needs("ray")
     if ray and num_samples is not None:
         raise UsageError("A few episodes to look at are played here: leave --ray out.")
     wish = drawing.Wish(task or "", agent, episodes, batch, group, **how)
@@ -211,6 +213,9 @@ def gym(
         return 0
     try:
         with progress_bar(quiet=as_json) as follow:
+            follow({"phase": "preparation"})
+            from clawback.jobs import playing
+
             played = playing.learn(
                 here,
                 wish,

@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import click
 
-from clawback.cli.common import current_home, emit, json_option
+from clawback.cli.common import current_home, emit, json_option, needs
 from clawback.errors import UsageError
 
 
@@ -54,6 +54,8 @@ def judge(
 
     if ray_workers and not ray:
         raise UsageError("--ray-workers is about a cluster: name it with --ray.")
+    if ray:
+        needs("ray")
     here = current_home()
     if dry_run:
         planned = judge_pass.plan(here, limit=limit, votes=votes, hints=hints)

@@ -129,6 +129,8 @@ def train(
     cluster = (ray, ray_workers or 0) if ray else None
     if ray_workers and not ray:
         raise UsageError("--ray-workers is about a cluster: name it with --ray.")
+    if ray:
+        needs("ray")
     options = RunOptions(
         algorithm, preset, seed, anyway=anyway, processes=count, shard=shard, ray=cluster, draw=draw
     )
