@@ -159,7 +159,10 @@ def test_what_is_taken_back_is_asked_again(home: Home, waiting: list[object]) ->
 
 
 def test_a_run_begins_with_it_and_does_not_wait_for_it(
-    home: Home, waiting: list[object], monkeypatch: pytest.MonkeyPatch
+    home: Home,
+    waiting: list[object],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The run's version has learned from more. What it is compared with is what came of the other one."""
     monkeypatch.setattr("clawback.engine.load", lambda *_, **__: (_ for _ in ()).throw(KeyError("no model")))
@@ -171,6 +174,10 @@ def test_a_run_begins_with_it_and_does_not_wait_for_it(
         run = db.start_run(Run("embedded", "r", "auto", {}, 0, 0))
         training_job._Job(home, db, None).give_up_waiting(run)
     assert status(home) == "rejected"
+    assert main(["versions", "show", "1"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("Rejected: given up before it was decided.")
+    assert "inbox --rate" not in shown
 
 
 def test_status_says_what_it_waits_for(

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 COMPARE_PROMPTS = 5
 JUDGED_PROMPTS = 50
+GIVEN_UP = "given up before it was decided"
+"""Of a version that waited for answers when a later run took its place."""
 
 
 @click.group(
@@ -85,7 +87,8 @@ def show_report(which: str, as_json: bool) -> None:
         raise UsageError(
             f"Version {chosen.number} has not been judged. `clawback versions check {chosen.number}` does that."
         )
-    text = "\n".join(filter(None, [_report(chosen.report), _rules_kept(chosen.report), in_use]))
+    report = _without_questions(chosen.report) if _given_up(chosen) else chosen.report
+    text = "\n".join(filter(None, [_report(report), _rules_kept(report), in_use]))
     emit(dict(chosen.report), fold(text, "  "), as_json)
 
 
@@ -98,6 +101,17 @@ def _report(report: Mapping[str, Any]) -> str:
     from clawback.gate.report import Report
 
     return Report.from_dict(report).text()
+
+
+def _given_up(version: Version) -> bool:
+    """Whether the version waited for answers until a later run took its place."""
+    return version.status == "rejected" and bool(version.report and version.report.get("again_at"))
+
+
+def _without_questions(report: Mapping[str, Any]) -> dict[str, Any]:
+    """The report of a version that was given up: nobody is asked about it any more."""
+    reasons = [reason for reason in report["reasons"][1:] if "inbox --rate" not in reason]
+    return {**report, "again_at": None, "reasons": [GIVEN_UP, *reasons]}
 
 
 def _rules_kept(report: Mapping[str, Any]) -> str:
@@ -128,8 +142,8 @@ def _rules_in_use(store: Store, number: int) -> str:
 def line(version: Version) -> str:
     mark = "▶" if version.status == "live" else " "
     why = str(version.report["reasons"][0]) if version.report and version.report.get("reasons") else ""
-    if version.status == "rejected" and version.report and version.report.get("again_at"):
-        why = "given up before it was decided"
+    if _given_up(version):
+        why = GIVEN_UP
     name = "the base model" if version.number == 0 else f"from {version.parent}"
     prompted = "  with a prompt" if version.prompt else ""
     stale = "  (learned from what was taken back or deleted since)" if version.stale else ""
