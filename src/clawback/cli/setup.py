@@ -130,8 +130,10 @@ def _remove(quiet: bool, agents: list[str], settings: Path | None, as_json: bool
     if not quiet:
         confirm("Take Clawback out of your agents' settings?", default=True, abort=True)
     changed = installation.take_out(here, agents, settings)
-    text = "\n".join(_wrote(changed, "There was nothing to take out."))
-    emit({"changed": [str(p) for p in changed]}, text, as_json)
+    lines = _wrote(changed, "There was nothing to take out.")
+    if here.root.exists():
+        lines.append(f"Your ratings and versions stay in {tidy(here.root)}, until you delete that folder.")
+    emit({"changed": [str(p) for p in changed]}, fold("\n".join(lines), " " * 4), as_json)
 
 
 def _ask(
