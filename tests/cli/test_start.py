@@ -68,7 +68,8 @@ def evening(tmp_path: Path, terminal: Callable[..., Terminal]) -> Callable[[], t
         asked.until("2 of 4")
         asked.until("Store this?")
         asked.types("y\n")
-        asked.until("Up to 15 questions")
+        stored = asked.until("Up to 15 questions")
+        assert "goes on" not in stored, "whoever walks through it needs no hint at it"
         asked.types("\n")
         return here, asked
 

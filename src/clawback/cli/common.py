@@ -56,6 +56,16 @@ def _drained() -> Home:
     return here
 
 
+WALK = "start"
+"""The context object of commands that `clawback start` runs as its steps."""
+
+
+def in_walk() -> bool:
+    """Whether the command is a step of `clawback start`, which says itself what comes next."""
+    context = click.get_current_context(silent=True)
+    return context is not None and context.obj == WALK
+
+
 def current_home() -> Home:
     """The home folder, made on first use and readable by its owner alone."""
     here = home()

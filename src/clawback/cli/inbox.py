@@ -203,7 +203,14 @@ def _compare(inbox: Inbox, limit: int, gate: bool = False) -> tuple[int, bool]:
 
 
 def _question(pair: AnswerPair, mark: str) -> str:
-    parts = [f"{mark} {pair.first.prompt}", f"[1] {pair.first.response}", f"[2] {pair.second.response}"]
+    answers = pair.first.response, pair.second.response
+    gap = (
+        "\n" if any("\n" in answer for answer in answers) else " "
+    )  # a list begins at the margin, with all its lines
+    parts = [
+        f"{mark} {pair.first.prompt}",
+        *(f"[{key}]{gap}{answer}" for key, answer in enumerate(answers, 1)),
+    ]
     return "\n" + "\n\n".join(map(fold_words, parts)) + "\n"
 
 

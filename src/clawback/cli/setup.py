@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from clawback.cli.common import confirm, current_home, emit, fold, json_option, say
+from clawback.cli.common import confirm, current_home, emit, fold, in_walk, json_option, say
 from clawback.cli.progress_bar import waiting
 from clawback.errors import ClawbackError, UsageError
 from clawback.paths import tidied, tidy
@@ -111,6 +111,8 @@ def _report(proposed: SetupProposal, changed: list[Path], notes: list[str], as_j
     next_steps = installation.next_steps(proposed)
     wide = max((len(command) for command, _ in next_steps if len(command) <= LONG_COMMAND), default=0)
     steps = ["Next:", *(f"  {command:<{wide}}  {what}" for command, what in next_steps)]
+    if in_walk():
+        steps = []
     text = "\n".join([*_wrote(changed, "Everything was in place already."), *notes, *steps])
     data: dict[str, Any] = {
         "changed": [str(p) for p in changed],
