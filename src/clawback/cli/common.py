@@ -56,14 +56,9 @@ def _drained() -> Home:
     return here
 
 
-WALK = "start"
-"""The context object of commands that `clawback start` runs as its steps."""
-
-
 def in_walk() -> bool:
-    """Whether the command is a step of `clawback start`, which says itself what comes next."""
-    context = click.get_current_context(silent=True)
-    return context is not None and context.obj == WALK
+    """Whether the command is a step of `clawback start`, which gives it this object, and says itself what comes next."""
+    return getattr(click.get_current_context(silent=True), "obj", None) == "start"
 
 
 def current_home() -> Home:

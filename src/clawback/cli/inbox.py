@@ -203,14 +203,9 @@ def _compare(inbox: Inbox, limit: int, gate: bool = False) -> tuple[int, bool]:
 
 
 def _question(pair: AnswerPair, mark: str) -> str:
-    answers = pair.first.response, pair.second.response
-    gap = (
-        "\n" if any("\n" in answer for answer in answers) else " "
-    )  # a list begins at the margin, with all its lines
-    parts = [
-        f"{mark} {pair.first.prompt}",
-        *(f"[{key}]{gap}{answer}" for key, answer in enumerate(answers, 1)),
-    ]
+    both = (pair.first.response, pair.second.response)
+    gap = "\n" if "\n" in "".join(both) else " "  # all lines of a list are at the margin
+    parts = [f"{mark} {pair.first.prompt}", *(f"[{key}]{gap}{text}" for key, text in enumerate(both, 1))]
     return "\n" + "\n\n".join(map(fold_words, parts)) + "\n"
 
 

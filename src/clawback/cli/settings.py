@@ -74,8 +74,7 @@ def set_(key: str, value: str, as_json: bool) -> None:
 
     here = current_home()
     made = settings.read(key, value)
-    # The recipe's settings are checked by the code that trains, which takes seconds to load.
-    with waiting("checking the value", quiet=as_json or not key.startswith("training.")):
+    with waiting("loading what checks it", quiet=as_json or not key.startswith("training.")):
         preflight.setting(key, made)
     section, _, name = key.partition(".")
     chosen = settings_file.save(here.config, {section: {name: made}})

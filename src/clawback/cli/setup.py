@@ -110,10 +110,9 @@ def _report(proposed: SetupProposal, changed: list[Path], notes: list[str], as_j
 
     next_steps = installation.next_steps(proposed)
     wide = max((len(command) for command, _ in next_steps if len(command) <= LONG_COMMAND), default=0)
-    steps = ["Next:", *(f"  {command:<{wide}}  {what}" for command, what in next_steps)]
-    if in_walk():
-        steps = []
-    text = "\n".join([*_wrote(changed, "Everything was in place already."), *notes, *steps])
+    lines = [*_wrote(changed, "Everything was in place already."), *notes]
+    if not in_walk():
+        lines += ["Next:", *(f"  {command:<{wide}}  {what}" for command, what in next_steps)]
     data: dict[str, Any] = {
         "changed": [str(p) for p in changed],
         "agents": proposed.agents,
@@ -122,7 +121,7 @@ def _report(proposed: SetupProposal, changed: list[Path], notes: list[str], as_j
         "notes": notes,
         "next": [command for command, _ in next_steps],
     }
-    emit(data, fold(text, " " * 4), as_json)
+    emit(data, fold("\n".join(lines), " " * 4), as_json)
 
 
 def _remove(quiet: bool, agents: list[str], settings: Path | None, as_json: bool) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from clawback.cli.common import WALK, confirm, current_home, emit, json_option, load_command, open_store, say
+from clawback.cli.common import confirm, current_home, emit, json_option, load_command, open_store, say
 from clawback.errors import UsageError
 from clawback.paths import home
 
@@ -168,7 +168,7 @@ def run(command: str, arguments: Sequence[str]) -> None:
     from clawback.errors import ClawbackError
 
     try:
-        load_command(command).main(list(arguments), standalone_mode=False, prog_name="clawback", obj=WALK)
+        load_command(command).main(list(arguments), standalone_mode=False, prog_name="clawback", obj="start")
     except (ClawbackError, click.ClickException, ImportError, OSError) as error:
         if isinstance(error, UsageError | ClawbackError | click.ClickException | ImportError):
             say(sentences.of(error))

@@ -129,8 +129,6 @@ def train(
     cluster = (ray, ray_workers or 0) if ray else None
     if ray_workers and not ray:
         raise UsageError("--ray-workers is about a cluster: name it with --ray.")
-    if ray:
-        needs("ray")
     options = RunOptions(
         algorithm, preset, seed, anyway=anyway, processes=count, shard=shard, ray=cluster, draw=draw
     )
@@ -178,6 +176,8 @@ def _accelerate_layout(path: Path) -> Launch:
 def _check_places(options: RunOptions, machines: int, background: bool) -> None:
     """Raises ``UsageError`` where the options about processes and machines contradict each other."""
     several = options.processes * machines > 1
+    if options.ray:
+        needs("ray")
     if background and (several or options.shard or options.ray or options.draw):
         raise UsageError(
             "A run in the background has one process: leave --background (or --at) out, or --processes, --ray and --draw."

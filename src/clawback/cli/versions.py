@@ -87,31 +87,28 @@ def show_report(which: str, as_json: bool) -> None:
         raise UsageError(
             f"Version {chosen.number} has not been judged. `clawback versions check {chosen.number}` does that."
         )
-    report = _without_questions(chosen.report) if _given_up(chosen) else chosen.report
-    text = "\n".join(filter(None, [_report(report), _rules_kept(report), in_use]))
+    text = "\n".join(filter(None, [_report(chosen), _rules_kept(chosen.report), in_use]))
     emit(dict(chosen.report), fold(text, "  "), as_json)
 
 
-def _report(report: Mapping[str, Any]) -> str:
+def _report(version: Version) -> str:
     """What the gate, or held-out tasks of an environment, said."""
+    report = dict(version.report or {})
     if report.get("kind") == "episodes":
         from clawback.environments.evaluating import HeldOutVerdict
 
         return HeldOutVerdict(**{**report, "reasons": tuple(report["reasons"])}).text()
     from clawback.gate.report import Report
 
+    if _given_up(version):  # nobody is asked about it any more
+        reasons = [reason for reason in report["reasons"][1:] if "inbox --rate" not in reason]
+        report |= {"again_at": None, "reasons": [GIVEN_UP, *reasons]}
     return Report.from_dict(report).text()
 
 
 def _given_up(version: Version) -> bool:
     """Whether the version waited for answers until a later run took its place."""
     return version.status == "rejected" and bool(version.report and version.report.get("again_at"))
-
-
-def _without_questions(report: Mapping[str, Any]) -> dict[str, Any]:
-    """The report of a version that was given up: nobody is asked about it any more."""
-    reasons = [reason for reason in report["reasons"][1:] if "inbox --rate" not in reason]
-    return {**report, "again_at": None, "reasons": [GIVEN_UP, *reasons]}
 
 
 def _rules_kept(report: Mapping[str, Any]) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from clawback import config, store
-from clawback.errors import Busy
+from clawback.errors import Busy, StoreBusy, StoreError
 from clawback.jobs import rating_inbox
 from clawback.paths import Home
 from clawback.release.version_registry import LOCK_SECONDS
 from clawback.store import copies, damaged_database
 from clawback.store.salvage_rows import SalvageReport
+from clawback.store.schema import DAMAGED
 
 
 def upkeep(home: Home) -> None:
@@ -33,7 +34,17 @@ def save_what_can_be_read(home: Home) -> SalvageReport | None:
         raise Busy(f"The server on port {announced[0]} has the database open: stop it first, then salvage.")
     try:
         with FileLock(home.train_lock, timeout=LOCK_SECONDS):
-            intact = damaged_database.is_intact(home.database)
-            return None if intact else damaged_database.salvage(home.database)
+            return None if _is_intact(home) else damaged_database.salvage(home.database)
     except Timeout:
         raise Busy("A run is training. Wait for it, or stop it first: `clawback runs stop`.") from None
+
+
+def _is_intact(home: Home) -> bool:
+    """Whether SQLite finds nothing wrong with the database, and the content of every row can be read. Raises ``StoreBusy``."""
+    try:
+        with store.connect(home.database) as db:
+            return not db.integrity() and next(damaged_database.unreadable(db), None) is None
+    except StoreBusy:
+        raise
+    except (StoreError, *DAMAGED):
+        return False
