@@ -81,6 +81,23 @@ def answers(here: Home) -> list[tuple[str, float]]:
         return [(one.kind, one.value) for one in db.feedback(outright=True)]
 
 
+def test_without_any_answer_it_ends_with_what_to_do(
+    tmp_path: Path, terminal: Callable[..., Terminal]
+) -> None:
+    asked = terminal("start", CLAWBACK_HOME=str(tmp_path / "home"), HOME=str(tmp_path))
+    asked.until("Whose turns should be captured")
+    asked.types("none\n")
+    asked.until("What should be trained")
+    asked.types("embedded\n")
+    asked.until("is a demonstration")
+    asked.until("Preset")
+    asked.types("\n\n\n")  # where there are services, one more question before "Go on?"
+    rest = asked.until("clawback start FILE")
+    assert asked.ends_with() == 0
+    assert "is a demonstration" not in rest, "said once"
+    assert "Next:" not in rest
+
+
 def test_whoever_stops_keeps_what_was_answered(evening: Callable[[], tuple[Home, Terminal]]) -> None:
     here, asked = evening()
     for key in ("1", "s", "q"):

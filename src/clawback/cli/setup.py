@@ -101,6 +101,8 @@ def init(
         confirm("Go on?", default=True, abort=True)
     with waiting("setting up", as_json):
         changed, notes = installation.carry_out(here, proposed, settings)
+    if ask:
+        notes = [note for note in notes if note != proposed.note]  # said when the model was named
     _report(proposed, changed, notes, as_json)
 
 
