@@ -219,6 +219,7 @@ def test_removing_says_which_files_were_removed_and_which_written(
         capsys, "init", "--yes", "--agent", "claude-code", "--settings", str(settings), "--model", "embedded"
     )
     out = run(capsys, "init", "--remove", "--yes")[1]
+    assert "Your ratings and versions stay in " in out
     assert f"wrote {settings}\n" in out
     assert f"removed {tmp_path / 'commands' / 'rl.md'}\n" in out
 

@@ -68,7 +68,8 @@ def evening(tmp_path: Path, terminal: Callable[..., Terminal]) -> Callable[[], t
         asked.until("2 of 4")
         asked.until("Store this?")
         asked.types("y\n")
-        asked.until("Up to 15 questions")
+        stored = asked.until("Up to 15 questions")
+        assert "goes on" not in stored, "whoever walks through it needs no hint at it"
         asked.types("\n")
         return here, asked
 
@@ -78,6 +79,23 @@ def evening(tmp_path: Path, terminal: Callable[..., Terminal]) -> Callable[[], t
 def answers(here: Home) -> list[tuple[str, float]]:
     with store.connect(here.database) as db:
         return [(one.kind, one.value) for one in db.feedback(outright=True)]
+
+
+def test_without_any_answer_it_ends_with_what_to_do(
+    tmp_path: Path, terminal: Callable[..., Terminal]
+) -> None:
+    asked = terminal("start", CLAWBACK_HOME=str(tmp_path / "home"), HOME=str(tmp_path))
+    asked.until("Whose turns should be captured")
+    asked.types("none\n")
+    asked.until("What should be trained")
+    asked.types("embedded\n")
+    asked.until("is a demonstration")
+    asked.until("Preset")
+    asked.types("\n\n\n")  # where there are services, one more question before "Go on?"
+    rest = asked.until("clawback start FILE")
+    assert asked.ends_with() == 0
+    assert "is a demonstration" not in rest, "said once"
+    assert "Next:" not in rest
 
 
 def test_whoever_stops_keeps_what_was_answered(evening: Callable[[], tuple[Home, Terminal]]) -> None:

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import cast
 
@@ -51,6 +52,52 @@ def test_a_run_as_data(run: Run, rated: Home) -> None:
     assert data["run"]["status"] == "done"
     assert data["version"]["report"]["version"] == 1
     assert isinstance(data["live"], bool)
+
+
+@pytest.mark.parametrize(
+    ("command", "sentence"),
+    [
+        (("train", "--algorithm", "nonsense"), "There is no algorithm `nonsense`. Choose one of: auto"),
+        (("prompts", "distill"), "No prompt is live, so there is nothing to distil."),
+    ],
+)
+def test_what_no_run_can_do_is_refused_before_one_is_announced(
+    run: Run, rated: Home, command: tuple[str, ...], sentence: str
+) -> None:
+    code, out, err = run(*command)
+    assert (code, out) == (2, "")
+    assert sentence in " ".join(err.split())
+    assert "Run " not in err
+    with store.connect(rated.database) as db:
+        assert db.runs() == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "command", "sentence"),
+    [
+        ({}, ["train", "--ray", "auto"], "not installed"),
+        ({"hosted.url": "https://127.0.0.9"}, ["train"], "TINKER_API_KEY is not set"),
+    ],
+)
+def test_what_is_missing_is_said_before_the_model_is_loaded(
+    run: Run,
+    rated: Home,
+    monkeypatch: pytest.MonkeyPatch,
+    settings: dict[str, str],
+    command: list[str],
+    sentence: str,
+) -> None:
+    if "--ray" in command and find_spec("ray"):
+        pytest.skip("Ray is installed")
+    monkeypatch.delenv("TINKER_API_KEY", raising=False)
+    for key, value in settings.items():
+        assert run("config", "set", key, value)[0] == 0
+    code, out, err = run(*command)
+    assert (code, out) == (2 if "--ray" not in command else 1, "")
+    assert sentence in " ".join(err.split())
+    assert "loading" not in err
+    with store.connect(rated.database) as db:
+        assert db.runs() == []
 
 
 def test_nothing_to_learn_from_is_said_and_fails(run: Run) -> None:

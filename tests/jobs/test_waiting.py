@@ -10,6 +10,7 @@ import pytest
 
 from clawback import config, feedback, jobs, release, store
 from clawback.cli import main
+from clawback.errors import UsageError
 from clawback.extensions.channels.mcp import LISTED, _seen
 from clawback.feedback import training_due
 from clawback.gate import adapter_gate, questions
@@ -127,6 +128,17 @@ def test_the_live_versions_answers_are_liked_better_and_it_is_rejected(
     assert [one for one in rating_inbox.waiting(home, 100) if one.turn.agent == GATE] == []
 
 
+def test_an_unknown_algorithm_is_refused_before_a_version_that_waits_is_judged(
+    home: Home, waiting: list[object]
+) -> None:
+    assert answer(home, 4) == 4
+    with pytest.raises(UsageError, match="There is no algorithm `nonsense`"):
+        training_job.train_once(home, algorithm="nonsense")
+    report = training_job.judge_waiting(home)
+    assert report is not None
+    assert report.looks == 2, "the answers were not looked at before"
+
+
 def test_never_more_than_sixteen_are_asked(home: Home, waiting: list[object]) -> None:
     asked = 0
     for number in range(40):
@@ -147,7 +159,10 @@ def test_what_is_taken_back_is_asked_again(home: Home, waiting: list[object]) ->
 
 
 def test_a_run_begins_with_it_and_does_not_wait_for_it(
-    home: Home, waiting: list[object], monkeypatch: pytest.MonkeyPatch
+    home: Home,
+    waiting: list[object],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The run's version has learned from more. What it is compared with is what came of the other one."""
     monkeypatch.setattr("clawback.engine.load", lambda *_, **__: (_ for _ in ()).throw(KeyError("no model")))
@@ -159,6 +174,10 @@ def test_a_run_begins_with_it_and_does_not_wait_for_it(
         run = db.start_run(Run("embedded", "r", "auto", {}, 0, 0))
         training_job._Job(home, db, None).give_up_waiting(run)
     assert status(home) == "rejected"
+    assert main(["versions", "show", "1"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("Rejected: given up before it was decided.")
+    assert "inbox --rate" not in shown
 
 
 def test_status_says_what_it_waits_for(

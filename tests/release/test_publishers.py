@@ -110,6 +110,13 @@ class PlayedLmStudio(Server):
         self.answer(json.loads(self.body()))
 
 
+class PlayedMlx(Server):
+    """A server that was started without an adapter, and does not read the folder again."""
+
+    def do_POST(self) -> None:
+        self.answer(json.loads(self.body()))
+
+
 @pytest.fixture
 def play(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Play]:
     servers = []
@@ -149,6 +156,28 @@ def test_merged_weights_answer_as_the_version_does(improved: Home, run: Run, tmp
     assert (out / "model.safetensors").exists()
     assert not (out / "adapter_config.json").exists()
     assert run("publish", "merged", "--output", str(out))[0] == 2, "nothing is overwritten"
+
+
+def test_a_folder_for_mlx_goes_again_if_the_server_does_not_answer(
+    improved: Home, run: Run, tmp_path: Path
+) -> None:
+    out = tmp_path / "mlx"
+    for _ in range(2):
+        code, _, err = run("publish", "mlx", "--output", str(out), "--url", "http://127.0.0.1:9")
+        assert code == 1
+        assert "Is the server running?" in " ".join(err.split())
+        assert "was removed again" in " ".join(err.split())
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_for_mlx_stays_if_the_server_has_to_be_started_again(
+    improved: Home, run: Run, play: Play, tmp_path: Path
+) -> None:
+    out = tmp_path / "mlx"
+    code, _, err = run("publish", "mlx", "--output", str(out), "--url", play(PlayedMlx))
+    assert code == 1
+    assert f"--adapter-path {out}" in " ".join(err.split())
+    assert (out / "adapters.safetensors").exists()
 
 
 @pytest.mark.parametrize(

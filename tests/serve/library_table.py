@@ -1,6 +1,6 @@
 """Client libraries against our server, and the table of docs/clients.md that says what came of it.
 
-    python -m tests.serve.library_table --python libs/bin/python --results clients.json       # what is installed there
+    python -m tests.serve.library_table --python libs/bin/python --results clients.json       # what is installed there; may be repeated
     python -m tests.serve.library_table --node libs --results clients.json                    # the AI SDK, from npm
     python -m tests.serve.library_table --results clients.json --write docs/clients.md
 
@@ -70,9 +70,13 @@ def distribution_of(library: str) -> str:
     return LIBRARIES[library][0]
 
 
-def installed(python: str, library: str) -> bool:
+def python_with(library: str, pythons: Sequence[str]) -> str:
+    """The first of these Pythons that has the library; "" for none. Not all libraries can be installed beside each other."""
     probe = f"import importlib.metadata as m; m.version({distribution_of(library)!r})"
-    return subprocess.run([python, "-c", probe], capture_output=True, check=False).returncode == 0
+    for python in pythons:
+        if subprocess.run([python, "-c", probe], capture_output=True, check=False).returncode == 0:
+            return python
+    return ""
 
 
 def command(library: str, python: str) -> list[str]:
@@ -206,7 +210,7 @@ def write(page: Path, results: Mapping[str, Mapping[str, Any]]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--python", help="a Python with client libraries")
+    parser.add_argument("--python", action="append", default=[], help="a Python with client libraries")
     parser.add_argument(
         "--node", type=Path, help="a folder with npm packages: ai and @ai-sdk/openai-compatible"
     )
@@ -215,11 +219,13 @@ def main() -> None:
     parser.add_argument("--write", type=Path, help="the page with the table")
     options = parser.parse_args()
     results = json.loads(options.results.read_text()) if options.results.exists() else {}
-    chosen = [name for name in LIBRARIES if options.python and installed(options.python, name)]
-    chosen += [AI_SDK] if options.node else []
+    pythons = {name: python_with(name, options.python) for name in LIBRARIES}
+    chosen = [name for name in LIBRARIES if pythons[name]] + ([AI_SDK] if options.node else [])
     for library in [name for name in chosen if not options.only or name in options.only]:
         with tempfile.TemporaryDirectory() as folder:
-            results[library] = run(library, options.python, Path(folder), options.node or Path(folder))
+            results[library] = run(
+                library, pythons.get(library, ""), Path(folder), options.node or Path(folder)
+            )
         print(library, json.dumps(results[library], ensure_ascii=False, indent=1), flush=True)
         options.results.write_text(json.dumps(results, ensure_ascii=False, indent=1))
     if options.write:

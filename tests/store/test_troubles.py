@@ -353,6 +353,35 @@ def test_the_sentence_names_salvage_and_the_newest_copy(
     assert main(["turns"]) == 0
 
 
+@pytest.mark.parametrize("command", [["data", "salvage"], ["data", "salvage", "--json"]])
+def test_a_database_without_damage_stays_as_it_is(
+    home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    fill(home, 20)
+    before = home.database.read_bytes()
+    monkeypatch.setenv("CLAWBACK_HOME", str(home.root))
+    assert main(command) == 0
+    said = capsys.readouterr().out
+    assert '"intact": true' in said if "--json" in command else "Nothing is damaged." in said
+    assert home.database.read_bytes() == before
+    assert not list(home.root.glob("clawback.db.*"))
+
+
+def test_a_row_that_cannot_be_read_is_damage(
+    home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(home, 20)
+    with sqlite3.connect(home.database) as raw:
+        raw.execute("UPDATE bodies SET messages = 'no JSON {' WHERE turn_id = 2")
+    raw.close()
+    with store.connect(home.database) as db:
+        assert db.integrity() == [], "SQLite sees nothing of it"
+    monkeypatch.setenv("CLAWBACK_HOME", str(home.root))
+    assert main(["data", "salvage"]) == 0
+    assert "Saved: 19 turns" in capsys.readouterr().out
+    assert len(list(home.root.glob("clawback.db.damaged-*"))) == 1
+
+
 # ------------------------------------------------------------------------------------------------------------- copies
 
 

@@ -67,6 +67,8 @@ def ray_option(what: str, workers: str) -> Callable[[Function], Function]:
         def command(*arguments: Any, ray: str | None, ray_workers: int | None, **values: Any) -> Any:
             if ray_workers and not ray:
                 raise UsageError("--ray-workers is about a cluster: name it with --ray.")
+            if ray:
+                needs("ray")
             return function(*arguments, ray=(ray, ray_workers or 0) if ray else None, **values)
 
         return command
@@ -96,6 +98,11 @@ def _drained() -> Home:
 
         spool.drain_if_waiting(here)
     return here
+
+
+def in_walk() -> bool:
+    """Whether the command is a step of `clawback start`, which gives it this object, and says itself what comes next."""
+    return getattr(click.get_current_context(silent=True), "obj", None) == "start"
 
 
 def current_home() -> Home:

@@ -170,7 +170,7 @@ def gym(wish: Wish, options: PlayOptions, num_samples: int | None, as_json: bool
     """
     needs("torch")
     from clawback.cli.progress_bar import progress_bar
-    from clawback.jobs import drawing, playing
+    from clawback.jobs import drawing
     from clawback.jobs.episode_runs import check_options
 
     here = current_home()
@@ -183,6 +183,9 @@ def gym(wish: Wish, options: PlayOptions, num_samples: int | None, as_json: bool
         return 0
     try:
         with progress_bar(quiet=as_json) as follow:
+            follow({"phase": "preparation"})
+            from clawback.jobs import playing
+
             played = playing.learn(here, wish, options, on_progress=follow)
     except KeyboardInterrupt:
         say(

@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from clawback import config
-from clawback.cli.common import as_record, confirm, current_home, emit, fold, json_option, open_store, say
+from clawback.cli.common import (
+    as_record,
+    confirm,
+    current_home,
+    emit,
+    fold,
+    in_walk,
+    json_option,
+    open_store,
+    say,
+)
 from clawback.cli.encryption import unlocking
 from clawback.cli.files import opened as opened_file
 
@@ -168,7 +178,7 @@ def _result(
     lines += [f"  {note}" for note in notes] + [f"  {problem}" for problem in shown[:20]]
     if len(shown) > 20:
         lines.append(f"  … and {len(shown) - 20} more")
-    if report.feedback and any(one.regenerations for one in files):
+    if report.feedback and any(one.regenerations for one in files) and not in_walk():
         lines.append(ASKS)
     data = {
         "turns": report.turns, "feedback": report.feedback, "known": report.known, "problems": problems, "notes": notes,

@@ -203,7 +203,9 @@ def _compare(inbox: Inbox, limit: int, gate: bool = False) -> tuple[int, bool]:
 
 
 def _question(pair: AnswerPair, mark: str) -> str:
-    parts = [f"{mark} {pair.first.prompt}", f"[1] {pair.first.response}", f"[2] {pair.second.response}"]
+    both = (pair.first.response, pair.second.response)
+    gap = "\n" if "\n" in "".join(both) else " "  # all lines of a list are at the margin
+    parts = [f"{mark} {pair.first.prompt}", *(f"[{key}]{gap}{text}" for key, text in enumerate(both, 1))]
     return "\n" + "\n\n".join(map(fold_words, parts)) + "\n"
 
 

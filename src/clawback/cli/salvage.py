@@ -15,7 +15,7 @@ from clawback.errors import NotFound
 def salvage(as_json: bool) -> None:
     """Save what can be read of a damaged database into a new one, and put that in its place.
 
-    The damaged file is kept beside it. Stop the server first. Readable rows that fit nowhere any more go into a file of JSON lines.
+    The damaged file is kept beside it; a file that is intact stays as it is. Stop the server first. Readable rows that fit nowhere any more go into a file of JSON lines.
 
     \b
     clawback doctor
@@ -27,6 +27,9 @@ def salvage(as_json: bool) -> None:
     if not here.database.exists():
         raise NotFound(f"There is no database {here.database}.")
     report = upkeep.save_what_can_be_read(here)
+    if report is None:
+        emit({"intact": True}, f"Nothing is damaged. {here.database} stays as it is.", as_json)
+        return
     lines = [
         f"Saved: {report.saved.get('turns', 0)} turns and {report.saved.get('feedback', 0)} pieces of feedback.",
         f"Parts of these tables could not be read: {', '.join(sorted(report.damaged_parts))}."
@@ -42,4 +45,4 @@ def salvage(as_json: bool) -> None:
         )
     elif report.damaged_parts:
         lines.append("No copy has the rows of these parts: they are lost.")
-    emit(asdict(report), "\n".join(lines), as_json)
+    emit({"intact": False} | asdict(report), "\n".join(lines), as_json)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from clawback.cli.common import as_record, confirm, current_home, emit, fold, json_option, say
+from clawback.cli.common import as_record, confirm, current_home, emit, fold, in_walk, json_option, say
 from clawback.cli.progress_bar import waiting
 from clawback.errors import ClawbackError, UsageError
 from clawback.paths import tidied, tidy
@@ -99,6 +99,8 @@ def init(yes: bool, remove: bool, wanted: SetupOptions, dry_run: bool, as_json: 
         confirm("Go on?", default=True, abort=True)
     with waiting("setting up", as_json):
         changed, notes = installation.carry_out(here, proposed, wanted.settings)
+    if ask:
+        notes = [note for note in notes if note != proposed.note]  # said when the model was named
     _report(proposed, changed, notes, as_json)
 
 
@@ -108,8 +110,9 @@ def _report(proposed: SetupProposal, changed: list[Path], notes: list[str], as_j
 
     next_steps = installation.next_steps(proposed)
     wide = max((len(command) for command, _ in next_steps if len(command) <= LONG_COMMAND), default=0)
-    steps = ["Next:", *(f"  {command:<{wide}}  {what}" for command, what in next_steps)]
-    text = "\n".join([*_wrote(changed, "Everything was in place already."), *notes, *steps])
+    lines = [*_wrote(changed, "Everything was in place already."), *notes]
+    if not in_walk():
+        lines += ["Next:", *(f"  {command:<{wide}}  {what}" for command, what in next_steps)]
     data: dict[str, Any] = {
         "changed": [str(p) for p in changed],
         "agents": proposed.agents,
@@ -118,7 +121,7 @@ def _report(proposed: SetupProposal, changed: list[Path], notes: list[str], as_j
         "notes": notes,
         "next": [command for command, _ in next_steps],
     }
-    emit(data, fold(text, " " * 4), as_json)
+    emit(data, fold("\n".join(lines), " " * 4), as_json)
 
 
 def _remove(quiet: bool, agents: list[str], settings: Path | None, as_json: bool) -> None:
@@ -128,8 +131,10 @@ def _remove(quiet: bool, agents: list[str], settings: Path | None, as_json: bool
     if not quiet:
         confirm("Take Clawback out of your agents' settings?", default=True, abort=True)
     changed = installation.take_out(here, agents, settings)
-    text = "\n".join(_wrote(changed, "There was nothing to take out."))
-    emit({"changed": [str(p) for p in changed]}, text, as_json)
+    lines = _wrote(changed, "There was nothing to take out.")
+    if here.root.exists():
+        lines.append(f"Your ratings and versions stay in {tidy(here.root)}, until you delete that folder.")
+    emit({"changed": [str(p) for p in changed]}, fold("\n".join(lines), " " * 4), as_json)
 
 
 def _ask(seen: MachineSeen, proposed: SetupProposal, wanted: SetupOptions) -> SetupProposal:

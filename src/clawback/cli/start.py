@@ -49,7 +49,8 @@ def start(history: Path | None, as_json: bool) -> None:
         headline("1 of 4", "Set up")
         run("setup:init", [])
     headline("2 of 4", "Earlier conversations")
-    bring_in(history)
+    if not bring_in(history):
+        return  # the rest is about answers
     headline("3 of 4", "Fifteen questions")
     ask_some()
     headline("4 of 4", "Train")
@@ -77,22 +78,20 @@ def words_so_far(store: Store) -> int:
     return len(store.feedback(newest=QUESTIONS, outright=True))
 
 
-def bring_in(history: Path | None) -> None:
-    """Import the named file, or one of those that look like an export, if the person wants it."""
-    if history is not None:
-        run("import_files:import_", [str(history)])
-        return
-    for file in exports():
-        if confirm(f"Is {file} an export of your chats that you want to bring in?", default=False):
+def bring_in(history: Path | None) -> int:
+    """Import the named file, or one of those that look like an export, if the person wants it. How many answers are recorded then."""
+    for file in [history] if history else exports():
+        if history or confirm(f"Is {file} an export of your chats that you want to bring in?", default=False):
             run("import_files:import_", [str(file)])
     with open_store() as store:
         count = store.count_turns()
-    if count:
+    if count and not history:
         say(f"{count} answers are recorded.")
-    else:
+    elif not count:
         say(
             "No answer is recorded yet. Use your agent, or `clawback chat`, then run `clawback start` again; or name a file: `clawback start FILE`."
         )
+    return count
 
 
 def exports() -> list[Path]:
@@ -107,12 +106,9 @@ def ask_some() -> None:
     from clawback.jobs.rating_inbox import Inbox
 
     with open_store() as store:
-        turns, words = store.count_turns(), words_so_far(store)
+        words = words_so_far(store)
     if words >= QUESTIONS:
         say("You have answered enough for a first run.")
-        return
-    if not turns:
-        say("There is nothing to ask about yet.")
         return
     left = QUESTIONS - words
     if Inbox(current_home()).pairs(1):
@@ -168,7 +164,7 @@ def run(command: str, arguments: Sequence[str]) -> None:
     from clawback.errors import ClawbackError
 
     try:
-        load_command(command).main(list(arguments), standalone_mode=False, prog_name="clawback")
+        load_command(command).main(list(arguments), standalone_mode=False, prog_name="clawback", obj="start")
     except (ClawbackError, click.ClickException, ImportError, OSError) as error:
         if isinstance(error, UsageError | ClawbackError | click.ClickException | ImportError):
             say(sentences.of(error))

@@ -176,6 +176,8 @@ def _accelerate_layout(path: Path) -> Launch:
 def _check_places(options: RunOptions, machines: int, background: bool) -> None:
     """Raises ``UsageError`` where the options about processes and machines contradict each other."""
     several = options.processes * machines > 1
+    if options.ray:
+        needs("ray")
     if background and (several or options.shard or options.ray or options.draw):
         raise UsageError(
             "A run in the background has one process: leave --background (or --at) out, or --processes, --ray and --draw."

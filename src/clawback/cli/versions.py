@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 COMPARE_PROMPTS = 5
 JUDGED_PROMPTS = 50
+GIVEN_UP = "given up before it was decided"
+"""Of a version that waited for answers when a later run took its place."""
 
 
 @click.group(
@@ -86,19 +88,28 @@ def show_report(which: str, as_json: bool) -> None:
         raise UsageError(
             f"Version {chosen.number} has not been judged. `clawback versions check {chosen.number}` does that."
         )
-    text = "\n".join(filter(None, [_report(chosen.report), _rules_kept(chosen.report), in_use]))
+    text = "\n".join(filter(None, [_report(chosen), _rules_kept(chosen.report), in_use]))
     emit(dict(chosen.report), fold(text, "  "), as_json)
 
 
-def _report(report: Mapping[str, Any]) -> str:
+def _report(version: Version) -> str:
     """What the gate, or held-out tasks of an environment, said."""
+    report = dict(version.report or {})
     if report.get("kind") == "episodes":
         from clawback.environments.evaluating import HeldOutVerdict
 
         return HeldOutVerdict(**{**report, "reasons": tuple(report["reasons"])}).text()
     from clawback.gate.report import Report
 
+    if _given_up(version):  # nobody is asked about it any more
+        reasons = [reason for reason in report["reasons"][1:] if "inbox --rate" not in reason]
+        report |= {"again_at": None, "reasons": [GIVEN_UP, *reasons]}
     return Report.from_dict(report).text()
+
+
+def _given_up(version: Version) -> bool:
+    """Whether the version waited for answers until a later run took its place."""
+    return version.status == "rejected" and bool(version.report and version.report.get("again_at"))
 
 
 def _rules_kept(report: Mapping[str, Any]) -> str:
@@ -129,8 +140,8 @@ def _rules_in_use(store: Store, number: int) -> str:
 def line(version: Version) -> str:
     mark = "▶" if version.status == "live" else " "
     why = str(version.report["reasons"][0]) if version.report and version.report.get("reasons") else ""
-    if version.status == "rejected" and version.report and version.report.get("again_at"):
-        why = "given up before it was decided"
+    if _given_up(version):
+        why = GIVEN_UP
     name = "the base model" if version.number == 0 else f"from {version.parent}"
     prompted = "  with a prompt" if version.prompt else ""
     stale = "  (learned from what was taken back or deleted since)" if version.stale else ""

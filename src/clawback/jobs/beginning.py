@@ -71,15 +71,20 @@ class RunRatings:
         return inputs.feedback_of(samples, self.feedback)
 
 
-def request(home: Home, db: Store, settings: Config, options: RunOptions) -> RunRequest:
-    """Raises ``UsageError`` for options that contradict each other, or that this home cannot do."""
-    values, live = inputs.making(settings), db.live()
-    if options.fold and not live.prompt:
+def algorithm(db: Store, settings: Config, options: RunOptions) -> str:
+    """The name of the run's algorithm. Raises ``UsageError`` for one that nobody provides, and where no prompt is live to distil."""
+    if options.fold and not db.live().prompt:
         raise UsageError("No prompt is live, so there is nothing to distil. `clawback prompts` learns one.")
     name = "distil" if options.fold else options.algorithm or settings.training.algorithm
     preflight.algorithm(name)
-    chosen = RunRequest(settings, options, live, name, values)
-    if values.get("full"):
+    return name
+
+
+def request(home: Home, db: Store, settings: Config, options: RunOptions) -> RunRequest:
+    """Raises ``UsageError`` for options that contradict each other, or that this home cannot do."""
+    name = algorithm(db, settings, options)
+    chosen = RunRequest(settings, options, db.live(), name, inputs.making(settings))
+    if chosen.values.get("full"):
         preflight.check_full_training(home, elsewhere=chosen.is_shared or chosen.draws_elsewhere)
     return chosen
 
@@ -150,7 +155,6 @@ def recipe(home: Home, db: Store, chosen: RunRequest, policy: Policy, tell: OnPr
         run_recipe = rule_reading.with_rules(home, settings, db, run_recipe, tell, judge)
     if chosen.hosted:
         run_recipe = seams.hosted().recipe(home, settings, run_recipe)
-        seams.hosted().present(home, settings)
     elif options.shard:
         run_recipe = engine.shardable(run_recipe)
     conditions = replace(

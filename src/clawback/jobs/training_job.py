@@ -80,6 +80,7 @@ def train_once(
         # Held until the version is live: two runs must not learn from the same ratings.
         with FileLock(home.train_lock, timeout=LOCK_SECONDS), store.connect(home.database) as db:
             job = _Job(home, db, on_progress, options)
+            beginning.algorithm(db, job.settings, options)  # a slip of the pen costs no loading of a model
             if options.draw:
                 seams.chosen(options.draw, job.settings)
             if options.resume is not None:
@@ -218,6 +219,8 @@ class _Job(RunJob):
         request = beginning.request(self.home, self.db, self.settings, self.options)
         ratings = beginning.ratings(self.db, request)
         draw = beginning.drawing_engine_of(request)
+        if request.hosted:
+            seams.hosted().present(self.home, self.settings)
         policy = beginning.policy(request, self.tell)
         recipe = beginning.recipe(self.home, self.db, request, policy, self.tell)
         run = self.run_of(request, ratings, policy, recipe)

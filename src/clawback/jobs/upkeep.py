@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from clawback import config, store
-from clawback.errors import Busy
+from clawback.errors import Busy, StoreBusy, StoreError
 from clawback.jobs import rating_inbox
 from clawback.paths import Home
 from clawback.release.version_registry import LOCK_SECONDS
 from clawback.store import copies, damaged_database
 from clawback.store.salvage_rows import SalvageReport
+from clawback.store.schema import DAMAGED
 
 
 def upkeep(home: Home) -> None:
@@ -23,8 +24,8 @@ def copy_database(home: Home) -> None:
         copies.copy_if_due(db, config.load(home.config).privacy.copies)
 
 
-def save_what_can_be_read(home: Home) -> SalvageReport:
-    """Salvage the database. Raises ``Busy`` while a run or a server has it open."""
+def save_what_can_be_read(home: Home) -> SalvageReport | None:
+    """Salvage the database; None for one that is intact, which stays as it is. Raises ``Busy`` while a run or a server has it open."""
     from filelock import FileLock, Timeout
 
     from clawback.capture import script, server_proof
@@ -33,6 +34,17 @@ def save_what_can_be_read(home: Home) -> SalvageReport:
         raise Busy(f"The server on port {announced[0]} has the database open: stop it first, then salvage.")
     try:
         with FileLock(home.train_lock, timeout=LOCK_SECONDS):
-            return damaged_database.salvage(home.database)
+            return None if _is_intact(home) else damaged_database.salvage(home.database)
     except Timeout:
         raise Busy("A run is training. Wait for it, or stop it first: `clawback runs stop`.") from None
+
+
+def _is_intact(home: Home) -> bool:
+    """Whether SQLite finds nothing wrong with the database, and the content of every row can be read. Raises ``StoreBusy``."""
+    try:
+        with store.connect(home.database) as db:
+            return not db.integrity() and next(damaged_database.unreadable(db), None) is None
+    except StoreBusy:
+        raise
+    except (StoreError, *DAMAGED):
+        return False

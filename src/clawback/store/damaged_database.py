@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clawback.errors import ClawbackError, StoreError
 from clawback.store import connection, copies, keys
@@ -21,6 +21,9 @@ from clawback.store.driver import sqlite3
 from clawback.store.salvage_pages import transplant
 from clawback.store.salvage_rows import SalvageReport, copy_table
 from clawback.store.schema import DAMAGED, newest, open_database
+
+if TYPE_CHECKING:
+    from clawback.store import Store
 
 DERIVED = {"counts", "rating_counts", "rule_counts"}
 """Tables that triggers fill."""
@@ -45,16 +48,15 @@ def salvage(database: Path) -> SalvageReport:
             for path in (source, target):
                 keys.put_back(path, keys.load(database))
         aside = _rebuild(source, target, database, report)
-        kept = [
-            counts.get(table)
-            for counts in (report.saved, report.from_copy)
-            for table in ("turns", "feedback")
-        ]
+        counts = report.saved, report.from_copy
+        kept = [count.get(table) for count in counts for table in ("turns", "feedback")]
         if report.damaged_parts and not any(kept):
             raise StoreError(
                 f"No turn and no rating of {database} can be read. Put a backup in its place; keep the file, which is as it was."
             )
         report.aside = len(aside)
+        for row in aside:
+            report.saved[row["table"]] = max(0, report.saved.get(row["table"], 0) - 1)
         if aside:
             report.leftovers = database.with_name(f"{database.name}.leftovers-{stamp}.jsonl")
             _write_lines(report.leftovers, aside)
@@ -78,9 +80,8 @@ def _rebuild(source: Path, target: Path, database: Path, report: SalvageReport) 
         with closing(new), _newest_copy(database, report) as spare:
             new.execute("PRAGMA foreign_keys = OFF")
             new.execute("BEGIN IMMEDIATE")
-            new.execute(
-                "UPDATE versions SET status = 'retired' WHERE number = 0"
-            )  # which one is live comes with the rows
+            # Which version is live comes with the rows.
+            new.execute("UPDATE versions SET status = 'retired' WHERE number = 0")
             for table in _tables(new):
                 copy_table(old, new, table, spare, report)
             new.execute("COMMIT")
@@ -149,10 +150,8 @@ def _readable(source: Path) -> sqlite3.Connection | None:
     except DAMAGED:
         return None
     try:
-        names = {
-            row[0] for row in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
-        }
-        if 0 < found <= newest() and {"turns", "feedback"} <= names:
+        rows = db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
+        if 0 < found <= newest() and {"turns", "feedback"} <= {row[0] for row in rows}:
             return db
     except DAMAGED:
         pass
@@ -178,30 +177,34 @@ def _add_missing(db: sqlite3.Connection) -> None:
         db.execute("UPDATE versions SET status = 'live' WHERE number = 0")
     for table in ("turns", "feedback", "runs"):
         top = db.execute(f"SELECT coalesce(max(id), 0) FROM {table}").fetchone()[0]
-        if (
-            db.execute("UPDATE sqlite_sequence SET seq = max(seq, ?) WHERE name = ?", (top, table)).rowcount
-            == 0
-        ):
+        changed = db.execute("UPDATE sqlite_sequence SET seq = max(seq, ?) WHERE name = ?", (top, table))
+        if changed.rowcount == 0:
             db.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (table, top))
 
 
-def _drop_unreadable(store: Any) -> list[dict[str, Any]]:
-    """Take out rows whose content is no longer what it was (text that is no JSON, say): one of them would stop every list."""
+def _drop_unreadable(store: Store) -> list[dict[str, Any]]:
+    """Take out rows whose content cannot be read: one of them would stop every list."""
+    aside = []
+    for table, key, number in unreadable(store):
+        aside += _take_out(store._db, table, f"{key} = ?", (number,), "its content is damaged")
+    return aside
+
+
+def unreadable(store: Store) -> Iterator[tuple[str, str, int]]:
+    """Table, key and number of rows whose content is no longer what it was (text that is no JSON, say)."""
     checks = (
         ("turns", "id", store.turn),
         ("feedback", "id", lambda number: store.feedback(ids=[number], active=False)),
         ("runs", "id", store.run),
         ("versions", "number", store.version),
     )
-    aside = []
     for table, key, read in checks:
         for (number,) in store._db.execute(f"SELECT {key} FROM {table}").fetchall():
             try:
                 read(number)
             except (ClawbackError, *DAMAGED):
                 if (table, number) != ("versions", 0):
-                    aside += _take_out(store._db, table, f"{key} = ?", (number,), "its content is damaged")
-    return aside
+                    yield table, key, number
 
 
 def _drop_orphans(db: sqlite3.Connection) -> list[dict[str, Any]]:

@@ -277,12 +277,13 @@ def jobs(delete: bool, as_json: bool) -> int:
     settings = config.load(here.config)
     if settings.hosted.provider != "fireworks" or not settings.hosted.url:
         raise UsageError("Only Fireworks has such jobs: `clawback config set hosted.provider fireworks`.")
-    place = elsewhere.where(here, settings)
-    elsewhere.present(here, settings)
-    wire = Wire(place.url, place.key, min(place.timeout, 20.0))
-    of = fireworks.account(wire)
-    found = fireworks.jobs(wire, of)
-    gone = [name for name, _ in found if delete and fireworks.end(wire, of, name)]
+    with waiting("asking the trainer", quiet=as_json):
+        place = elsewhere.where(here, settings)
+        elsewhere.present(here, settings)
+        wire = Wire(place.url, place.key, min(place.timeout, 20.0))
+        of = fireworks.account(wire)
+        found = fireworks.jobs(wire, of)
+        gone = [name for name, _ in found if delete and fireworks.end(wire, of, name)]
     lines = [f"{name}  {'deleted' if name in gone else state}" for name, state in found] or [
         "No trainer of ours."
     ]

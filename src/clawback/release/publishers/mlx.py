@@ -11,11 +11,14 @@ from collections.abc import Sequence
 
 from clawback.errors import UsageError
 from clawback.release.publishers.publisher import (
+    NotLoaded,
     Publication,
     Target,
+    Unconvinced,
     ask,
     check_new,
     put_in_place,
+    restore,
     settle,
     take_away,
 )
@@ -31,7 +34,7 @@ class Mlx:
         steps = [
             f"turn the adapter of version {publication.version} into mlx-lm's format",
             f"write adapters.safetensors and adapter_config.json to {self.out}",
-            f"(start it with: mlx_lm.server --model {self.target.base or publication.base} --adapter-path {self.out})",
+            f"(start it with: {self._command(publication)})",
         ]
         return (
             [*steps, f"ask {self.target.url} a prompt on which version and base differ"]
@@ -53,18 +56,29 @@ class Mlx:
         save_file(made, beside / mlx_adapter.WEIGHTS)
         (beside / mlx_adapter.CONFIG).write_text(json.dumps(settings, indent=2) + "\n", "utf-8")
         put_in_place(beside, self.out, publication.version)
-        settle(self.out)  # a server reads the folder when it is started: nothing can be undone for it
 
     def verify(self, publication: Publication) -> str:
         if not self.target.url:
+            settle(self.out)
             return f"written to {self.out}; name a running mlx_lm.server with --url to have it asked"
         url, timeout = self.target.url.rstrip("/").removesuffix("/v1"), self.target.timeout
-        return publication.probe.confirm(
-            lambda prompt: ask(url, "default_model", prompt, timeout), "mlx_lm.server"
-        )
+        try:
+            proof = publication.probe.confirm(
+                lambda prompt: ask(url, "default_model", prompt, timeout), "mlx_lm.server"
+            )
+        except Unconvinced as error:  # a server reads the folder once, when it is started
+            settle(self.out)
+            raise NotLoaded(
+                f"{error} {self.out} is written; start the server again: {self._command(publication)}"
+            ) from error
+        settle(self.out)
+        return proof
 
     def undo(self, publication: Publication) -> str:  # noqa: ARG002
-        return ""
+        return restore(self.out)
+
+    def _command(self, publication: Publication) -> str:
+        return f"mlx_lm.server --model {self.target.base or publication.base} --adapter-path {self.out}"
 
     def withdraw(self) -> str:
         return f"{take_away(self.out)}; start mlx_lm.server again without --adapter-path"
