@@ -239,7 +239,7 @@ def harness_wish(harness: str, tasks: str) -> dict[str, Any]:
     root = Path(tempfile.mkdtemp(prefix="gym-kills-tasks-"))
     size = INSIDE
     if tasks == "repository":
-        size = INSIDE | {"episodes": 8, "groups": 4, "held_out": 2, "max_tokens": 40, "together": 2}
+        size = INSIDE | {"episodes": 4, "groups": 2, "held_out": 1, "max_tokens": 40, "together": 2}
         folder = _gym_tasks.repository(root / "tasks")
         task = f"repository:{folder}/rows.jsonl?repositories={folder}/clones"
     else:
