@@ -117,6 +117,7 @@ def prepared(options: argparse.Namespace, folder: Path) -> tuple[Any, list[str],
 
     policy, texts = engine.load(options.model), replies(options.program)
     policy.sampling = Sampling(1.0)
+    policy.max_prompt = options.max_prompt or policy.max_prompt
     assert options.replies == "free" or policy.hold_to(texts)
     root = _gym_tasks.repository(folder / "tasks")
     found = find(f"repository:{root}/rows.jsonl?repositories={root}/clones")
@@ -139,8 +140,11 @@ def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         with Rollouts(policy, environments, play, drawer=ScriptedReplies(policy, texts)) as rollouts:
             played = evaluate(rollouts, orders(tasks, options.held_out, options.seed, 2 * 10**9))
         return result | {"scripted": summary(played)}
+    each = options.steps * options.passes
     held, progress = options.replies == "held", list[dict[str, Any]]()
-    recipe = engine.episode_recipe(policy.info, rounds=options.rounds, round_steps=options.steps)
+    recipe = engine.episode_recipe(
+        policy.info, rounds=options.rounds, round_steps=options.steps, passes=options.passes
+    )
 
     def measured(name: str, episodes: Sequence[Any], sampled: bool) -> list[Any]:
         result[name] = summary(episodes) | (
@@ -165,7 +169,7 @@ def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         rollouts.refreshed(options.rounds)
         last = orders(tasks, options.held_out, options.seed, 2 * 10**9)
         measured("after", evaluate(rollouts, last), sampled=True)
-    rounds = [step for step in progress if step["step"] % options.steps == 1 % options.steps]
+    rounds = [step for step in progress if step["step"] % each == 1 % each]
     return result | {
         "returns": [step["return"] for step in rounds],
         "largest gap": max((step["gap"] for step in progress if "gap" in step), default=None),
@@ -173,16 +177,23 @@ def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     }
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks harness_agents", description=__doc__)
     parser.add_argument("program", choices=sorted(TOOLS))
     parser.add_argument("--model", default="embedded", help="embedded, smollm2 or a folder")
     parser.add_argument("--replies", choices=("held", "scripted", "free"), default="held")
+    parser.add_argument(
+        "--max-prompt", type=int, default=0, help="tokens of a conversation (default: as everywhere)"
+    )
     for name, default in (
-        ("tasks", 10), ("turns", 4), ("tokens", 200), ("rounds", 2), ("steps", 4), ("groups", 10), ("held_out", 10), ("together", 2), ("seed", 0),
+        ("tasks", 10), ("turns", 4), ("tokens", 200), ("rounds", 2), ("steps", 4), ("passes", 1), ("groups", 10), ("held_out", 10), ("together", 2), ("seed", 0),
     ):  # fmt: skip
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=default)
-    options = parser.parse_args(argv)
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    options = parsed(argv)
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         result = run(options, Path(folder))
