@@ -52,17 +52,16 @@ def unaccounted(episodes: Sequence[Any]) -> int:
     return wrong
 
 
-def distance(policy: Any, episodes: Sequence[Any]) -> float:
-    """The largest distance between a recorded log-prob of these episodes and the learner's, in nats."""
+def distance(policy: Any, episodes: Sequence[Any]) -> dict[str, float]:
+    """How far the recorded log-probs of all sampled tokens of these episodes are from the learner's, in nats."""
+    import torch
+
     from clawback.learning.sources.episode_examples import sequences
 
     parts = sequences([e for e in episodes if e.steps], held=policy.choices is not None)
-    scored = policy.scorer([part.encoded for part in parts]).split() if parts else []
-    apart = [
-        float((logprobs.cpu() - part.old)[part.mask].abs().max())
-        for logprobs, part in zip(scored, parts, strict=True)
-    ]
-    return max(apart, default=0.0)
+    scored = policy.scorer([part.encoded for part in parts]).split()
+    apart = torch.cat([(s.cpu() - p.old)[p.mask].abs() for s, p in zip(scored, parts, strict=True)])
+    return {"mean": float(apart.mean()), "largest": float(apart.max()), "tokens": apart.numel()}
 
 
 def summary(episodes: Sequence[Any]) -> dict[str, Any]:
