@@ -294,7 +294,7 @@ REQUESTS = {
 
 
 def lamps(root: Path) -> Path:
-    """The house with two of its tools: prompts a third as long."""
+    """The house with two of its tools, for which short prompts and few rounds are enough."""
     return house(root, 300, ("set_light", "start_timer"))
 
 
