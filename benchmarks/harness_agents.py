@@ -59,7 +59,8 @@ def distance(policy: Any, episodes: Sequence[Any]) -> dict[str, float]:
     from clawback.learning.sources.episode_examples import sequences
 
     parts = sequences([e for e in episodes if e.steps], held=policy.choices is not None)
-    scored = policy.scorer([part.encoded for part in parts]).split()
+    with torch.no_grad():
+        scored = policy.scorer([part.encoded for part in parts]).split()
     apart = torch.cat([(s.cpu() - p.old)[p.mask].abs() for s, p in zip(scored, parts, strict=True)])
     return {"mean": float(apart.mean()), "largest": float(apart.max()), "tokens": apart.numel()}
 
