@@ -293,7 +293,12 @@ REQUESTS = {
 }  # fmt: skip
 
 
-def house(root: Path, count: int = 600) -> Path:
+def lamps(root: Path) -> Path:
+    """The house with two of its tools, for which short prompts and few rounds are enough."""
+    return house(root, 300, ("set_light", "start_timer"))
+
+
+def house(root: Path, count: int = 600, tools: tuple[str, ...] = tuple(REQUESTS)) -> Path:
     """TOML files of tools and requests, which ``clawback env train tools:FILE`` takes as they are: ``house`` rewards the state that was wanted, ``lessons`` each part of the call."""
     if root.is_dir():
         return root
@@ -306,7 +311,7 @@ def house(root: Path, count: int = 600) -> Path:
             "room": rng.choice(ROOMS), "music": rng.choice(MUSIC), "door": rng.choice(DOORS), "label": rng.choice(LABELS),
             "percent": rng.randrange(0, 101, 5), "degrees": rng.randrange(12, 27), "minutes": rng.randrange(2, 60),
         }  # fmt: skip
-        name = rng.choice(sorted(REQUESTS))
+        name = rng.choice(sorted(tools))
         text = rng.choice(REQUESTS[name])
         arguments = {key: value for key, value in values.items() if f"{{{key}}}" in text}
         asked = text.format(**values)
@@ -314,7 +319,9 @@ def house(root: Path, count: int = 600) -> Path:
             {"id": str(len(rows)), "prompt": asked, "actions": [{"name": name, "arguments": arguments}]}
         )
     (beside / "rows.jsonl").write_text("\n".join(rows.values()) + "\n")
-    (beside / "house.py").write_text(HOUSE)
+    methods = HOUSE.split("    def ")
+    kept = [m for m in methods if m.partition("(")[0] not in REQUESTS.keys() - set(tools)]
+    (beside / "house.py").write_text("    def ".join(kept))
     for file, reward in (("house", "end-state"), ("lessons", "calls")):
         (beside / f"{file}.toml").write_text(
             f'name = "house"\nsystem = "You run a house with the tools you have."\nturns = 1\nobject = "house.py:House"\nreward = "{reward}"\nrows = "rows.jsonl"\n'

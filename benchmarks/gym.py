@@ -85,6 +85,11 @@ GAMES: dict[str, dict[str, Any]] = {
         "rounds": 8, "groups": 16, "size": 8, "turns": 1, "tokens": 40, "held_out": 100,
         "settings": {"micro_tokens": 2048},
     },
+    "lamps": {
+        "env": "tools:{folder}/house.toml", "lessons": "tools:{folder}/lessons.toml", "folder": _gym_tasks.lamps, "base": "smollm2", "shots": "2", "optimum": 1.0,
+        "rounds": 5, "groups": 12, "size": 8, "turns": 1, "tokens": 40, "held_out": 60,
+        "settings": {"micro_tokens": 2048},
+    },
     "functions": {
         "env": "bfcl:simple_python", "base": "smollm2", "shots": "3", "optimum": 1.0,
         "rounds": 10, "groups": 16, "size": 8, "turns": 1, "tokens": 64, "held_out": 80,

@@ -117,10 +117,14 @@ def victim(home: Path, seed: int, wish: Mapping[str, Any]) -> int:
         return pid
     status = 1
     try:
+        import torch
+
         from clawback.jobs import playing
         from clawback.learning.loop import trainer
         from clawback.paths import Home
 
+        # A fork's pool of threads is renewed at its first use. Two threads at once (transformers loads weights with several) may find none: "Invalid thread pool!"
+        torch.set_num_threads(1)
         trainer.CHECKPOINT_SECONDS = CHECKPOINT_SECONDS
         playing.learn(Home(home), playing.Wish(**wish), seed=seed)
         status = 0
@@ -239,7 +243,7 @@ def harness_wish(harness: str, tasks: str) -> dict[str, Any]:
     root = Path(tempfile.mkdtemp(prefix="gym-kills-tasks-"))
     size = INSIDE
     if tasks == "repository":
-        size = INSIDE | {"episodes": 8, "groups": 4, "held_out": 2, "max_tokens": 40, "together": 2}
+        size = INSIDE | {"episodes": 4, "groups": 2, "held_out": 1, "max_tokens": 40, "together": 2}
         folder = _gym_tasks.repository(root / "tasks")
         task = f"repository:{folder}/rows.jsonl?repositories={folder}/clones"
     else:

@@ -1,8 +1,10 @@
-"""Real Codex and Claude Code inside training: repository tasks, the embedded model, and what it learns to do in them.
+"""Real Codex and Claude Code inside training: repository tasks, what the model does in them before and after, and every token of it.
 
-    python -m benchmarks harness_agents codex            # with the program in PATH
+    python -m benchmarks harness_agents codex                                  # with the program in PATH; the embedded model, held to a few replies
+    python -m benchmarks harness_agents claude-code --replies scripted         # the right repair, then "Done.": does the whole path work?
+    python -m benchmarks harness_agents codex --model smollm2 --replies free   # what a small model writes by itself
 
-The embedded model cannot write a tool call by itself, so its replies are held to a few: a call of the program's own shell tool for each of three
+A small model cannot write a tool call by itself, so by default its replies are held to a few: a call of the program's own shell tool for each of three
 repairs, and "Done.". The program runs what the reply says, the task's hidden tests are the reward. Held-out episodes are played before and after;
 every sampled token is in one step, and its log-prob is compared with the learner's.
 """
@@ -11,9 +13,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import tempfile
-from collections.abc import Sequence
+import time
+from collections import Counter
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,83 +52,155 @@ def unaccounted(episodes: Sequence[Any]) -> int:
     return wrong
 
 
-def summary(episodes: Sequence[Any]) -> dict[str, float]:
+def distance(policy: Any, episodes: Sequence[Any]) -> dict[str, float]:
+    """How far the recorded log-probs of all sampled tokens of these episodes are from the learner's, in nats."""
+    import torch
+
+    from clawback.learning.sources.episode_examples import sequences
+
+    parts = sequences([e for e in episodes if e.steps], held=policy.choices is not None)
+    with torch.no_grad():
+        scored = policy.scorer([part.encoded for part in parts]).split()
+    apart = torch.cat([(s.cpu() - p.old)[p.mask].abs() for s, p in zip(scored, parts, strict=True)])
+    return {"mean": float(apart.mean()), "largest": float(apart.max()), "tokens": apart.numel()}
+
+
+def summary(episodes: Sequence[Any]) -> dict[str, Any]:
     count = len(episodes)
-    done = [m.get("content") == "Done." for e in episodes for m in e.messages if m.get("role") == "assistant"]
+    replies = [str(m.get("content")) for e in episodes for m in e.messages if m.get("role") == "assistant"]
     return {
         "episodes": count,
         "success": sum(e.total for e in episodes) / count,
         "replies": sum(len(e.steps) for e in episodes) / count,
-        "done": sum(done) / max(1, len(done)),
+        "most common replies": Counter(reply[-60:] for reply in replies).most_common(4),
         "branches": sum(len(e.branches) for e in episodes) / count,
+        "tokens read": sum(len(b.ids) - sum(b.mask) for e in episodes for b in e.branches),
         "tokens": sum(s.end - s.start for e in episodes for s in e.steps),
         "unaccounted": unaccounted(episodes),
         "failed": sum(e.status == "failed" for e in episodes),
     }
 
 
-def run(program: str, options: argparse.Namespace) -> dict[str, Any]:
+class ScriptedReplies:
+    """In place of a policy: the right repair for what the prompt says is wrong, then "Done."."""
+
+    def __init__(self, policy: Any, texts: Sequence[str]) -> None:
+        encode, end = policy.tokenizer.encode, policy.chat.end_id
+        self.decode = policy.tokenizer.decode
+        self.ids = [(*map(int, encode(text, add_special_tokens=False)), end) for text in texts]
+        self.answered: set[Hashable] = set()
+
+    def draw(self, turns: Sequence[Any]) -> list[Any]:
+        from clawback.sampling import Sampled
+
+        chosen = [self.ids[self._place(turn)] for turn in turns]
+        self.answered.update(turn.key for turn in turns)
+        return [Sampled(ids, (0.0,) * len(ids), True) for ids in chosen]
+
+    def _place(self, turn: Any) -> int:
+        prompt = self.decode(turn.ids)
+        wrong = [place for place, what in enumerate(_gym_tasks.REPAIRS) if f"The {what} is wrong" in prompt]
+        return wrong[0] if wrong and turn.key not in self.answered else -1
+
+    def refresh(self) -> None: ...
+
+    def forget(self, key: Hashable) -> None:
+        self.answered.discard(key)
+
+
+def prepared(options: argparse.Namespace, folder: Path) -> tuple[Any, list[str], Any, list[Any]]:
+    """The policy, the replies that it is held to, the environments with their program, and their tasks."""
+    from clawback import engine
+    from clawback.environments.find import find
+    from clawback.extensions.harness.program import wrap
+    from clawback.models.types import Sampling
+
+    policy, texts = engine.load(options.model), replies(options.program)
+    policy.sampling = Sampling(1.0)
+    policy.max_prompt = options.max_prompt or policy.max_prompt
+    assert options.replies == "free" or policy.hold_to(texts)
+    root = _gym_tasks.repository(folder / "tasks")
+    found = find(f"repository:{root}/rows.jsonl?repositories={root}/clones")
+    environments = wrap(found, options.program, options.turns)
+    tasks = [*environments.tasks("train"), *environments.tasks("test")][: options.tasks]
+    return policy, texts, environments, tasks
+
+
+def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     from clawback import engine
     from clawback.environments.action_form import RandomReplies
     from clawback.environments.collecting import Collector, Dealing
     from clawback.environments.evaluating import evaluate, orders
-    from clawback.environments.find import find
     from clawback.environments.rollouts import Play, Rollouts
-    from clawback.extensions.harness.program import wrap
     from clawback.learning import TrainingRun
-    from clawback.models.types import Sampling
-    from clawback.policy.policy import Policy
 
-    policy: Policy = engine.load("embedded")
-    policy.sampling = Sampling(1.0)
-    texts = replies(program)
-    assert policy.hold_to(texts)
-    steps: list[dict[str, Any]] = []
-    with tempfile.TemporaryDirectory() as folder:
-        root = _gym_tasks.repository(Path(folder) / "tasks")
-        environments = wrap(
-            find(f"repository:{root}/rows.jsonl?repositories={root}/clones"), program, options.turns
+    policy, texts, environments, tasks = prepared(options, folder)
+    play = Play(together=options.together, max_turns=options.turns, max_tokens=options.tokens)
+    result: dict[str, Any] = {"program": options.program, "model": options.model, "replies": options.replies}
+    if options.replies == "scripted":
+        with Rollouts(policy, environments, play, drawer=ScriptedReplies(policy, texts)) as rollouts:
+            played = evaluate(rollouts, orders(tasks, options.held_out, options.seed, 2 * 10**9))
+        return result | {"scripted": summary(played)}
+    each = options.steps * options.passes
+    held, progress = options.replies == "held", list[dict[str, Any]]()
+    recipe = engine.episode_recipe(
+        policy.info, rounds=options.rounds, round_steps=options.steps, passes=options.passes
+    )
+
+    def measured(name: str, episodes: Sequence[Any], sampled: bool) -> list[Any]:
+        result[name] = summary(episodes) | (
+            {"log-probs apart": distance(policy, episodes)} if sampled else {}
         )
-        tasks = [*environments.tasks("train"), *environments.tasks("test")][: options.tasks]
-        play = Play(together=options.together, max_turns=options.turns, max_tokens=200)
-        recipe = engine.episode_recipe(policy.info, rounds=options.rounds, round_steps=options.steps)
-        with Rollouts(policy, environments, play) as rollouts:
-            # As `clawback env train` begins: from no preference among the replies.
-            with Rollouts(policy, environments, play, drawer=RandomReplies(policy, texts)) as random_play:
-                examples = evaluate(random_play, orders(tasks, options.examples, options.seed, 3 * 10**9))
-            collector = Collector(rollouts, Dealing(tasks, options.seed, options.groups))
-            result: dict[str, Any] = {"program": program, "at random": summary(examples)}
-            run = TrainingRun(
-                policy, (), recipe, seed=options.seed, out=Path(folder) / "run",
-                tell=lambda p: steps.append(dict(p)) if p.get("phase") == "train" else None,
-            )  # fmt: skip
-            about = {"environment": environments.name}
-            trained = engine.train_episodes(
-                run, collector, about=about, form=lambda _: (examples, len(texts))
-            )
-            rollouts.refreshed(options.rounds)
-            after = evaluate(rollouts, orders(tasks, options.held_out, options.seed, 2 * 10**9))
-            result["after"] = summary(after)
-        curve = [
-            step for step in steps if "return" in step and step["step"] % options.steps == 1 % options.steps
-        ]
-        result |= {
-            "rounds": [{"return": step["return"], "gap": step.get("gap")} for step in curve],
-            "largest gap": max((step["gap"] for step in steps if "gap" in step), default=None),
-            "steps": trained.steps,
-        }
-    return result
+        print(json.dumps({name: result[name]}), file=sys.stderr, flush=True)
+        return list(episodes)
+
+    with Rollouts(policy, environments, play) as rollouts:
+        first, form = orders(tasks, options.held_out, options.seed, 10**9), None
+        if held:  # as `clawback env train` begins: from no preference among the replies
+            with Rollouts(policy, environments, play, drawer=RandomReplies(policy, texts)) as at_random:
+                examples = measured("at random", evaluate(at_random, first), sampled=False)
+            form = lambda _: (examples, len(texts))  # noqa: E731
+        else:
+            measured("before", evaluate(rollouts, first), sampled=True)
+        collector = Collector(rollouts, Dealing(tasks, options.seed, options.groups))
+        job = TrainingRun(
+            policy, (), recipe, seed=options.seed, out=folder / "run",
+            tell=lambda p: progress.append(dict(p)) if p.get("phase") == "train" and "return" in p else None,
+        )  # fmt: skip
+        trained = engine.train_episodes(job, collector, about={"environment": environments.name}, form=form)
+        rollouts.refreshed(options.rounds)
+        last = orders(tasks, options.held_out, options.seed, 2 * 10**9)
+        measured("after", evaluate(rollouts, last), sampled=True)
+    rounds = [step for step in progress if step["step"] % each == 1 % each]
+    return result | {
+        "returns": [step["return"] for step in rounds],
+        "largest gap": max((step["gap"] for step in progress if "gap" in step), default=None),
+        "steps": trained.steps,
+    }
+
+
+def parsed(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks harness_agents", description=__doc__)
+    parser.add_argument("program", choices=sorted(TOOLS))
+    parser.add_argument("--model", default="embedded", help="embedded, smollm2 or a folder")
+    parser.add_argument("--replies", choices=("held", "scripted", "free"), default="held")
+    parser.add_argument(
+        "--max-prompt", type=int, default=0, help="tokens of a conversation (default: as everywhere)"
+    )
+    for name, default in (
+        ("tasks", 10), ("turns", 4), ("tokens", 200), ("rounds", 2), ("steps", 4), ("passes", 1), ("groups", 10), ("held_out", 10), ("together", 2), ("seed", 0),
+    ):  # fmt: skip
+        parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=default)
+    return parser.parse_args(argv)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks harness_agents", description=__doc__)
-    parser.add_argument("program", choices=sorted(TOOLS))
-    for name, default in (
-        ("tasks", 10), ("turns", 4), ("rounds", 2), ("steps", 4), ("groups", 10), ("held_out", 10), ("examples", 10), ("together", 2), ("seed", 0),
-    ):  # fmt: skip
-        parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=default)
-    options = parser.parse_args(argv)
-    print(json.dumps(run(options.program, options), indent=1))
+    options = parsed(argv)
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        result = run(options, Path(folder))
+    result |= {"seconds": time.monotonic() - began, "cpu_seconds": sum(os.times()[:4])}
+    print(json.dumps(result, indent=1))
     return 0
 
 

@@ -32,7 +32,8 @@ from clawback.extensions.llamagym.agent_worlds import (
     reply_form,
 )
 from clawback.jobs import playing
-from clawback.jobs.reply_form import form_notice, observation_notice
+from clawback.jobs.drawing import Wish
+from clawback.jobs.reply_form import form_notice, observation_notice, picture_notice, plan_replies
 from clawback.learning.episode_run import episode_recipe
 from clawback.learning.examples import TrainingExample
 from clawback.learning.loop.packing import Shared, measure
@@ -46,6 +47,9 @@ from clawback.policy.policy import Policy
 from clawback.records import Episode, EpisodeStep
 from clawback.scoring.choices import Choices, choice_logprobs
 from clawback.scoring.lm_head import Head
+
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
+"""One pixel."""
 
 
 class Discrete:
@@ -400,6 +404,21 @@ def test_observations_that_the_model_reads_alike_are_named(policy):
     assert "such as 'a1' and 'a2'" in observation_notice(policy, [episode(*squares)])
     assert observation_notice(policy, [episode(*words)]) == ""
     assert observation_notice(policy, [episode(words[0])]) == ""
+    environments = AgentWorlds("light", Presser.speaker(), Light)
+    for wish, said in ((Wish("light"), "'a1' and 'a2'"), (Wish("light", harness="codex"), "")):
+        plan = plan_replies(policy, environments, wish, [episode(*squares)], drawn_here=True)
+        assert (said in plan.notice, bool(plan.notice)) == (True, bool(said))
+
+
+def test_pictures_that_the_model_does_not_see_are_named(policy):
+    picture = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}"}}
+    parts = [{"type": "text", "text": "Click."}, picture]
+    shown, told = (
+        Episode("e", "t", 0, ({"role": "user", "content": content},), (), (), "completed")
+        for content in (parts, "Click.")
+    )
+    assert "sees no pictures" in picture_notice(policy, [told, shown])
+    assert picture_notice(policy, [told]) == ""
 
 
 def test_a_number_that_is_no_action_of_the_space_is_a_reply_that_could_not_be_read():

@@ -17,6 +17,7 @@ from clawback.environments.action_form import (
 from clawback.environments.core import EnvironmentSet
 from clawback.environments.evaluating import orders
 from clawback.jobs.drawing import Wish
+from clawback.pictures import pictures
 from clawback.records import Episode, text_of
 
 if TYPE_CHECKING:
@@ -64,15 +65,21 @@ def plan_replies(
 ) -> ReplyPlan:
     """By the replies of held-out episodes. ``drawn_here``: the engine of this process draws, so that replies can be held to actions."""
     notice = unread_notice(episodes, "of held-out tasks")
-    alike = observation_notice(policy, episodes)
+    # A program's requests are its own words: nobody could say them otherwise.
+    alike = "" if wish.harness else observation_notice(policy, episodes)
+    blind = picture_notice(policy, episodes)
     if not notice:
-        return ReplyPlan(alike)
+        return ReplyPlan(_joined(blind, alike))
     replies = action_replies(environments, policy) if wish.learn_form else ()
     if not replies:
-        return ReplyPlan(f"{notice} {CURE}")
+        return ReplyPlan(_joined(blind, notice, CURE))
     held = drawn_here and policy.hold_to(replies)
-    sentences = (notice, form_sentence(replies, held), form_notice(policy, replies), alike)
-    return ReplyPlan(" ".join(filter(None, sentences)), replies, held)
+    sentences = (blind, notice, form_sentence(replies, held), form_notice(policy, replies), alike)
+    return ReplyPlan(_joined(*sentences), replies, held)
+
+
+def _joined(*sentences: str) -> str:
+    return " ".join(filter(None, sentences))
 
 
 def form_notice(policy: Policy, replies: Sequence[str]) -> str:
@@ -85,6 +92,13 @@ def form_notice(policy: Policy, replies: Sequence[str]) -> str:
         f"{policy.info.base} hardly tells replies such as {replies[0]!r} and {replies[1]!r} apart, so it learns slowly which is right: "
         "use words that it knows, after a space (`Action: left`), or take a larger base."
     )
+
+
+def picture_notice(policy: Policy, episodes: Sequence[Episode]) -> str:
+    """A sentence where these episodes show pictures to a model that sees none; "" elsewhere."""
+    if policy.chat.eyes is not None or not any(pictures(m.get("content")) for e in episodes for m in e.messages):  # fmt: skip
+        return ""
+    return f"{policy.info.base} sees no pictures, and reads the text beside them alone. Take a base that sees, or observations in text."
 
 
 def observation_notice(policy: Policy, episodes: Sequence[Episode]) -> str:

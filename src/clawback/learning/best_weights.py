@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from clawback.policy import Policy
 
 WINDOW = 256
-"""Episodes that a mean is taken over."""
+"""Episodes of a stretch."""
+CAUTION = 2.0
+"""Standard errors that are taken off a mean before it is compared: a lucky batch is not the best one."""
 
 
 class BestWeights:
@@ -23,17 +25,21 @@ class BestWeights:
         self.parameters = [parameter for _, parameter in named]
         self.window = window
         self.returns: list[float] = []
-        self.mean, self.error = -math.inf, 0.0
-        """Of the best stretch."""
+        self.mean, self.error, self.episodes = -math.inf, 0.0, 0
+        """Of the best stretch, or of the best batch: a policy may lose within a stretch what it had learned in it."""
         self.weights: list[Tensor] = []
 
     def see(self, returns: Sequence[float]) -> None:
         """Episodes of the weights as they are now."""
         self.returns = [*self.returns, *returns][-self.window :]
-        newest = summary(self.returns)
-        if len(self.returns) == self.window and newest["mean"] > self.mean:
-            self.mean, self.error = newest["mean"], newest["error"]
-            self.weights = [parameter.detach().clone() for parameter in self.parameters]
+        if len(self.returns) < self.window:
+            return
+        spread = summary(self.returns)["error"] * math.sqrt(self.window)
+        for newest in (self.returns, self.returns[-len(returns) :]):
+            mean, error = sum(newest) / len(newest), spread / math.sqrt(len(newest))
+            if mean - CAUTION * error > self.mean - CAUTION * self.error:
+                self.mean, self.error, self.episodes = mean, error, len(newest)
+                self.weights = [parameter.detach().clone() for parameter in self.parameters]
 
     @property
     def lost(self) -> bool:
@@ -51,7 +57,7 @@ class BestWeights:
         with torch.no_grad():
             for parameter, weight in zip(self.parameters, self.weights, strict=True):
                 parameter.copy_(weight)
-        return f"The return had fallen; the weights are those of its best {self.window} episodes ({self.mean:+.3f})."
+        return f"The return had fallen; the weights are those of its best {self.episodes} episodes ({self.mean:+.3f})."
 
     def state(self) -> dict[str, Any]:
         """What ``restore`` takes, for a checkpoint."""
@@ -59,11 +65,13 @@ class BestWeights:
             "returns": self.returns,
             "mean": self.mean,
             "error": self.error,
+            "episodes": self.episodes,
             "weights": self.weights,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         self.returns, self.mean, self.error = list(state["returns"]), state["mean"], state["error"]
+        self.episodes = state.get("episodes", self.window)
         devices = [parameter.device for parameter in self.parameters]
         self.weights = [w.to(device) for w, device in zip(state["weights"], devices, strict=False)]
 
