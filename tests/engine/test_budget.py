@@ -180,12 +180,3 @@ def test_how_long_answers_take_follows_from_the_policys_own(policy, monkeypatch)
         run_budget.fit(TrainingRun(policy, samples, recipe(policy)), run_budget.Allowed(1e9))
     own, mixed, foreign = seen
     assert own == mixed < foreign
-
-
-def test_a_run_on_edits_alone_is_estimated_without_search_and_rounds(policy):
-    lengths = dataclasses.replace(LENGTHS, targets=8, only_shown=True)
-    parts = {one.name: one for one in run_budget.phases(recipe(policy), lengths, follows=True)}
-    usual = {one.name: one for one in run_budget.phases(recipe(policy), LENGTHS, follows=True)}
-    assert [parts[name].drawn_tokens for name in ("choose", "draw", "refine")] == [0, 0, 0]
-    assert parts["read"].drawn_tokens < usual["read"].drawn_tokens
-    assert 0 < parts["train"].trained_tokens < usual["train"].trained_tokens

@@ -96,8 +96,6 @@ class Lengths:
     """Edits and comparisons, which are learned as they are."""
     others: int = 0
     """Answers of other models that will probably be learned."""
-    only_shown: bool = False
-    """Edits and comparisons are all the feedback there is."""
 
 
 def phases(recipe: Recipe, lengths: Lengths, *, follows: bool) -> tuple[Phase, ...]:
@@ -106,14 +104,12 @@ def phases(recipe: Recipe, lengths: Lengths, *, follows: bool) -> tuple[Phase, .
     Args:
         follows: the base follows instructions, so that a sentence is distilled; else rollouts.
     """
-    from clawback.learning.sources.distilled import BASE, HELD, DistilSettings
+    from clawback.learning.sources.distilled import BASE, DistilSettings
     from clawback.learning.sources.fresh_answers import RolloutSettings
     from clawback.learning.sources.graded import GradingSettings
 
     each, answer = lengths.prompt + lengths.answer, lengths.answer
     ground = GradingSettings.of(recipe).grounding
-    if lengths.only_shown:
-        ground = min(ground, HELD)
     look = Phase("read", int(ground * answer), int((ground + lengths.rated) * each))
     gate = gate_phase(lengths, recipe)
     if not follows:
@@ -129,8 +125,6 @@ def phases(recipe: Recipe, lengths: Lengths, *, follows: bool) -> tuple[Phase, .
     if by_others:  # as `sources/plan.py` decides: no sentence, and fewer rounds
         rounds = min(ours_.refine_rounds, ours_.other_rounds)
         ours_, tried, prompts = replace(ours_, refine_rounds=rounds, answers=0), 0, others
-    if lengths.only_shown:  # no sentence is looked for, nothing is graded, and there are no rounds
-        ours_, tried, prompts = replace(ours_, refine_rounds=0), 0, 0
     asked = ours_.rounds(lengths.prompts) * min(ours_.refine_prompts, lengths.prompts)
     # A learned answer goes through the loss with how a worse one begins in most cases, which the base has to give first in half; in a round in one of three.
     held, worse = 1 + ours_.hold_share, min(answer, ours_.worse_tokens)
@@ -139,8 +133,6 @@ def phases(recipe: Recipe, lengths: Lengths, *, follows: bool) -> tuple[Phase, .
     # By then the policy's own answers are nearly as long as those that it learns from.
     liked = lengths.prompt + lengths.liked
     learned = lengths.targets * ours_.repeats(lengths.targets)
-    if not prompts:
-        learned = max(learned, ours_.least_steps * ours_.distil_batch)
     shown = learned * (each + worse)
     return (
         look,
@@ -214,7 +206,6 @@ def fit(
         versions=3 if allowed.live else 2,
         targets=len(feedback.shown.targets),
         others=len(feedback.shown.answers) + int(liked * len(run.captured)),
-        only_shown=feedback.only_shown and recipe.algorithm == "auto" and policy.info.bucket != "micro",
     )
     # As ``sources/plan.py`` decides.
     follows = recipe.algorithm == "distil" or (recipe.algorithm == "auto" and policy.info.bucket != "micro")

@@ -138,8 +138,26 @@ def test_who_wants_it_all_the_same_learns_the_ratings_themselves(policy, drawn, 
     assert not drawn
 
 
-def test_edits_alone_are_learned_and_nothing_is_read_or_searched(policy, monkeypatch):
-    monkeypatch.setattr(graded.Grading, "read", lambda *_, **__: pytest.fail("the reader was fitted"))
+def trusting(monkeypatch, trusted):
+    """Have the first reading say whether what it reads is trusted."""
+    real = graded.Grading.read
+
+    def read(self, *given, **named):
+        made = real(self, *given, **named)
+        trust = dataclasses.replace(made.trust, trusted=trusted, reason="a pattern or none")
+        return dataclasses.replace(made, trust=trust)
+
+    monkeypatch.setattr(graded.Grading, "read", read)
+
+
+def test_what_edits_alone_tell_is_searched_for_where_it_is_read(policy, monkeypatch, drawn):
+    trusting(monkeypatch, True)
+    with pytest.raises(KeyError, match="drawn"):
+        plan.plan(run_of(policy, edits()))
+
+
+def test_edits_alone_that_cannot_be_read_are_learned_and_nothing_is_searched(policy, monkeypatch):
+    trusting(monkeypatch, False)
     numbers, real = [], graded.Grading.draw
 
     def draw(self, prompts, each, generator):
@@ -156,7 +174,7 @@ def test_edits_alone_are_learned_and_nothing_is_read_or_searched(policy, monkeyp
     made = plan.plan(TrainingRun(policy, samples, settings, seed=1, prompts=asked))
     shown = {one.better for one in Inputs.of(policy, samples, settings).shown.targets}
     assert (made.name, len(shown)) == ("rpo", 4)
-    assert made.note == "what needs no reading alone (4 edits): nothing else was rated"
+    assert made.note == "what needs no reading alone (4 edits): a pattern or none"
     assert numbers == [(6, 1)], "one answer of the base to each of some prompts"
     held = {one.question for one in made.source.grading.base}
     assert not held & {one.question for one in shown}
@@ -168,15 +186,3 @@ def test_edits_alone_are_learned_and_nothing_is_read_or_searched(policy, monkeyp
     }
     assert learned == shown
     assert made.source.rounds == 0
-
-
-@pytest.mark.parametrize("more", ["tap", "remark", "rule"])
-def test_what_is_said_beside_edits_is_read(policy, more):
-    samples, settings = edits(), engine.recipe(policy.info, algorithm="auto")
-    if more == "tap":
-        samples.append(tapped(90, "Otters eat fish.", 1.0))
-    elif more == "remark":
-        samples[0] = dataclasses.replace(samples[0], hints=("Say it in one paragraph.",))
-    else:
-        settings = dataclasses.replace(settings, conditions=RunConditions(rules=RunRules(("Be short.",))))
-    assert not Inputs.of(policy, samples, settings).only_shown

@@ -74,12 +74,6 @@ class Inputs:
         return f"all {len(self.rewards)} ratings are {sign}, so there is nothing to compare"
 
     @property
-    def only_shown(self) -> bool:
-        """Whether edits and comparisons are all there is: nobody rated an answer by itself, or said what is wanted."""
-        words = self.remarks or self.sentences
-        return bool(self.shown.targets) and not words and all(only_shown(one) for one in self.samples)
-
-    @property
     def kinds(self) -> Ints:
         """``[n]`` kinds of feedback that the rewards come from."""
         return feedback_kinds(self.samples)
@@ -88,11 +82,6 @@ class Inputs:
     def order(self) -> list[int]:
         """``[n]`` numbers that grow with the time of each rating."""
         return [sample.newest for sample in self.samples]
-
-
-def only_shown(sample: Sample) -> bool:
-    """Whether all that is known of an answer comes from an edit or a comparison."""
-    return bool(sample.parts) and all(part.kind in ("edit", "preference") for part in sample.parts)
 
 
 def read(grading: Grading, inputs: Inputs) -> RewardEnsemble | None:

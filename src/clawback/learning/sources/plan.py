@@ -110,8 +110,6 @@ def _start(run: TrainingRun) -> _Start:
     grading = _grading(run, inputs.samples, inputs.rated, conversations)
     if run.grader is not None:
         return _Start(inputs, conversations, grading)
-    if inputs.only_shown and first_reading.reads(grading):
-        return _Start(inputs, conversations, grading, unreadable="nothing else was rated")
     reader = first_reading.read(grading, inputs)
     return _Start(inputs, conversations, grading, reader, first_reading.unreadable(inputs, reader))
 
