@@ -141,7 +141,11 @@ def test_options_reach_a_command_as_records_and_the_rest_as_they_are() -> None:
     assert command.help == "Say it."
 
 
-def test_a_cluster_is_an_address_and_workers_and_workers_alone_are_refused() -> None:
+def test_a_cluster_is_an_address_and_workers_and_workers_alone_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wanted: list[str] = []
+    monkeypatch.setattr("clawback.cli.common.needs", wanted.append)
     seen: list[object] = []
 
     @click.command()
@@ -152,5 +156,6 @@ def test_a_cluster_is_an_address_and_workers_and_workers_alone_are_refused() -> 
     for words in ([], ["--ray", "auto"], ["--ray", "auto", "--ray-workers", "2"]):
         command.main(words, standalone_mode=False)
     assert seen == [None, ("auto", 0), ("auto", 2)]
+    assert wanted == ["ray", "ray"], "what is missing is said before anything begins"
     with pytest.raises(UsageError, match="name it with --ray"):
         command.main(["--ray-workers", "2"], standalone_mode=False)

@@ -57,7 +57,7 @@ class Trainer(Protocol):
 
     def recipe(self, home: Home, settings: Config, draft: Recipe) -> Recipe: ...
 
-    def present(self, home: Home, settings: Config) -> None:
+    def present(self, home: Home, settings: Config, algorithm: str = "auto") -> None:
         """Raises where nothing answers, or the key is refused."""
 
     def train(self, home: Home, settings: Config, run: Run, inputs: TrainingRun) -> TrainResult:

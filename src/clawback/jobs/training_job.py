@@ -220,7 +220,7 @@ class _Job(RunJob):
         ratings = beginning.ratings(self.db, request)
         draw = beginning.drawing_engine_of(request)
         if request.hosted:
-            seams.hosted().present(self.home, self.settings)
+            seams.hosted().present(self.home, self.settings, request.algorithm)
         policy = beginning.policy(request, self.tell)
         recipe = beginning.recipe(self.home, self.db, request, policy, self.tell)
         run = self.run_of(request, ratings, policy, recipe)

@@ -99,10 +99,12 @@ def where(home: Home, settings: Config) -> Where:
     )
 
 
-def present(home: Home, settings: Config) -> None:
-    """Before a run begins. Raises ``HostedError`` where nothing answers, or the key is refused; ``ConfigError`` as ``where``."""
-    from clawback.extensions.hosted import trainer_http
+def present(home: Home, settings: Config, algorithm: str = "auto") -> None:
+    """Before a run begins. Raises ``HostedError`` where nothing answers, or the key is refused; ``ConfigError`` as ``where``; ``UsageError`` for an
+    algorithm that cannot be hosted."""
+    from clawback.extensions.hosted import hosted_training, trainer_http
 
+    hosted_training.hosted_name(algorithm)
     place = where(home, settings)
     trainer_http.present(place.url, ACCOUNTS if place.shape else CAPABILITIES, place.key)
 

@@ -99,18 +99,29 @@ def recipe_for(recipe: Recipe) -> Recipe:
 
     Raises ``UsageError`` for algorithms that cannot be hosted.
     """
-    name = "reinforce" if recipe.algorithm == "auto" else recipe.algorithm
+    name = hosted_name(recipe.algorithm)
+    if name in ("opd", "combined") and int(recipe.settings(name).get("top_k", 1)) > 0:
+        raise UsageError(_needs_more(name, "a teacher over the vocabulary"))
+    return dataclasses.replace(recipe, algorithm=name, alpha=ALPHA)
+
+
+def hosted_name(algorithm: str) -> str:
+    """The algorithm that a hosted trainer runs for this one. Raises ``UsageError`` where there is none."""
+    name = "reinforce" if algorithm == "auto" else algorithm
     if name in DRAWING or name in algorithms.ENVIRONMENT:
         raise UsageError(
-            f"{recipe.algorithm} cannot be trained by a hosted trainer. Use auto, reinforce, grpo, mis-po, rloo, gspo, dpo or kto."
+            f"{algorithm} cannot be trained by a hosted trainer. Use auto, reinforce, grpo, mis-po, rloo, gspo, dpo or kto."
         )
-    wants = algorithms.needs(algorithms.find(name)) & NOT_HERE
-    if wants or (name in ("opd", "combined") and int(recipe.settings(name).get("top_k", 1)) > 0):
-        raise UsageError(
-            f"{name} needs more of the model than log-probs ({', '.join(sorted(wants)) or 'a teacher over the vocabulary'}), and a hosted "
-            "trainer gives no more. Use auto, reinforce, grpo, mis-po, rloo, gspo, dpo or kto."
-        )
-    return dataclasses.replace(recipe, algorithm=name, alpha=ALPHA)
+    if wants := algorithms.needs(algorithms.find(name)) & NOT_HERE:
+        raise UsageError(_needs_more(name, ", ".join(sorted(wants))))
+    return name
+
+
+def _needs_more(name: str, wants: str) -> str:
+    return (
+        f"{name} needs more of the model than log-probs ({wants}), and a hosted trainer gives no more. "
+        "Use auto, reinforce, grpo, mis-po, rloo, gspo, dpo or kto."
+    )
 
 
 def train(run: TrainingRun, where: Where) -> TrainResult:
