@@ -233,7 +233,7 @@ def test_time_is_paid_counted_and_capped(
         clock[0] += 2.0
         return clock[0]
 
-    monkeypatch.setattr(fireworks.time, "time", now)
+    monkeypatch.setattr(fireworks_machines.time, "time", now)
     monkeypatch.setattr(fireworks.FireworksTrainer.__init__, "__kwdefaults__", {"now": now})
     free = Cap(prices=Prices(hour=3600.0))
     _, done = there(cloud, tmp_path / "free", cap=free)
