@@ -14,6 +14,7 @@ from scipy import stats
 from clawback.config import GateSection
 from clawback.gate.guards import AnswerStatistics
 from clawback.gate.obedience import RuleObedience
+from clawback.gate.report import Report
 from clawback.gate.rule import Evidence, decide, error_left, mid_ranks, posterior, rank_test
 
 FINE = AnswerStatistics(finished=1.0, empty=0.0, repeating=0.0, length=30.0, logprob=-1.5, relevance=0.8)
@@ -304,3 +305,19 @@ def test_what_was_folded_into_the_weights_may_drift_as_far_as_the_prompt_did() -
     assert kept.accepted
     assert "above half of the prompt's gain" in kept.reasons[0]
     assert not decide(replace(far, folded=True, prompt_kl=11.0), GATE).accepted
+
+
+def test_ties_that_an_earlier_report_counted_apart_are_questions_that_were_asked() -> None:
+    report = Report(1, 0, False, 0.5, ("undecided",), replace(OPEN, answers=(True, False)))
+    stored = report.to_dict()
+    assert Report.from_dict(stored) == report
+    stored["evidence"]["ties"] = 2
+    assert Report.from_dict(stored).evidence.answers == (True, False, None, None)
+
+
+def test_ties_alone_end_the_questions_and_say_so() -> None:
+    decision = decide(replace(OPEN, answers=(*WON * 3, *[None] * 13)), GATE)
+    assert (decision.accepted, decision.asks) == (False, 0)
+    assert "in 3 of 3 blind comparisons" in decision.reasons[0]
+    assert "in 13 more neither answer was better" in decision.reasons[0]
+    assert decide(replace(OPEN, answers=(*[None] * 11, *WON * 5)), GATE).accepted

@@ -110,8 +110,8 @@ def weigh(
     contrast = compare(ensemble, seen(prompts, candidate, both), reference, paired=not folded)
     shown, pairs = _shown(ensemble, fresh, both if len(both) >= LEAST_KNOWN else range(len(prompts)))
     liked_shifts, disliked_shifts = _shifts(fresh, ratings, ensemble.outdated)
-    looked_at = len(fresh.neutral)
-    tokens = sum(len(c.ids) for c in base.completions[:looked_at])
+    count = len(fresh.neutral)
+    tokens = sum(len(c.ids) for c in base.completions[:count])
     evidence = Evidence(
         good=sum(s.reward > 0 for s in ratings.samples),
         bad=sum(s.reward < 0 for s in ratings.samples),
@@ -122,9 +122,7 @@ def weigh(
         gain_sd=contrast.sd,
         better=contrast.better,
         kl=candidate.kl,
-        perplexity_ratio=math.exp(
-            min((sum(base.base[:looked_at]) - sum(fresh.neutral)) / max(tokens, 1), 50.0)
-        ),
+        perplexity_ratio=math.exp(min((sum(base.base[:count]) - sum(fresh.neutral)) / max(tokens, 1), 50.0)),
         candidate=sampled(prompts, candidate.completions, candidate.base, candidate.elsewhere),
         live=sampled(prompts, live.completions, live.base, live.elsewhere),
         base=sampled(prompts, base.completions, base.base, base.elsewhere),
