@@ -11,11 +11,11 @@ from clawback import engine
 from clawback.config import GateSection
 from clawback.embedded import corpus
 from clawback.gate import fresh
-from clawback.gate.evidence import Drawing, GateRatings, comparable, measure
+from clawback.gate.evidence import Drawing, GateRatings, comparable, measure, sampled
 from clawback.gate.fresh import VersionPair
 from clawback.gate.rule import decide
 from clawback.models.types import Completion
-from clawback.records import Sample
+from clawback.records import GUARDED_ANSWERS, Sample
 
 
 def said(finished: bool) -> Completion:
@@ -106,3 +106,32 @@ def test_a_prompt_over_the_same_weights_and_one_that_was_folded_into_them() -> N
     assert lost.folded
     against_all, _ = measure(policy, VersionPair(None, None, live_prompt=asked), ratings, prompts, drawing)
     assert against_all.gain < lost.gain, "half of the way is less to ask for"
+
+
+def test_guards_look_at_the_first_answers_and_no_further(tmp_path: Path) -> None:
+    policy = engine.load("embedded")
+    policy.attach(rank=2, alpha=2, seed=0)
+    with torch.no_grad():
+        for name, weight in policy.model.named_parameters():
+            if "lora_B" in name:
+                weight.normal_(0, 0.3, generator=torch.Generator().manual_seed(0))
+    (tmp_path / "candidate").mkdir()
+    policy.save(tmp_path / "candidate")
+    prompts = [p.messages for p in corpus.prompts("rated", 6, 0)]
+    rounds = [prompts[i % 6] for i in range(GUARDED_ANSWERS + 12)]
+    found = fresh.draw(
+        policy, VersionPair(tmp_path / "candidate", None), (), rounds, {"max_tokens": 12, "seed": 1}
+    )
+    assert [len(found.base.base), len(found.candidate.completions)] == [len(rounds)] * 2
+    assert len(found.neutral) == GUARDED_ANSWERS
+    for side in (found.candidate, found.live):
+        others = fresh.swapped(rounds[:GUARDED_ANSWERS])
+        assert others is not None
+        assert side.elsewhere is not None
+        policy.put(None)
+        expected = fresh.totals(policy, others, side.completions[:GUARDED_ANSWERS])
+        assert side.elsewhere == pytest.approx(expected, abs=1e-2)
+        counts = sampled(rounds, side.completions, side.base, side.elsewhere)
+        tokens = sum(len(one.ids) for one in side.completions[:GUARDED_ANSWERS])
+        apart = sum(side.base[:GUARDED_ANSWERS]) - sum(expected)
+        assert counts.relevance == pytest.approx(apart / tokens, abs=1e-3)
