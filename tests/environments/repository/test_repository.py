@@ -74,7 +74,7 @@ def test_own_instances_are_sound(name: str, rung: str) -> None:
     verdict = judging.judge(tasks.reference(row), plans, place)
     assert verdict is not None
     assert verdict.passed.issuperset(row.pass_to_pass)
-    assert verdict.passed.isdisjoint(row.fail_to_pass)
+    assert not verdict.passed.issuperset(row.fail_to_pass)
 
 
 def test_a_dozen_some_held_out(tasks: RepositoryTasks) -> None:
