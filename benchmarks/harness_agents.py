@@ -3,6 +3,7 @@
     python -m benchmarks harness_agents codex                                  # with the program in PATH; the embedded model, held to a few replies
     python -m benchmarks harness_agents claude-code --replies scripted         # the right repair, then "Done.": does the whole path work?
     python -m benchmarks harness_agents codex --model smollm2 --replies free   # what a small model writes by itself
+    python -m benchmarks harness_agents codex --model MODEL.gguf --replies free --rounds 0 --max-prompt 16384    # play alone, on requests read as a whole
 
 A small model cannot write a tool call by itself, so by default its replies are held to a few: a call of the program's own shell tool for each of three
 repairs, and "Done.". The program runs what the reply says, the task's hidden tests are the reward. Held-out episodes are played before and after;
@@ -74,6 +75,7 @@ def summary(episodes: Sequence[Any]) -> dict[str, Any]:
         "replies": sum(len(e.steps) for e in episodes) / count,
         "most common replies": Counter(reply[-60:] for reply in replies).most_common(4),
         "branches": sum(len(e.branches) for e in episodes) / count,
+        "longest prompt": max((s.start for e in episodes for s in e.steps), default=0),
         "tokens read": sum(len(b.ids) - sum(b.mask) for e in episodes for b in e.branches),
         "tokens": sum(s.end - s.start for e in episodes for s in e.steps),
         "unaccounted": unaccounted(episodes),
@@ -114,8 +116,11 @@ def prepared(options: argparse.Namespace, folder: Path) -> tuple[Any, list[str],
     from clawback.environments.find import find
     from clawback.extensions.harness.program import wrap
     from clawback.models.types import Sampling
+    from clawback.sampling import decoder_choice
 
-    policy, texts = engine.load(options.model), replies(options.program)
+    if options.dtype == "float32":
+        decoder_choice._has_bfloat16 = lambda: False
+    policy, texts = engine.load(options.model, dtype=options.dtype), replies(options.program)
     policy.sampling = Sampling(1.0)
     policy.max_prompt = options.max_prompt or policy.max_prompt
     assert options.replies == "free" or policy.hold_to(texts)
@@ -162,6 +167,8 @@ def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
             form = lambda _: (examples, len(texts))  # noqa: E731
         else:
             measured("before", evaluate(rollouts, first), sampled=True)
+        if not options.rounds:
+            return result
         collector = Collector(rollouts, Dealing(tasks, options.seed, options.groups))
         job = TrainingRun(
             policy, (), recipe, seed=options.seed, out=folder / "run",
@@ -184,6 +191,9 @@ def parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("program", choices=sorted(TOOLS))
     parser.add_argument("--model", default="embedded", help="embedded, smollm2 or a folder")
     parser.add_argument("--replies", choices=("held", "scripted", "free"), default="held")
+    parser.add_argument(
+        "--dtype", choices=("auto", "float32"), default="auto", help="float32: replies are drawn in it, too"
+    )
     parser.add_argument(
         "--max-prompt", type=int, default=0, help="tokens of a conversation (default: as everywhere)"
     )

@@ -86,6 +86,14 @@ def test_lists_and_empty_stores(home, monkeypatch, capsys):
     assert all(len(line) <= 80 for line in out.splitlines())
     assert main(["episodes", "show", "1"]) == 0
     assert "unparsable -0.5" in capsys.readouterr().out
+    with store.connect(home.database) as db:  # a worked example before the task has a reply of its own
+        texts = ({"role": "assistant", "content": text} for text in ("an example", "Hm"))
+        db.add_episodes(
+            [Episode("lake", "lake/3", 3, tuple(texts), (branch,), (step,), "truncated", "40 turns", created_at=time.time())]
+        )  # fmt: skip
+    assert main(["episodes", "show", "2"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.index("an example") < shown.index("Hm") < shown.index("unparsable -0.5")
 
 
 def test_wrong_usage_is_told(home, monkeypatch, capsys):

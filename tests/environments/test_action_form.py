@@ -170,6 +170,16 @@ def test_who_reads_few_replies_is_told_with_an_example():
     assert unread_notice([Episode("e", "t", 0, (message,), (), steps[3:], "completed")], "") == ""
 
 
+def test_a_worked_example_is_not_shown_as_a_reply_that_cannot_be_read():
+    example = {"role": "assistant", "content": "click('3')"}
+    reply = {"role": "assistant", "content": "I like foxes."}
+    episode = Episode(
+        "e", "t", 0, (example, reply), (), (EpisodeStep(0, 0, 1, unparsable=True),), "completed"
+    )
+    assert episode.replies == (1,)
+    assert "such as 'I like foxes.'" in unread_notice([episode], "")
+
+
 # ------------------------------------------------------------------------------------------ actions by grammar
 
 

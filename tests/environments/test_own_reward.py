@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -34,6 +35,13 @@ def by_length(system, material):
     assert system == COMPARE
     tries = re.findall(r"<<TRY (\d+) \w+>>\nassistant: (.*?)\n<<end", material, re.DOTALL)
     return JudgeAnswer(json.dumps({number: min(len(reply), 10) for number, reply in tries}), 1)
+
+
+def test_worked_examples_are_of_the_task_and_of_no_try():
+    example = ({"role": "user", "content": "Name a dish."}, {"role": "assistant", "content": "x" * 9})
+    tries = [attempt(n, "x" * n) for n in range(1, 4)]
+    tries = [replace(one, messages=(*example, *one.messages)) for one in tries]
+    assert GroupJudge(by_length).scores(tries) == [0.1, 0.2, 0.3]
 
 
 def test_each_try_gets_its_own_score_wherever_it_stood():

@@ -12,13 +12,16 @@ import pytest
 from clawback import engine
 from clawback.environments.core import ConversationRequest, EnvironmentFailure
 from clawback.environments.find import find
-from clawback.environments.program_dialogue import ProgramDialogue
+from clawback.environments.program_dialogue import REQUEST_TOKENS, ProgramDialogue, cut_notice
 from clawback.environments.rollouts import Order, Play, Rollouts
 from clawback.errors import NotFound, SandboxRefused, UsageError
 from clawback.extensions.harness import commands, wrap
 from clawback.extensions.sandbox import Limits, open_sandbox
+from clawback.jobs.drawing import Wish
+from clawback.jobs.reply_form import plan_replies
 from clawback.learning.sources.episode_examples import sequences
 from clawback.models.types import Sampling
+from clawback.records import Episode
 from tests.harness.boxes import boxes
 
 AGENT = Path(__file__).with_name("agent.py")
@@ -172,6 +175,35 @@ def test_what_does_not_fit_is_a_failure_of_that_episode(policy, tasks):
 
     request = asyncio.run(look())
     assert request.max_tokens == 6
-    assert policy.tokenizer.decode(request.encode(policy)).count("fox") == 1
+    ids, length = request.encode(policy)
+    assert policy.tokenizer.decode(ids).count("fox") == 1
+    assert length == len(ids)
     with pytest.raises(EnvironmentFailure, match="0 tokens"):
-        ProgramDialogue(policy).request(ConversationRequest((), lambda _: ()))
+        ProgramDialogue(policy).request(ConversationRequest((), lambda _: ((), 0)))
+
+
+def test_requests_that_are_cut_are_told_with_the_setting_that_lets_them_be_read(policy, tasks):
+    policy.max_prompt = 40
+    environments = wrap(tasks, agent("chat", "6", "keep"), 10)
+    [episode] = play(policy, environments)
+    lengths = [m.get(REQUEST_TOKENS, 0) for m in episode.messages if m["role"] == "assistant"]
+    assert lengths[0] == 0 < 40 < lengths[-1] == max(lengths)
+    assert lengths == sorted(lengths)
+    cut = sum(map(bool, lengths))
+    text = cut_notice(policy, [episode])
+    assert f"{cut} of 6 requests of the program were cut: they have up to {lengths[-1]} tokens" in text
+    assert "shown 40" in text
+    assert "`clawback config set generation.max_prompt 1024`" in text
+    assert (
+        text in plan_replies(policy, environments, Wish("", harness="x"), [episode], drawn_here=True).notice
+    )
+    policy.max_prompt = 1024
+    [episode] = play(policy, environments)
+    assert not any(REQUEST_TOKENS in m for m in episode.messages)
+    assert cut_notice(policy, [episode]) == ""
+
+
+def test_a_base_that_is_too_short_for_a_program_is_told_with_the_context_that_would_do(policy):
+    said = [{"role": "assistant", "content": "x", REQUEST_TOKENS: 6048}]
+    episode = Episode("codex", "1", 0, tuple(said), (), (), "completed")
+    assert "at most: take a base with a context of 8,192 tokens or more." in cut_notice(policy, [episode])

@@ -7,7 +7,10 @@ import json
 import socket
 import urllib.request
 
+from clawback import engine
 from clawback.extensions.harness.session import HarnessSession
+from clawback.serve.conversation_tokens import fitted_conversation
+from clawback.serve.dialects import BY_PATH
 
 
 async def answered(listener: socket.socket) -> list[str]:
@@ -35,3 +38,25 @@ def test_the_next_episode_is_answered_though_the_box_of_the_last_one_closed_its_
     first, *others = asyncio.run(episodes())
     assert first
     assert others == [first, first]
+
+
+def test_tools_that_do_not_fit_count_among_the_tokens_of_a_request() -> None:
+    policy = engine.load("embedded")
+    parameters = {"type": "object", "properties": {f"city{n}": {"type": "string"} for n in range(60)}}
+    weather = {"name": "get_weather", "description": "The weather of a city.", "parameters": parameters}
+    body = {
+        "model": "x",
+        "messages": [{"role": "user", "content": "What is a fox?"}],
+        "tools": [{"type": "function", "function": weather}],
+    }
+    request = BY_PATH["/v1/chat/completions"].read(body)
+    policy.max_prompt = 64
+    ids, length = fitted_conversation(policy, request)
+    assert "fox" in policy.tokenizer.decode(ids)
+    assert "city7" not in policy.tokenizer.decode(ids)
+    policy.max_prompt = length - 1
+    assert fitted_conversation(policy, request) == (ids, length)
+    policy.max_prompt = length
+    ids, again = fitted_conversation(policy, request)
+    assert "city7" in policy.tokenizer.decode(ids)
+    assert again == length == len(ids) > 64

@@ -201,6 +201,16 @@ def test_drift_beyond_its_limit_ends_it_with_what_was_saved(
     assert done.history[done.steps]["drift"] <= 0.3 < done.history[-1]["drift"]
 
 
+def test_drift_before_anything_was_saved_fails_with_the_reason_and_what_to_set(
+    start: Start, policy: Policy, remote: RemotePolicy, tmp_path: Path
+) -> None:
+    made = recipe(steps=12, learning_rate=0.02, max_drift=0.05)
+    with pytest.raises(
+        TrainingError, match=r"because at step \d+ the answers had drifted .*hosted\.save_every"
+    ):
+        there(start(policy), remote, made, tmp_path / "run", save_every=12)
+
+
 def test_a_sampler_that_is_not_the_trainer_is_refused(
     start: Start, policy: Policy, remote: RemotePolicy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,6 +42,7 @@ def test_episodes_are_listed_and_shown_with_what_each_reply_brought(api: Api) ->
     one = api.get(f"/episodes/{rows[1]['id']}")
     assert one["messages"][1] == {"role": "assistant", "text": "a1 down"}
     assert one["steps"][0]["reward"] == 1.0
+    assert one["replies"] == [1]
     assert "branches" not in one
     api.get("/episodes/99", status=404)
     assert "numbers" in api.get("/episodes?limit=many", status=400)["error"]

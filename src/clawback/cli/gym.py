@@ -346,11 +346,11 @@ def show(episode: int, tokens: bool, as_json: bool) -> None:
 
 
 def _lines_of(episode: Episode) -> list[str]:
-    lines, steps = [], iter(episode.steps)
-    for message in episode.messages:
+    lines, steps = [], dict(zip(episode.replies, episode.steps, strict=False))
+    for place, message in enumerate(episode.messages):
         role = str(message.get("role", ""))
         lines.append(f"{role}: {text_of(message.get('content')).strip()}")
-        if role != "assistant" or (step := next(steps, None)) is None:
+        if (step := steps.get(place)) is None:
             continue
         paid = "–" if step.reward is None else f"{step.reward:g}"
         cost = f", unparsable {step.penalty:g}" if step.unparsable else ""

@@ -91,11 +91,10 @@ def unread_notice(episodes: Sequence[Episode], when: str) -> str:
         return ""
     example = next(
         (
-            text_of(message.get("content"))
+            text_of(episode.messages[place].get("content"))
             for episode in episodes
-            if episode.unparsable
-            for message in episode.messages
-            if message.get("role") == "assistant"
+            for place, step in zip(episode.replies, episode.steps, strict=False)
+            if step.unparsable
         ),
         "",
     )

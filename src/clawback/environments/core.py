@@ -42,8 +42,8 @@ class ConversationRequest:
     """A whole conversation that a program of its own puts to the policy (``clawback.extensions.harness``)."""
 
     messages: tuple[Message, ...]
-    encode: Callable[[Policy], Sequence[int]]
-    """Its tokens, as the server that answers such a program reads them."""
+    encode: Callable[[Policy], tuple[Sequence[int], int]]
+    """Its tokens, as the server that answers such a program reads them, and how many it has with all that they leave out."""
     max_tokens: int | None = None
     """Of the reply, as the program allows."""
 

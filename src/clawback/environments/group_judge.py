@@ -43,9 +43,9 @@ class GroupJudge:
         """Of each try, the mean over votes; None where no answer could be read. Raises ``EnvironmentFailure``."""
         order = list(range(len(tries)))
         random.Random(mixed(tries[0].task, *(episode.number for episode in tries))).shuffle(order)
-        opening, _ = _split(tries[0].messages)
+        opening, _ = _split(tries[0])
         pieces = [("TASK", _text(opening))]
-        pieces += [(f"TRY {place}", _text(_split(tries[i].messages)[1])) for place, i in enumerate(order, 1)]
+        pieces += [(f"TRY {place}", _text(_split(tries[i])[1])) for place, i in enumerate(order, 1)]
         try:
             votes = readings(
                 self.ask, COMPARE, fenced(pieces), self.votes, lambda text: read_scores(text, len(tries))
@@ -96,10 +96,10 @@ def read_scores(text: str, count: int) -> list[float] | None:
     return [float(score) / HIGHEST for score in scores]
 
 
-def _split(messages: Sequence[Message]) -> tuple[Sequence[Message], Sequence[Message]]:
-    """What the task opens with, and what follows from the first reply on."""
-    first = next((i for i, m in enumerate(messages) if m.get("role") == "assistant"), len(messages))
-    return messages[:first], messages[first:]
+def _split(episode: Episode) -> tuple[Sequence[Message], Sequence[Message]]:
+    """What the policy read before its first reply, worked examples included, and what follows from there on."""
+    first = next(iter(episode.replies), len(episode.messages))
+    return episode.messages[:first], episode.messages[first:]
 
 
 def _text(messages: Sequence[Message]) -> str:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from clawback.environments.core import ConversationRequest, EnvironmentFailure
 from clawback.environments.episode_branches import EpisodeBranches, unheard
-from clawback.records import Branch, Message
+from clawback.records import Branch, Episode, Message
 
 if TYPE_CHECKING:
     from clawback.policy import Policy
+
+REQUEST_TOKENS = "request_tokens"
+"""Key of a reply's message whose request was longer than what the policy was shown: all of its tokens."""
+GROWTH, BLOCK = 1.5, 1024
+"""A program's later requests are longer than its first ones: how much longer a prompt a person is told to allow, in blocks of tokens."""
 
 
 class ProgramDialogue:
@@ -26,6 +32,7 @@ class ProgramDialogue:
         self._request: ConversationRequest | None = None
         self._previous: Sequence[Message] = ()
         self._prompt: list[int] = []
+        self._length = 0
 
     @property
     def branches(self) -> tuple[Branch, ...]:
@@ -38,7 +45,8 @@ class ProgramDialogue:
 
     def request(self, request: ConversationRequest) -> None:
         """What the program asks next. Raises ``EnvironmentFailure`` where it does not fit, and whatever its encoding raises."""
-        self._prompt = list(request.encode(self.policy))
+        ids, length = request.encode(self.policy)
+        self._prompt, self._length = list(ids), length
         if not 0 < len(self._prompt) < self.policy.info.context:
             raise EnvironmentFailure(
                 f"the program's request has {len(self._prompt)} tokens; {self.policy.info.base} reads {self.policy.info.context}"
@@ -64,5 +72,27 @@ class ProgramDialogue:
         """The reply to ``prompt``. Where it stands in its branch, and its text."""
         _, text = self.policy.chat.text(self._prompt, ids)
         start, end = self._branches.write(ids, logprobs)
-        self.messages.append({"role": "assistant", "content": text, **({} if ended else {"cut": True})})
+        marks = {REQUEST_TOKENS: self._length} if self._length > len(self._prompt) else {}
+        self.messages.append(
+            {"role": "assistant", "content": text, **marks, **({} if ended else {"cut": True})}
+        )
         return start, end, text
+
+
+def cut_notice(policy: Policy, episodes: Sequence[Episode]) -> str:
+    """A sentence where the requests of programs did not fit into what the policy reads, with what to set; "" elsewhere."""
+    replies = [m for e in episodes for m in e.messages if m.get("role") == "assistant"]
+    lengths = [int(m[REQUEST_TOKENS]) for m in replies if m.get(REQUEST_TOKENS)]
+    if not lengths:
+        return ""
+    base, longest, most = policy.info.base, max(lengths), policy.info.context * 3 // 4
+    wanted = min(most, BLOCK * math.ceil(GROWTH * longest / BLOCK))
+    cure = (
+        f"Let it read them: `clawback config set generation.max_prompt {wanted}`. Time and memory grow with it."
+        if longest <= most
+        else f"{base} can be shown {most:,} at most: take a base with a context of {BLOCK * math.ceil(longest * 4 / 3 / BLOCK):,} tokens or more."
+    )
+    return (
+        f"{len(lengths)} of {len(replies)} requests of the program were cut: they have up to {longest:,} tokens, and {base} is shown {policy.max_prompt:,}, "
+        f"so the program's own instructions and tools are left out. {cure}"
+    )

@@ -12,6 +12,7 @@ from clawback.environments import registry
 from clawback.environments.core import EnvironmentSet
 from clawback.environments.evaluating import orders
 from clawback.environments.find import find
+from clawback.environments.program_dialogue import cut_notice
 from clawback.environments.rollouts import Play, Rollouts
 from clawback.environments.world_helpers import single_task_notice
 from clawback.errors import UsageError
@@ -152,4 +153,7 @@ def samples(
     rollout = Rollout(policy, worlds, wish, "samples", on_progress or ignore)
     drawer = drawer_of(home, settings, rollout)
     with Rollouts(policy, worlds, wish.play, drawer=drawer) as rollouts:
-        return rollouts.play(orders(tasks, count, seed, 0))
+        episodes = rollouts.play(orders(tasks, count, seed, 0))
+    if on_progress and (notice := cut_notice(policy, episodes)):
+        on_progress({"phase": "alert", "text": notice})
+    return episodes

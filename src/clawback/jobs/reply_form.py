@@ -16,6 +16,7 @@ from clawback.environments.action_form import (
 )
 from clawback.environments.core import EnvironmentSet
 from clawback.environments.evaluating import orders
+from clawback.environments.program_dialogue import cut_notice
 from clawback.jobs.drawing import Wish
 from clawback.pictures import pictures
 from clawback.records import Episode, text_of
@@ -67,14 +68,14 @@ def plan_replies(
     notice = unread_notice(episodes, "of held-out tasks")
     # A program's requests are its own words: nobody could say them otherwise.
     alike = "" if wish.harness else observation_notice(policy, episodes)
-    blind = picture_notice(policy, episodes)
+    unseen = _joined(picture_notice(policy, episodes), cut_notice(policy, episodes))
     if not notice:
-        return ReplyPlan(_joined(blind, alike))
+        return ReplyPlan(_joined(unseen, alike))
     replies = action_replies(environments, policy) if wish.learn_form else ()
     if not replies:
-        return ReplyPlan(_joined(blind, notice, CURE))
+        return ReplyPlan(_joined(unseen, notice, CURE))
     held = drawn_here and policy.hold_to(replies)
-    sentences = (blind, notice, form_sentence(replies, held), form_notice(policy, replies), alike)
+    sentences = (unseen, notice, form_sentence(replies, held), form_notice(policy, replies), alike)
     return ReplyPlan(_joined(*sentences), replies, held)
 
 

@@ -196,6 +196,12 @@ class Episode:
         return sum(step.reward or 0.0 for step in self.steps)
 
     @property
+    def replies(self) -> tuple[int, ...]:
+        """Places of the policy's replies among the messages, one a step. Worked examples before the task have replies, too: those come first."""
+        places = [i for i, message in enumerate(self.messages) if message.get("role") == "assistant"]
+        return tuple(places[max(0, len(places) - len(self.steps)) :]) if self.steps else ()
+
+    @property
     def unparsable(self) -> int:
         """Replies that could not be read."""
         return sum(step.unparsable for step in self.steps)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -27,32 +28,37 @@ def conversation_tokens(policy: Policy, request: Asked, system: str = "") -> lis
 
     What does not fit loses what the agent put in, then the oldest messages.
     """
+    return fitted_conversation(policy, request, system)[0]
+
+
+def fitted_conversation(policy: Policy, request: Asked, system: str = "") -> tuple[list[int], int]:
+    """``conversation_tokens``, and how many tokens the request has with all that they leave out (its messages, where it is so long that these
+    alone do not fit)."""
     chat, room = policy.chat, policy.max_prompt
     if request.raw is not None:
-        return list(policy.tokenizer.encode(request.raw))[-room:]
+        complete = list(policy.tokenizer.encode(request.raw))
+        return complete[-room:], len(complete)
     messages = [_plain(message) for message in under(request.messages, system)]
-    if len(messages) <= room:  # a message is a token at least
-        complete = (
-            _with_tools(chat, messages, request.tools, room)
-            if request.tools
-            else chat.prompt(messages, WITHOUT_LIMIT)
-        )
-        if len(complete) <= room:
-            return complete
-    return chat.prompt(under(conversation_threads.human(messages) or messages, system), room)
+    length = len(messages)
+    if length <= room:  # a message is a token at least
+        ids, length = _with_tools(chat, messages, request.tools, room)
+        if len(ids) <= room:
+            return ids, length
+    return chat.prompt(under(conversation_threads.human(messages) or messages, system), room), length
 
 
 def _with_tools(
     chat: Chat, messages: list[dict[str, Any]], tools: Sequence[Mapping[str, Any]], room: int
-) -> list[int]:
-    """As the template describes tools; where it does not, in words as ``clawback env train`` does, if there is room for them."""
-    if _describes_tools(chat) and (ids := _by_template(chat, messages, list(tools))):
-        return ids
-    try:
-        ids = chat.prompt(in_words(messages, tools), WITHOUT_LIMIT)
-    except RecursionError:  # a schema within a schema within …
-        ids = []
-    return ids if 0 < len(ids) <= room else chat.prompt(messages, WITHOUT_LIMIT)
+) -> tuple[list[int], int]:
+    """As the template describes tools; where it does not, in words as ``clawback env train`` does, if there is room for them. How many tokens it
+    is with the tools, too."""
+    if tools and _describes_tools(chat) and (ids := _by_template(chat, messages, list(tools))):
+        return ids, len(ids)
+    described: list[int] = []
+    with suppress(RecursionError):  # a schema within a schema within …
+        described = chat.prompt(in_words(messages, tools), WITHOUT_LIMIT) if tools else []
+    ids = described if 0 < len(described) <= room else chat.prompt(messages, WITHOUT_LIMIT)
+    return ids, max(len(described), len(ids))
 
 
 def _describes_tools(chat: Chat) -> bool:

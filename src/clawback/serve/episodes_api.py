@@ -48,7 +48,8 @@ def episode(server: Server, request: Request) -> Any:
     messages = [
         {"role": str(m.get("role", "")), "text": text_of(m.get("content")).strip()} for m in found.messages
     ]
-    return _row(found) | {"messages": messages, "steps": [asdict(step) for step in found.steps]}
+    steps = [asdict(step) for step in found.steps]
+    return _row(found) | {"messages": messages, "steps": steps, "replies": list(found.replies)}
 
 
 def _row(episode: Episode) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from clawback.environments.core import ConversationRequest
 from clawback.serve import tools, wire
-from clawback.serve.conversation_tokens import conversation_tokens
+from clawback.serve.conversation_tokens import fitted_conversation
 from clawback.serve.dialects import BY_PATH, Asked, Dialect
 from clawback.serve.dialects.shapes import DialectReply
 
@@ -46,10 +46,10 @@ class PendingRequest:
         """As an episode takes it."""
         return ConversationRequest(self.conversation.messages, self.encode, self.conversation.max_tokens)
 
-    def encode(self, policy: Policy) -> Sequence[int]:
-        ids = conversation_tokens(policy, self.conversation, policy.chat.system)
+    def encode(self, policy: Policy) -> tuple[Sequence[int], int]:
+        ids, length = fitted_conversation(policy, self.conversation, policy.chat.system)
         self.prompt_tokens = len(ids)
-        return ids
+        return ids, length
 
     def reply(self, message: Mapping[str, Any]) -> DialectReply:
         """The policy's message in the terms of the request: text, and the calls in it."""

@@ -88,7 +88,8 @@ class HostedLearner:
     def restore(self) -> int:
         if self.good is None:
             raise TrainingError(
-                "A guard ended the run, and no state in bounds was saved before that ([hosted] save_every), so there is nothing to keep."
+                "No state within the limits was saved before that, so there is nothing to keep: save more often (`clawback config set hosted.save_every 2`), "
+                "or learn more slowly (`clawback config set training.overrides.learning_rate NUMBER`)."
             )
         steps = int(self.good["step"])
         self.trainer.load_state(f"back:{steps}:{self.generation}", str(self.good["path"]))

@@ -199,8 +199,11 @@ class Loop:
         )
 
     def stop(self, reason: str) -> None:
-        """End the run with weights that were in bounds."""
-        self.fitted.steps = self.learner.restore()
+        """End the run with weights that were in bounds. Raises ``TrainingError`` where the learner has none."""
+        try:
+            self.fitted.steps = self.learner.restore()
+        except TrainingError as error:
+            raise TrainingError(f"The run ended because {reason}. {error}") from error
         self.fitted.stopped = f"{reason}; the weights after step {self.fitted.steps} were kept"
 
     def finish(self) -> None:

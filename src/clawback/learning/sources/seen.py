@@ -43,8 +43,6 @@ def look_again(chat: Chat, episodes: Sequence[Episode]) -> tuple[list[Episode], 
 
 def _looked(chat: Chat, episode: Episode) -> dict[int, Pixels] | None:
     """Place of a branch → what was seen in it; None where that cannot be found out."""
-    replies = [i for i, message in enumerate(episode.messages) if message.get("role") == "assistant"]
-    replies = replies[len(replies) - len(episode.steps) :]  # examples before the task have replies, too
     found: dict[int, Pixels] = {}
     for place, branch in enumerate(episode.branches):
         steps = [i for i, step in enumerate(episode.steps) if step.branch == place]
@@ -52,7 +50,7 @@ def _looked(chat: Chat, episode: Episode) -> dict[int, Pixels] | None:
             continue
         begin = episode.steps[steps[0]].start
         # With room for what it was and no more, the conversation is cut where it was cut then.
-        ids, pixels = chat.looked(episode.messages[: replies[steps[0]]], begin)
+        ids, pixels = chat.looked(episode.messages[: episode.replies[steps[0]]], begin)
         if pixels is None or pixels.pictures != branch.pictures or tuple(ids) != branch.ids[:begin]:
             return None
         found[place] = pixels

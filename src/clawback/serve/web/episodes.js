@@ -29,11 +29,11 @@ export const episodes = {
         el("span", { class: "clip quiet" }, `${count(one.turns, "turn")}, ${one.stop_reason}${one.unparsable ? `, ${one.unparsable} unreadable` : ""}`)))) : [el("li", { class: "empty" }, sentence("No episodes yet. `clawback env train TASK` plays some."))]));
     });
     const inspect = attempt(async (id) => {
-      const one = await api(`episodes/${id}`), steps = [...one.steps];
+      const one = await api(`episodes/${id}`), steps = new Map(one.replies.map((place, i) => [place, one.steps[i]]));
       detail.replaceChildren(el("section", { class: "card" },
         el("div", { class: "row" }, el("h2", {}, `Episode ${one.id}`), el("span", { class: "grow" }), button("Close", () => detail.replaceChildren())),
         el("p", { class: "quiet" }, `${one.environment} · ${one.task} · seed ${one.seed} · ${one.split === "test" ? "held out" : "training"}`),
-        el("div", { class: "messages" }, one.messages.map((m) => [message(SPEAKERS[m.role] ?? m.role, m.text), m.role === "assistant" && steps.length ? paid(steps.shift()) : null])),
+        el("div", { class: "messages" }, one.messages.map((m, place) => [message(SPEAKERS[m.role] ?? m.role, m.text), steps.has(place) ? paid(steps.get(place)) : null])),
         el("p", {}, el("strong", { class: sign(one) }, `Return ${number(one.return)}`), ` in ${count(one.turns, "turn")}: ${one.status}, ${one.stop_reason}`)));
       detail.focus();
       detail.scrollIntoView({ block: "start" });
