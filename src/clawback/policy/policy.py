@@ -295,7 +295,7 @@ class Policy:
         pixels: Sequence[Pixels | None] | None = None,
         merge: bool = False,
     ) -> list[list[Sampled]]:
-        """``samples`` answers to each prompt of token ids; see ``generate.sample``. ``stop``: None: what ends an answer of this model; empty: nothing does. ``merge``: add the adapter into the weights meanwhile."""
+        """``samples`` answers to each prompt of token ids; see ``sampling.sample``. ``stop``: None: what ends an answer of this model; empty: nothing does. ``merge``: add the adapter into the weights meanwhile."""
         from clawback.sampling import sample, stop_ids
 
         with adapters.merged(self.model) if merge else nullcontext():

@@ -8,7 +8,7 @@ stream stays float32.
 
 A ``Decoder`` is a snapshot: it holds the weights that the module has when it is made, with the active adapter
 merged in. ``decoder_choice.fits`` says whether a module is supported, and verifies it: a short sequence goes
-through both. Others are sampled by their own forward (``generate.py``).
+through both. Others are sampled by their own forward (``ways.py``).
 """
 
 from __future__ import annotations

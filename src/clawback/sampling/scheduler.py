@@ -1,6 +1,6 @@
 """The one scheduler of the sampler: requests join the rows of a version when there is room, and leave them when they end.
 
-Whoever draws is a caller of it: many answers at once (``generate.sample``), turns of conversations (``environments/conversations.py``)
+Whoever draws is a caller of it: many answers at once (``sampling.sample``), turns of conversations (``environments/conversations.py``)
 and a server's requests that come at any time (``serve/batcher.py``). The rows (``rows.py``) only read and step.
 
 * A row that ends is overwritten by the last live one, so that nothing is computed for rows that have ended.

@@ -2,7 +2,7 @@
 
 * **padded**: rows of several lengths in one batch, padded on the left (``padded.py``). Never where a layer does more
   than attend to keys and values.
-* **cached**: rows of one length in one batch, with whatever cache the model has (``reading.py``); rows that end leave
+* **cached**: rows of one length in one batch, with whatever cache the model has (``cached_rows.py``); rows that end leave
   the batch if that cache can be selected from.
 * **anew**: rows of one length, read anew for each token. This is the definition of what a model says.
 
