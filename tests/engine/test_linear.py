@@ -132,3 +132,17 @@ def test_product(shape: tuple[int, ...]) -> None:
 def test_the_same_product_twice_is_the_same_to_the_bit() -> None:
     x, weight = torch.randn(300, 64), torch.randn(200, 64)
     assert torch.equal(linear.product(x, weight), linear.product(x.clone(), weight.clone()))
+
+
+def test_the_head_is_given_its_input_in_one_piece() -> None:
+    """The last column of several rows is a view with gaps; PyTorch copies the head's weights once a row for such a product."""
+    model = Two().requires_grad_(False)
+    linear.quicken(model)
+    inputs: list[torch.Tensor] = []
+    model.head.register_forward_pre_hook(lambda _, given: inputs.append(given[0]))
+    x = torch.randn(3, 5, 24, generator=torch.Generator().manual_seed(3))
+    last = x[:, -1:, :]
+    assert not last.is_contiguous()
+    out = model.head(last)
+    assert inputs[0].is_contiguous()
+    assert torch.equal(out, x[:, -1:, :].contiguous() @ model.head.weight.T)
