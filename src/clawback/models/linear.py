@@ -79,19 +79,19 @@ class FrozenLinear(nn.Linear):
 
 def quicken(model: nn.Module) -> None:
     """Make the frozen linear layers of a model on a CPU the quick ones, in place. Only their forward changes: weights,
-    names and what is saved stay as they are. Quantised and other special layers are left alone, and the LM head is but for its input (``_contiguous``)."""
+    names and what is saved stay as they are. Quantised and other special layers are left alone, and the LM head is but for its input (``_contiguous_inputs``)."""
     if next(model.parameters()).device.type != "cpu":
         return
     inner: Any = model
     head = inner.get_output_embeddings()
     if isinstance(head, nn.Module):
-        head.register_forward_pre_hook(_contiguous)
+        head.register_forward_pre_hook(_contiguous_inputs)
     for module in model.modules():
         if type(module) is nn.Linear and module is not head and not module.weight.requires_grad:
             module.__class__ = FrozenLinear
 
 
-def _contiguous(_: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+def _contiguous_inputs(_: nn.Module, inputs: tuple[object, ...]) -> tuple[object, ...]:
     """The same inputs, tensors in one piece. Of the last column of several rows (``logits_to_keep=1``) PyTorch 2.13 multiplies each row by a copy of the weights: in
     bfloat16 16 rows of Gemma 3 270M took 5 GB and two minutes in place of 0.07 s."""
     return tuple(value.contiguous() if isinstance(value, Tensor) else value for value in inputs)

@@ -52,11 +52,11 @@ class TestBox:
 
 @dataclass(frozen=True, slots=True)
 class TestVerdict:
-    """Tests that passed, of those that were asked about. ``void``: why none of it counts, "" if it does; ``whole``: every test was run."""
+    """Tests that passed, of those that were asked about. ``void``: why none of it counts, "" if it does; ``complete``: every test was run."""
 
     passed: frozenset[str]
     void: str = ""
-    whole: bool = True
+    complete: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +291,7 @@ def judge(
                 if (right := _right(id, check, report)) is not None:
                     good[id] = good.get(id, True) and right
             if not all(good.get(id, True) for id in deciding):
-                return TestVerdict(frozenset(passed), whole=False)
+                return TestVerdict(frozenset(passed), complete=False)
         passed |= {id for id, right in good.items() if right}
     return TestVerdict(frozenset(passed))
 

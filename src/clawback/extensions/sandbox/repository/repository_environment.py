@@ -196,7 +196,7 @@ class RepositoryEnvironment(ShellEnvironment):
         kept = len(verdict.passed.intersection(row.pass_to_pass))
         told = {
             "fail_to_pass": f"{fixed}/{len(row.fail_to_pass)}",
-            "pass_to_pass": f"{kept}/{len(row.pass_to_pass)}" if verdict.whole else "not run",
+            "pass_to_pass": f"{kept}/{len(row.pass_to_pass)}" if verdict.complete else "not run",
             "void": verdict.void,
         }
         return float(set(tests) <= verdict.passed), told
