@@ -165,7 +165,7 @@ class HalfYear:
 def answer(
     home: Any, report: Any, likes: Callable[[str, str], bool], chance: random.Random, wrong: float
 ) -> tuple[Any, int]:
-    """Say which of two answers is better as long as the gate asks: the one that is liked, of two or of none either. The last report, and how many were asked."""
+    """Say which of two answers is better as long as the gate asks: the one that is liked, "the same" of two or of none. The last report, and how many were asked."""
     from clawback import feedback, jobs, store
     from clawback.jobs.rating_inbox import Inbox
 
@@ -174,11 +174,13 @@ def answer(
         asked += 1
         first, second = found[0].first, found[0].second
         liked = [likes(turn.prompt, turn.response) for turn in (first, second)]
-        ahead = liked[0] if liked[0] != liked[1] else chance.random() < 0.5
-        if ahead == (chance.random() < wrong):
+        if liked[0] == (chance.random() < wrong):
             first, second = second, first
         with store.connect(home.database) as db:
-            feedback.prefer(db, first.id, second.id, source="demo")
+            if liked[0] == liked[1]:
+                feedback.tie(db, first.id, second.id, source="demo")
+            else:
+                feedback.prefer(db, first.id, second.id, source="demo")
         report = jobs.judge_waiting(home) or report
     return report, asked
 

@@ -10,7 +10,7 @@ import pytest
 
 from clawback import config, feedback, jobs, release, store
 from clawback.cli import main
-from clawback.errors import UsageError
+from clawback.errors import TrainingError, UsageError
 from clawback.extensions.channels.mcp import LISTED, _seen
 from clawback.feedback import training_due
 from clawback.gate import adapter_gate, questions
@@ -178,6 +178,28 @@ def test_a_run_begins_with_it_and_does_not_wait_for_it(
     shown = capsys.readouterr().out
     assert shown.startswith("Rejected: given up before it was decided.")
     assert "inbox --rate" not in shown
+
+
+@pytest.mark.parametrize("answers", [0, 16])
+def test_a_run_that_fails_gives_nothing_up(
+    home: Home, waiting: list[object], monkeypatch: pytest.MonkeyPatch, answers: int
+) -> None:
+    def begin(job: training_job._Job) -> tuple[Run, None]:
+        assert job.preparing is not None
+        return job.db.begin_run(job.preparing, Run("embedded", "r", "auto", {}, 0, 0)), None
+
+    def fail(*_: object) -> Version:
+        answer(home, answers)
+        raise KeyError("out of memory")
+
+    monkeypatch.setattr(training_job._Job, "begin", begin)
+    monkeypatch.setattr(training_job._Job, "candidate", fail)
+    with pytest.raises(TrainingError):
+        jobs.train_once(home)
+    assert status(home) == "candidate"
+    with store.connect(home.database) as db:
+        training_job._Job(home, db, None).give_up_waiting(db.runs()[0])
+    assert status(home) == ("live" if answers else "rejected"), "what was answered while it trained counts"
 
 
 def test_status_says_what_it_waits_for(

@@ -183,7 +183,7 @@ def check_model(typed: str, seen: MachineSeen) -> tuple[str, str]:
 
 def plan(home: Home, proposed: SetupProposal, settings: Path | None = None) -> list[str]:
     """Every file that will be written, a line each."""
-    lines = [f"{tidy(home.config)}: model {proposed.model}, preset {proposed.preset}"]
+    lines = [f"{home.config}: model {proposed.model}, preset {proposed.preset}"]
     if proposed.upstream:
         lines[0] += f", upstream {proposed.upstream}"
     if (source := _to_convert(proposed.model)) is not None:

@@ -127,12 +127,12 @@ class _Job(RunJob):
                     # First, so that the new version is compared with what came of it.
                     self.judge_waiting()
                     run, policy = self.begin()
-                self.give_up_waiting(run)
             with self.entered(run):
                 version = self.candidate(run, policy)
                 # The gate loads what is on disk: what it judged is what will answer. Two bases in memory are one too many.
                 del policy
                 gc.collect()
+                self.give_up_waiting(run)
                 report = self.judge(version)
                 prompt = self.propose_sentence(run, version)
         finally:
@@ -417,7 +417,9 @@ class _Job(RunJob):
         return report
 
     def give_up_waiting(self, run: Run) -> None:
-        """A run takes all ratings there are: its version has learned what an older one waits for."""
+        """A run takes all ratings there are: its version has learned what an older one waits for. Not before there is a version, for a run can fail; and what
+        was answered about the older one while the run trained still decides about it."""
+        self.judge_waiting()
         waiting = self.db.waiting()
         if waiting is not None and self.db.version(waiting[0]).run_id != run.id:
             self.db.reject(waiting[0])

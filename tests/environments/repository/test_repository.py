@@ -12,7 +12,15 @@ import pytest
 from clawback.environments.core import EnvironmentFailure, Solvable, Step, Task
 from clawback.errors import NotFound, UsageError
 from clawback.extensions.sandbox import probe
-from clawback.extensions.sandbox.repository import RepositoryTasks, checkout, make, own, protected, swe_rows
+from clawback.extensions.sandbox.repository import (
+    RepositoryTasks,
+    checkout,
+    judging,
+    make,
+    own,
+    protected,
+    swe_rows,
+)
 
 RUNGS = [rung.name for rung in probe() if rung.usable and rung.name != "none"]
 
@@ -52,16 +60,21 @@ NAMES = [f"{repository}-{number}" for repository in ("textkit", "ledger", "wayma
     "name", [name if name == "ledger-2" else pytest.param(name, marks=pytest.mark.slow) for name in NAMES]
 )
 def test_own_instances_are_sound(name: str, rung: str) -> None:
-    """The fix scores 1; doing nothing scores 0 and breaks nothing."""
+    """The fix scores 1; doing nothing scores 0, and the tests that passed before the fix do pass before it."""
     tasks = make("", {"rung": rung})
     assert isinstance(tasks, Solvable)
     task = find(tasks, name)
     solved = play(tasks, task, [message["content"] for message in tasks.solution(task)])[-1]
     assert (solved.reward, solved.info["void"]) == (1.0, "")
     idle = play(tasks, task, ["Done."])[-1]
-    assert idle.reward == 0.0
-    kept, all_ = idle.info["pass_to_pass"].split("/")
-    assert kept == all_ != "0"
+    assert (idle.reward, idle.info["pass_to_pass"]) == (0.0, "not run")
+    row = tasks.row(task)
+    place = judging.TestBox(tasks._settings.limits, rung, tasks.test_seconds, tasks.packages)  # type: ignore[arg-type]
+    plans = tasks.plan(row, [*row.fail_to_pass, *row.pass_to_pass], place)
+    verdict = judging.judge(tasks.reference(row), plans, place)
+    assert verdict is not None
+    assert verdict.passed.issuperset(row.pass_to_pass)
+    assert verdict.passed.isdisjoint(row.fail_to_pass)
 
 
 def test_a_dozen_some_held_out(tasks: RepositoryTasks) -> None:

@@ -17,7 +17,7 @@ import random
 import secrets
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.util import find_spec
@@ -52,10 +52,11 @@ class TestBox:
 
 @dataclass(frozen=True, slots=True)
 class TestVerdict:
-    """Tests that passed, of those that were asked about. ``void``: why none of it counts, "" if it does."""
+    """Tests that passed, of those that were asked about. ``void``: why none of it counts, "" if it does; ``whole``: every test was run."""
 
     passed: frozenset[str]
     void: str = ""
+    whole: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,8 +269,11 @@ def _failed(report: ProcessReport) -> set[str]:
 # ---- the verdict
 
 
-def judge(tree: Path, plans: Sequence[FilePlan], box_settings: TestBox) -> TestVerdict | None:
-    """Run the tests on a tree. None where nothing was reported at all, and no fix shows that it could have been."""
+def judge(
+    tree: Path, plans: Sequence[FilePlan], box_settings: TestBox, deciding: Collection[str] = ()
+) -> TestVerdict | None:
+    """Run the tests on a tree. None where nothing was reported at all, and no fix shows that it could have been. ``deciding``: as soon as one of these fails no
+    more is run."""
     passed: set[str] = set()
     for file in plans:
         good: dict[str, bool] = {}
@@ -286,6 +290,8 @@ def judge(tree: Path, plans: Sequence[FilePlan], box_settings: TestBox) -> TestV
             for id in file.ids:
                 if (right := _right(id, check, report)) is not None:
                     good[id] = good.get(id, True) and right
+            if not all(good.get(id, True) for id in deciding):
+                return TestVerdict(frozenset(passed), whole=False)
         passed |= {id for id, right in good.items() if right}
     return TestVerdict(frozenset(passed))
 

@@ -169,7 +169,7 @@ class RepositoryEnvironment(ShellEnvironment):
         return TerminalWorld(box, Observation(messages), {}, self.settings.command_seconds)
 
     def grade(self, work: Path) -> tuple[float, Mapping[str, Any]]:
-        """1 where every test that should pass does, else 0."""
+        """1 where every test that should pass does, else 0. Those that the fix makes pass are run first: where one fails, the others are not."""
         row, tests = self._row, [*self._row.fail_to_pass, *self._row.pass_to_pass]
         if not row.fail_to_pass:
             raise EnvironmentFailure(f"The instance {row.id} has no test that the fix makes pass.")
@@ -184,7 +184,7 @@ class RepositoryEnvironment(ShellEnvironment):
                 protected.assemble(work, reference, Path(folder) / "tree", may_change)
             except ClawbackError as error:
                 return 0.0, {"void": str(error)}
-            verdict = judging.judge(Path(folder) / "tree", plans, place)
+            verdict = judging.judge(Path(folder) / "tree", plans, place, row.fail_to_pass)
             if verdict is None:
                 protected.assemble(reference, reference, Path(folder) / "clean", set())
                 if judging.judge(Path(folder) / "clean", plans, place) is None:
@@ -196,7 +196,7 @@ class RepositoryEnvironment(ShellEnvironment):
         kept = len(verdict.passed.intersection(row.pass_to_pass))
         told = {
             "fail_to_pass": f"{fixed}/{len(row.fail_to_pass)}",
-            "pass_to_pass": f"{kept}/{len(row.pass_to_pass)}",
+            "pass_to_pass": f"{kept}/{len(row.pass_to_pass)}" if verdict.whole else "not run",
             "void": verdict.void,
         }
         return float(set(tests) <= verdict.passed), told
