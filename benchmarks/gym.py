@@ -370,7 +370,12 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--first", type=int, default=0, metavar="SEED", help="the first of the seeds")
     parser.add_argument("--rounds", type=int)
-    parser.add_argument("--base", default="", metavar="MODEL", help="a real model in place of SmolLM2, where a game is played by that")
+    parser.add_argument(
+        "--base",
+        default="",
+        metavar="MODEL",
+        help="a real model in place of SmolLM2, where a game is played by that",
+    )
     parser.add_argument("--temperature", type=float, help="of a real model, in place of that of its answers")
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE")
     parser.add_argument("--no-throughput", action="store_true")
