@@ -99,6 +99,27 @@ def terminal(root: Path, train: int = 4, test: int = 8) -> Path:
     return root
 
 
+def commands(root: Path) -> Path:
+    """The tasks of the terminal for a real model, with one worked example of each command: ``shots.jsonl``."""
+    terminal(root)
+    pairs = [(verb, FILES[(i + 1) % 4]) for i, verb in enumerate(TERMINAL)]  # (i, i) is held out
+    shots = [
+        (terminal_shown(f"{verb} {file}"), f"```bash\n{TERMINAL[verb]} < {file} > answer.txt\n```")
+        for verb, file in pairs
+    ]
+    return _with_shots(root, shots)
+
+
+def _with_shots(root: Path, shots: list[tuple[str, str]]) -> Path:
+    """``root`` with ``shots.jsonl``: a request and its reply on each line."""
+    lines = [
+        {"messages": [{"role": "user", "content": request}, {"role": "assistant", "content": reply}]}
+        for request, reply in shots
+    ]
+    (root / "shots.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return root
+
+
 def _harbor(folder: Path, verb: str, file: str, split: str, rng: random.Random) -> None:
     texts = {name: rng.sample(WORDS, 6) for name in FILES}
     wanted = subprocess.run(
@@ -131,6 +152,13 @@ def repository_shown(seen: str) -> str:
     return f"The {what} is wrong in {module} since the last release."
 
 
+def spelled_out(seen: str) -> str:
+    """A report for a model that knows English: it says what stands there, and what should."""
+    what, module = seen.split()
+    wrong, right = REPAIRS[what]
+    return f"In kit/{module}, `return {wrong}` should be `return {right}`."
+
+
 def repository_sight(rng: random.Random) -> Sight:
     return _asked(repository_seen(), repository_shown, rng)
 
@@ -140,8 +168,8 @@ def repository_actions() -> list[Action]:
     return [("\n```bash\nsed -i", f"'s/return {wrong}/return {right}/'", f"kit/{module}\n```") for wrong, right, module in made]  # fmt: skip
 
 
-def repository(root: Path) -> Path:
-    """``rows.jsonl`` and ``clones`` with one repository, in which a branch has one mistake each."""
+def repository(root: Path, shown: Callable[[str], str] = repository_shown) -> Path:
+    """``rows.jsonl`` and ``clones`` with one repository, in which a branch has one mistake each. ``shown``: the report of a mistake and a module."""
     if root.is_dir():
         return root
     beside = root.with_name(root.name + ".new")
@@ -153,13 +181,22 @@ def repository(root: Path) -> Path:
         _put(clone, f"tests/test_{module}", _tests(module, "begin"))
     _put(clone, "kit/__init__.py", "")
     _commit(clone, "Begin")
-    rows = list(_rows(clone))
+    rows = list(_rows(clone, shown))
     (beside / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     beside.rename(root)
     return root
 
 
-def _rows(clone: Path) -> Iterator[dict[str, object]]:
+def repairs(root: Path) -> Path:
+    """The tasks of the repository for a real model, with one worked example, of the first mistake: ``shots.jsonl``."""
+    repository(root, spelled_out)
+    wrong, right = REPAIRS["sign"]
+    module = MODULES[1]  # (0, 0) is held out
+    reply = f"```bash\nsed -i 's/return {wrong}/return {right}/' kit/{module}\n```"
+    return _with_shots(root, [(spelled_out(f"sign {module}"), reply)])
+
+
+def _rows(clone: Path, shown: Callable[[str], str]) -> Iterator[dict[str, object]]:
     for i, (what, (wrong, right)) in enumerate(REPAIRS.items()):
         for j, module in enumerate(MODULES):
             _git(clone, "checkout", "--quiet", "-b", f"{what}-{module[:-3]}", "main")
@@ -174,7 +211,7 @@ def _rows(clone: Path) -> Iterator[dict[str, object]]:
             _commit(clone, f"Mend {module}")
             yield {
                 "instance_id": f"bench__kit-{what}-{module[:-3]}", "repo": "bench/kit", "base_commit": base, "patch": patch,
-                "test_patch": test_patch, "problem_statement": repository_shown(f"{what} {module}"), "split": "test" if held_out(i, j) else "train",
+                "test_patch": test_patch, "problem_statement": shown(f"{what} {module}"), "split": "test" if held_out(i, j) else "train",
                 "FAIL_TO_PASS": [f"tests/test_{module}::test_{what}"],
                 "PASS_TO_PASS": [f"tests/test_{other}::test_begin" for other in MODULES],
             }  # fmt: skip

@@ -90,6 +90,17 @@ GAMES: dict[str, dict[str, Any]] = {
         "rounds": 5, "groups": 12, "size": 8, "turns": 1, "tokens": 40, "held_out": 60,
         "settings": {"micro_tokens": 2048},
     },
+    "commands": {
+        "env": "terminal:{folder}?turns=1", "folder": _gym_tasks.commands, "base": "smollm2", "shots": "{folder}/shots.jsonl", "optimum": 1.0,
+        "rounds": 5, "groups": 12, "size": 8, "turns": 1, "tokens": 32, "held_out": 64,
+        "settings": {"micro_tokens": 2048},
+    },
+    "repairs": {
+        "env": "repository:{folder}/rows.jsonl?repositories={folder}/clones&turns=1", "folder": _gym_tasks.repairs, "base": "smollm2",
+        "shots": "{folder}/shots.jsonl", "optimum": 1.0,
+        "rounds": 4, "groups": 9, "size": 8, "turns": 1, "tokens": 48, "held_out": 36,
+        "settings": {"micro_tokens": 2048},
+    },
     "functions": {
         "env": "bfcl:simple_python", "base": "smollm2", "shots": "3", "optimum": 1.0,
         "rounds": 10, "groups": 16, "size": 8, "turns": 1, "tokens": 64, "held_out": 80,
@@ -131,6 +142,11 @@ def environment(name: str, key: str = "env") -> str:
         return said
     RESULTS.mkdir(exist_ok=True)
     return said.format(folder=game["folder"](RESULTS.resolve() / f"gym-tasks-{name}"))
+
+
+def shots(name: str) -> str:
+    """The worked examples of a game: a count, or a file, which may be beside the game's tasks."""
+    return str(GAMES[name].get("shots", "")).format(folder=RESULTS.resolve() / f"gym-tasks-{name}")
 
 
 def model(name: str) -> str:
@@ -182,9 +198,14 @@ def opening(name: str) -> str:
 
 
 def learn(
-    name: str, seed: int, rounds: int | None, overrides: dict[str, Any], temperature: float | None = None
+    name: str,
+    seed: int,
+    rounds: int | None,
+    overrides: dict[str, Any],
+    temperature: float | None = None,
+    base: str = "",
 ) -> dict[str, Any]:
-    """One game from one seed. ``temperature``: of a real model, in place of that of its answers."""
+    """One game from one seed. ``temperature``: of a real model, in place of that of its answers; ``base``: another real model's folder."""
     from clawback import engine
     from clawback.environments.collecting import Collector, Dealing
     from clawback.environments.evaluating import evaluate, orders
@@ -196,10 +217,10 @@ def learn(
     from clawback.records import Episode
 
     game = GAMES[name]
-    policy = engine.load(model(name))
+    policy = engine.load(base if base and "base" in game else model(name))
     # A real model plays as ``clawback env train`` has it play: at the temperature that it answers with. One made here has none of its own.
     policy.sampling = Sampling((temperature or policy.sampling.temperature) if "base" in game else 1.0)
-    made_with: dict[str, Any] = {"agent": game.get("agent"), "seed": seed, "shots": game.get("shots", "")}
+    made_with: dict[str, Any] = {"agent": game.get("agent"), "seed": seed, "shots": shots(name)}
     worlds = find(environment(name), **made_with)
     lessons = find(environment(name, "lessons"), **made_with) if "lessons" in game else worlds
     play = Play(together=game.get("together", 64), max_turns=game["turns"], max_tokens=game["tokens"])
@@ -349,6 +370,12 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--first", type=int, default=0, metavar="SEED", help="the first of the seeds")
     parser.add_argument("--rounds", type=int)
+    parser.add_argument(
+        "--base",
+        default="",
+        metavar="MODEL",
+        help="a real model in place of SmolLM2, where a game is played by that",
+    )
     parser.add_argument("--temperature", type=float, help="of a real model, in place of that of its answers")
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE")
     parser.add_argument("--no-throughput", action="store_true")
@@ -361,7 +388,7 @@ def main(argv: list[str]) -> int:
     runs = []
     for game in options.games:
         for seed in range(options.first, options.first + options.seeds):
-            runs.append(learn(game, seed, options.rounds, overrides, options.temperature))
+            runs.append(learn(game, seed, options.rounds, overrides, options.temperature, options.base))
             row = {name: value for name, value in runs[-1].items() if name != "curve"}
             print(json.dumps(row), file=sys.stderr, flush=True)
     speed = [] if options.no_throughput else throughput()
