@@ -112,4 +112,6 @@ def test_wrong_usage_is_told(home, monkeypatch, capsys):
 def test_without_held_out_tasks_no_table_of_nothing_is_shown() -> None:
     reason = "only 0 held-out tasks were played to their ends; 16 are needed to decide"
     verdict = HeldOutVerdict(1, 0, False, 0.5, (reason,), "", 0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    assert {"before", "after"} < verdict.to_dict().keys(), "the words of verdicts that are stored"
+    assert HeldOutVerdict.from_dict(verdict.to_dict()) == verdict
     assert verdict.text() == f"Not accepted: {reason}."

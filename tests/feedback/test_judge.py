@@ -129,20 +129,20 @@ def test_each_conversation_that_is_over_gives_a_sample(db: Store) -> None:
         return JudgeAnswer(f"\\boxed{{{next(votes)}}}", 10)
 
     tally = judge(db, asked, PassPlan("m", budget(), votes=4))
-    assert (tally.unclear, tally.kept) == (6, 2)
+    assert (tally.unclear, tally.by_conversation) == (6, 2)
     rows = {f.turn_id: f.value for f in db.feedback()}
     assert rows == {over[1].id: 0.5, done[0].id: 0.0}
     assert {s.turn_id for s in feedback.samples(db)} == set(rows)
     db.finish_session("on")
-    assert judge(db, asked, PassPlan("m", budget())).kept == 1
+    assert judge(db, asked, PassPlan("m", budget())).by_conversation == 1
     assert {f.turn_id for f in db.feedback()} - set(rows) <= {t.id for t in going_on}
-    assert judge(db, asked, PassPlan("m", budget())).kept == 0
+    assert judge(db, asked, PassPlan("m", budget())).by_conversation == 0
 
 
 def test_when_a_conversation_is_over_is_a_setting(db: Store) -> None:
     fill(db, 2, session="on")
-    assert judge(db, unsure, PassPlan("m", budget()), silent=SILENT).kept == 0
-    assert judge(db, unsure, PassPlan("m", budget()), silent=0).kept == 1
+    assert judge(db, unsure, PassPlan("m", budget()), silent=SILENT).by_conversation == 0
+    assert judge(db, unsure, PassPlan("m", budget()), silent=0).by_conversation == 1
 
 
 def unsure(_: str, user: str) -> JudgeAnswer:

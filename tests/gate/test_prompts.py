@@ -161,7 +161,7 @@ def test_the_questions_are_kept_ones_and_where_there_are_few_the_others_are_mark
         every = {t.prompt for t in db.turns(limit=500) if t.agent != GATE}
     kept = {p for p in every if hold_out.keeps(hold_out.text_key(p), 0.125)}
     assert len(asked) == 2 * prompt_gate.ANSWERS
-    assert report.evidence.kept == len(kept)
+    assert report.evidence.unlearned == len(kept)
     assert report.evidence.prompts == len(set(asked)) == max(len(kept), prompt_choice.LEAST_PROMPTS)
     assert kept <= set(asked)
     assert ("MAY HAVE BEEN LEARNED FROM" in report.text()) == (len(kept) < prompt_choice.LEAST_PROMPTS)

@@ -35,7 +35,7 @@ OPEN = Evidence(
     base=FINE,
     questions=16,
     prompts=16,
-    kept=16,
+    unlearned=16,
 )
 CLEAR = replace(OPEN, answers=WON * 8)
 GATE = GateSection()
@@ -149,7 +149,7 @@ def test_what_cannot_be_told_apart_is_dropped_without_a_question() -> None:
 
 
 def test_prompts_that_a_run_may_have_seen_are_marked() -> None:
-    said = " ".join(decide(replace(OPEN, prompts=8, kept=5), GATE).reasons)
+    said = " ".join(decide(replace(OPEN, prompts=8, unlearned=5), GATE).reasons)
     assert "8 prompts, 5 of them kept out of every run; THE OTHER 3 MAY HAVE BEEN LEARNED FROM" in said
 
 
@@ -200,7 +200,7 @@ def test_of_versions_that_are_no_better_at_most_one_in_twenty_is_accepted() -> N
             {"candidate": replace(FINE, length=9.0), "enjoyed": replace(FINE, length=28.0)},
             "liked ones 28",
         ),
-        ({"candidate": replace(FINE, whole=0.8)}, "break off"),
+        ({"candidate": replace(FINE, complete=0.8)}, "break off"),
         ({"candidate": replace(FINE, copied=0.2)}, "repeat the question"),
         ({"candidate": replace(FINE, canned=0.2)}, "the same for different questions"),
         ({"candidate": replace(FINE, relevance=0.3)}, "little to do with the question"),
@@ -221,7 +221,10 @@ def test_guards_reject_whatever_the_score(harm: dict[str, object], word: str) ->
     [
         {"candidate": replace(FINE, length=20.0), "enjoyed": replace(FINE, length=22.0)},
         {"candidate": replace(FINE, length=90.0), "enjoyed": replace(FINE, length=80.0)},
-        {"candidate": replace(FINE, whole=0.3), "enjoyed": replace(FINE, whole=0.35)},  # they like it so
+        {
+            "candidate": replace(FINE, complete=0.3),
+            "enjoyed": replace(FINE, complete=0.35),
+        },  # they like it so
         {"candidate": replace(FINE, canned=0.5), "enjoyed": replace(FINE, canned=0.45)},
         {"candidate": replace(FINE, relevance=0.3), "enjoyed": replace(FINE, relevance=0.5)},
         {"candidate": replace(FINE, logprob=-2.6), "enjoyed": replace(FINE, logprob=-1.8)},
@@ -310,6 +313,8 @@ def test_what_was_folded_into_the_weights_may_drift_as_far_as_the_prompt_did() -
 def test_ties_that_an_earlier_report_counted_apart_are_questions_that_were_asked() -> None:
     report = Report(1, 0, False, 0.5, ("undecided",), replace(OPEN, answers=(True, False)))
     stored = report.to_dict()
+    assert stored["evidence"]["kept"] == report.evidence.unlearned, "the words of reports that are stored"
+    assert stored["evidence"]["candidate"]["whole"] == report.evidence.candidate.complete
     assert Report.from_dict(stored) == report
     stored["evidence"]["ties"] = 2
     assert Report.from_dict(stored).evidence.answers == (True, False, None, None)

@@ -124,4 +124,4 @@ def test_a_run_learns_is_killed_loses_nothing_and_then_answers_otherwise(home, m
         for start in (playing.BEFORE, playing.AFTER)
     )
     assert before != after
-    assert done.verdict.after >= done.verdict.before
+    assert done.verdict.mean_after >= done.verdict.mean_before

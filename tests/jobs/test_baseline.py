@@ -164,7 +164,7 @@ def test_as_many_at_once_as_asked_for_and_no_more_money_than_allowed(
     )  # 20 tokens: one unit of money a call
     made = teacher_answers.ask(home, prompts, backend, "m", teacher_answers.TeacherTerms(3, max_money=5))
     assert made.stopped
-    assert 5 <= made.asked <= 7  # those under way are not thrown away
+    assert 5 <= made.requests <= 7  # those under way are not thrown away
     assert teacher.most <= 3
 
 

@@ -179,7 +179,7 @@ def test_a_rule_that_code_cannot_check_counts_by_the_mean_of_its_judges(db: Stor
         ]
     )
     assert shares(db) == {rule.text: KeptShare(1, 2)}
-    assert [(one.turn, one.place, one.line) for one in receipts.breaches(db, rule)] == [(second, "", 0)]
+    assert [(one.turn, one.excerpt, one.line) for one in receipts.breaches(db, rule)] == [(second, "", 0)]
 
 
 def test_what_a_check_by_code_says_is_not_changed_by_a_judge(db: Store) -> None:
@@ -234,7 +234,7 @@ def test_breaches_are_listed_newest_first_with_the_place(db: Store) -> None:
     answer(db, "It is.")
     receipts.update(db)
     found = receipts.breaches(db, rule, limit=2)
-    assert [(one.turn, one.line, one.place, one.model) for one in found] == [
+    assert [(one.turn, one.line, one.excerpt, one.model) for one in found] == [
         (numbers[3], 3, "Sorry about that.", "opus"),
         (numbers[2], 3, "Sorry about that.", "opus"),
     ]

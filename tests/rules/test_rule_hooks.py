@@ -127,7 +127,7 @@ def test_a_breach_goes_back_once_and_both_answers_are_in_the_receipts(ruled: Hom
         last = db.turn(2)
         assert [message["content"] for message in last.messages] == ["What is 1?", SORRY, sentence]
         [receipt] = receipts.receipts(db)
-    assert (receipt.overall.kept, receipt.overall.checked) == (1, 2)
+    assert (receipt.overall.passes, receipt.overall.checked) == (1, 2)
 
 
 @pytest.mark.parametrize(

@@ -28,8 +28,8 @@ def test_the_statistic_is_the_point_biserial_correlation_over_the_answers_with_a
         expected = stats.pointbiserialr(row[there], ratings[there]).statistic * np.sqrt(there.sum())
         assert test.statistic == pytest.approx(expected)
         u = stats.mannwhitneyu(ratings[row == 1], ratings[row == 0]).statistic
-        assert test.auc == pytest.approx(u / (test.kept * test.broken))
-        assert (test.kept, test.broken) == ((row == 1).sum(), (row == 0).sum())
+        assert test.auc == pytest.approx(u / (test.passes * test.broken))
+        assert (test.passes, test.broken) == ((row == 1).sum(), (row == 0).sum())
 
 
 def test_adjusted_p_values_are_those_of_every_permutation_written_out() -> None:
@@ -92,7 +92,7 @@ def test_scores_count_by_their_size_and_unsure_verdicts_not_at_all() -> None:
     sure, unsure = rule_tests(verdicts, ratings)
     assert sure.believed
     assert sure.liked_kept == pytest.approx(0.8)
-    assert (unsure.kept + unsure.broken, unsure.statistic, unsure.believed) == (0, 0.0, False)
+    assert (unsure.passes + unsure.broken, unsure.statistic, unsure.believed) == (0, 0.0, False)
 
 
 def test_nothing_to_test_is_no_error() -> None:

@@ -36,7 +36,7 @@ class AgentIntegration(Protocol):
     usage: str
     """How its person rates, in a few words."""
 
-    def found(self) -> bool:
+    def is_present(self) -> bool:
         """Is the agent on this machine?"""
         ...
 

@@ -54,7 +54,7 @@ class HookedAgent(ABC):
         """The path of the settings file, with links followed."""
         return (named or self.file()).expanduser().resolve()
 
-    def found(self) -> bool:
+    def is_present(self) -> bool:
         import shutil
 
         return self.file().parent.is_dir() or shutil.which(self.name.split("-")[0]) is not None

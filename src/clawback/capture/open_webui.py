@@ -30,7 +30,7 @@ class OpenWebUI:
     def file(self) -> Path:
         return _path(home())
 
-    def found(self) -> bool:
+    def is_present(self) -> bool:
         """It runs in a container or on another machine, as a rule: nobody is asked about it unasked."""
         return False
 

@@ -36,7 +36,7 @@ class OpenClaw:
             else (Path(folder) if folder else Path.home() / ".openclaw") / "openclaw.json"
         )
 
-    def found(self) -> bool:
+    def is_present(self) -> bool:
         import shutil
 
         return self.file().exists() or shutil.which("openclaw") is not None

@@ -37,7 +37,7 @@ class PluginAgent(ABC):
     def file(self) -> Path:
         """The agent's settings."""
 
-    def found(self) -> bool:
+    def is_present(self) -> bool:
         import shutil
 
         return self.file().parent.is_dir() or shutil.which(self.program) is not None

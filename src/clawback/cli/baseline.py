@@ -213,7 +213,7 @@ def baseline(options: BaselineOptions, teacher: Teacher, terms: TeacherTerms, as
     used = done.usage
     money = f", {used.money:.4f} by the prices given" if used.money else ""
     lines = [
-        f"{count} answers in {options.output}; {done.asked} asked for now ({used.sent:,} tokens sent, {used.received:,} received{money})."
+        f"{count} answers in {options.output}; {done.requests} asked for now ({used.sent:,} tokens sent, {used.received:,} received{money})."
     ]
     lines += [f"{own} answers of your own live version beside them."] if own else []
     lines += [f"It stopped: {done.stopped}."] if done.stopped else []

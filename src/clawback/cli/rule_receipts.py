@@ -34,7 +34,7 @@ def table(rows: Sequence[Receipt]) -> str:
 
 def _brief(share: KeptShare) -> str:
     """``83 % of 1,204``."""
-    return f"{100 * share.kept / share.checked:.0f} % of {share.checked:,}" if share.checked else "–"
+    return f"{100 * share.passes / share.checked:.0f} % of {share.checked:,}" if share.checked else "–"
 
 
 def whose(rule: Rule) -> str:
@@ -101,6 +101,6 @@ def breaches(broken: Sequence[Breach], count: int) -> str:
         lines.append(
             f"  {when(one.created_at)}  {shorten(one.model, 24):<24}  `clawback turns show {one.turn}`"
         )
-        if one.place:
-            lines.append(f"    line {one.line}: {shorten(one.place, (width() or COLUMNS) - 14)}")
+        if one.excerpt:
+            lines.append(f"    line {one.line}: {shorten(one.excerpt, (width() or COLUMNS) - 14)}")
     return "\n".join(lines)

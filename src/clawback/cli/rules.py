@@ -123,7 +123,7 @@ def show(number: int, limit: int, end_id: int | None, as_json: bool) -> None:
         rule_receipts.head(receipt),
         rule_receipts.by_week(receipt, by_model),
         rule_receipts.ratings(rated),
-        rule_receipts.breaches(broken, receipt.overall.checked - receipt.overall.kept),
+        rule_receipts.breaches(broken, receipt.overall.checked - receipt.overall.passes),
     ]
     emit(data, "\n\n".join(filter(None, parts)), as_json)
 

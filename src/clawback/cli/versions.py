@@ -98,7 +98,7 @@ def _report(version: Version) -> str:
     if report.get("kind") == "episodes":
         from clawback.environments.evaluating import HeldOutVerdict
 
-        return HeldOutVerdict(**{**report, "reasons": tuple(report["reasons"])}).text()
+        return HeldOutVerdict.from_dict(report).text()
     from clawback.gate.report import Report
 
     if _given_up(version):  # nobody is asked about it any more

@@ -10,10 +10,14 @@ from typing import Any
 from clawback.environments.core import Task
 from clawback.environments.rollouts import EpisodeSource, Order
 from clawback.environments.world_helpers import mixed
-from clawback.records import Episode
+from clawback.records import Episode, with_keys
 
 FEWEST = 16
 """Held-out tasks under which nothing is decided."""
+
+KEYS = {"mean_before": "before", "mean_after": "after"}
+FIELDS = {key: name for name, key in KEYS.items()}
+"""What stored verdicts call these fields, and the way back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +32,8 @@ class HeldOutVerdict:
     reasons: tuple[str, ...]
     environment: str
     tasks: int
-    before: float
-    after: float
+    mean_before: float
+    mean_after: float
     error: float
     """Standard error of the mean of the differences, task by task."""
     unparsable_before: float
@@ -40,7 +44,11 @@ class HeldOutVerdict:
     """What the gate found by ratings, where the run learned from those too: the version has to be better by both."""
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return with_keys(asdict(self), KEYS)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> HeldOutVerdict:
+        return cls(**with_keys(data, FIELDS) | {"reasons": tuple(data["reasons"])})
 
     def text(self) -> str:
         said = "Accepted" if self.accepted else "Not accepted"
@@ -51,9 +59,9 @@ class HeldOutVerdict:
             [
                 *reasons,
                 f"{'':<28}{'before':>10}{'after':>10}",
-                f"  {'mean return':<26}{self.before:>10.3f}{self.after:>10.3f}",
+                f"  {'mean return':<26}{self.mean_before:>10.3f}{self.mean_after:>10.3f}",
                 f"  {'replies unread':<26}{self.unparsable_before:>10.1%}{self.unparsable_after:>10.1%}",
-                f"  {self.tasks} held-out tasks of {self.environment}, difference {self.after - self.before:+.3f} ± {self.error:.3f}",
+                f"  {self.tasks} held-out tasks of {self.environment}, difference {self.mean_after - self.mean_before:+.3f} ± {self.error:.3f}",
             ]
         )
 
@@ -113,8 +121,8 @@ def compare(
         reasons=tuple(reasons),
         environment=reference[0].environment if reference else "",
         tasks=n,
-        before=sum(b.total for b, _ in pairs) / max(1, n),
-        after=sum(a.total for _, a in pairs) / max(1, n),
+        mean_before=sum(b.total for b, _ in pairs) / max(1, n),
+        mean_after=sum(a.total for _, a in pairs) / max(1, n),
         error=error,
         unparsable_before=_unread([b for b, _ in pairs]),
         unparsable_after=_unread([a for _, a in pairs]),

@@ -20,7 +20,7 @@ from clawback.config import SILENT
 from clawback.feedback.endpoint import Ask
 from clawback.feedback.passes import PassPlan, go_over, readings
 from clawback.feedback.verdict import JUDGE, boxed, decided, majority, shown
-from clawback.records import Feedback, Turn
+from clawback.records import Feedback, Turn, with_keys
 
 if TYPE_CHECKING:
     from clawback.store import Store
@@ -46,7 +46,7 @@ class JudgeVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What a pass did. ``kept``: turns without a majority that stand for their conversation; ``failed``: no vote came
+    """What a pass did. ``by_conversation``: turns without a majority that stand for their conversation; ``failed``: no vote came
     that can be read, they are asked about again next time; ``stopped``: why it ended early, "" where it did not."""
 
     source: str
@@ -54,12 +54,12 @@ class Tally:
     good: int
     bad: int
     unclear: int
-    kept: int
+    by_conversation: int
     failed: int
     stopped: str
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return with_keys(asdict(self), {"by_conversation": "kept"})
 
 
 def source_of(model: str) -> str:

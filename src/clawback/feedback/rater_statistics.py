@@ -66,11 +66,11 @@ def raters(store: Store) -> Raters:
 
 @dataclass(frozen=True, slots=True)
 class Disagreement:
-    """A turn on which people disagree. ``said``: (person, value, weight). ``reward``: its reward in training."""
+    """A turn on which people disagree. ``ratings``: (person, value, weight). ``reward``: its reward in training."""
 
     turn_id: int
     prompt: str
-    said: tuple[tuple[str, float, float], ...]
+    ratings: tuple[tuple[str, float, float], ...]
     apart: float
     reward: float
 

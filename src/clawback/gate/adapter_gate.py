@@ -67,7 +67,7 @@ def gate(
     )
     evidence = replace(
         evidence,
-        kept=kept,
+        unlearned=kept,
         rules=obedience.measure(
             obedience.checked(store),
             [question(messages) for messages in shown.prompts],

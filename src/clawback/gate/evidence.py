@@ -292,7 +292,7 @@ def sampled(
         empty=sum(not c.text.strip() for c in answers) / count,
         repeating=sum(overoptimization.repeats(c.text) for c in answers) / count,
         length=sum(len(c.answer_ids) for c in answers) / count,
-        whole=sum(overoptimization.ends_whole(c.text) for c in answers) / count,
+        complete=sum(overoptimization.ends_whole(c.text) for c in answers) / count,
         copied=sum(overoptimization.copies(q, c.text) for q, c in zip(questions, answers, strict=True))
         / count,
         canned=overoptimization.canned(questions, [c.text for c in answers]),

@@ -36,7 +36,7 @@ class AnswerStatistics:
     empty: float
     repeating: float
     length: float
-    whole: float = 1.0
+    complete: float = 1.0
     """Share that ends where a sentence, an item, code or the like ends."""
     copied: float = 0.0
     """Share that says little but what was asked."""
@@ -105,8 +105,8 @@ def alarms(evidence: Measured, settings: GateSection) -> tuple[str, ...]:
             f"its answers are {ours.length:.0f} tokens long, {beside} ({least:.0f} to {most:.0f} are allowed)",
         ),
         (
-            ours.whole < min(base.whole, liked.whole) - MORE,
-            f"{1 - ours.whole:.0%} of its answers break off ({1 - base.whole:.0%} of the base model's)",
+            ours.complete < min(base.complete, liked.complete) - MORE,
+            f"{1 - ours.complete:.0%} of its answers break off ({1 - base.complete:.0%} of the base model's)",
         ),
         (
             ours.copied > max(base.copied, liked.copied) + MORE,

@@ -93,7 +93,7 @@ def gate(
     evidence = replace(
         evidence,
         rules=rules,
-        kept=min(kept, len(asked)),
+        unlearned=min(kept, len(asked)),
         questions=max(evidence.questions, there),
         answers=questions.answers(store, version.number, live.number),
     )
@@ -260,7 +260,7 @@ def sampled(questions: Sequence[str], answers: Sequence[Completion]) -> AnswerSt
         empty=sum(not c.text.strip() for c in answers) / count,
         repeating=sum(overoptimization.repeats(c.text) for c in answers) / count,
         length=sum(len(c.answer_ids) for c in answers) / count,
-        whole=sum(overoptimization.ends_whole(c.text) for c in answers) / count,
+        complete=sum(overoptimization.ends_whole(c.text) for c in answers) / count,
         copied=sum(
             bool(q) and overoptimization.copies(q, c.text) for q, c in zip(questions, answers, strict=True)
         )

@@ -10,6 +10,7 @@ from clawback.gate import questions, sequential
 from clawback.gate.guards import AnswerStatistics
 from clawback.gate.obedience import RuleObedience
 from clawback.gate.rule import Decision, Evidence, decide, error_left, most_questions
+from clawback.records import with_keys
 
 if TYPE_CHECKING:
     from clawback.config import GateSection
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 EARLIER = {"read_p": 1.0, "better": 0.5}
 """What reports from before this was measured have in its place."""
+ANSWERERS = ("candidate", "live", "base", "enjoyed")
+"""Those whose answers are in the evidence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,7 @@ class Report:
         table = 28 * " " + "".join(f"{name:>10}" for name in columns)
         for label, name, form in (
             ("answers that end", "finished", "{:.0%}"),
-            ("… with a whole ending", "whole", "{:.0%}"),
+            ("… with a whole ending", "complete", "{:.0%}"),
             ("empty answers", "empty", "{:.0%}"),
             ("answers that repeat", "repeating", "{:.0%}"),
             ("… the question", "copied", "{:.0%}"),
@@ -91,16 +94,20 @@ class Report:
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        evidence = with_keys(asdict(self.evidence), {"unlearned": "kept"})
+        evidence |= {
+            name: with_keys(evidence[name], {"complete": "whole"}) for name in ANSWERERS if evidence[name]
+        }
+        return asdict(self) | {"evidence": evidence}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Report:
         known = {one.name for one in fields(Evidence)}
-        evidence = EARLIER | {name: value for name, value in data["evidence"].items() if name in known}
-        for name in ("candidate", "live", "base"):
-            evidence[name] = AnswerStatistics(**evidence[name])
-        if evidence.get("enjoyed"):
-            evidence["enjoyed"] = AnswerStatistics(**evidence["enjoyed"])
+        stored = with_keys(data["evidence"], {"kept": "unlearned"})
+        evidence = EARLIER | {name: value for name, value in stored.items() if name in known}
+        for name in ANSWERERS:
+            if evidence.get(name):
+                evidence[name] = AnswerStatistics(**with_keys(evidence[name], {"whole": "complete"}))
         for name in ("liked", "disliked"):
             evidence[name] = tuple(evidence[name])
         # Earlier reports counted ties apart: where among the answers they came is not known.

@@ -109,7 +109,7 @@ class Evidence:
     """How often both versions' answers keep the rules that there are."""
     prompts: int = 0
     """Different prompts that were answered;"""
-    kept: int = 0
+    unlearned: int = 0
     """those of them that no run has drawn on or learned from."""
 
 
@@ -269,9 +269,9 @@ def posterior(answers: sequential.Answers) -> float:
 
 def _findings(evidence: Evidence) -> tuple[str, ...]:
     """What was found beside what decides, a sentence each."""
-    on = f"{evidence.prompts} prompts, {evidence.kept} of them kept out of every run"
-    if evidence.kept < evidence.prompts:
-        on += f"; THE OTHER {evidence.prompts - evidence.kept} MAY HAVE BEEN LEARNED FROM, for lack of kept ones"
+    on = f"{evidence.prompts} prompts, {evidence.unlearned} of them kept out of every run"
+    if evidence.unlearned < evidence.prompts:
+        on += f"; THE OTHER {evidence.prompts - evidence.unlearned} MAY HAVE BEEN LEARNED FROM, for lack of kept ones"
     said = [f"asked on {on}"] if evidence.prompts else []
     said += [f"rule: {one}" for one in evidence.rules]
     return (*said, _held_out(evidence), _opinion(evidence), _permuted(evidence))

@@ -16,7 +16,7 @@ from clawback.paths import Home
 from clawback.privacy import erasure
 from clawback.privacy.erasure import Erased, ErasureRequest
 from clawback.progress import OnProgress
-from clawback.records import Message, Version
+from clawback.records import Message, Version, with_keys
 
 if TYPE_CHECKING:
     from clawback.store import Store
@@ -30,18 +30,18 @@ class Memory:
 
     tokens: int
     base: float
-    before: float | None
+    live: float | None
     """Under the version that was live; None where that was the base."""
-    after: float | None = None
+    retrained: float | None = None
     """Under the one that was trained without them."""
 
     def text(self) -> str:
         lines = ["Mean log-probability of the deleted answers, nats a token:"]
         lines.append(f"  {self.base:8.3f}  the base model, which never saw them")
-        if self.before is not None:
-            lines.append(f"  {self.before:8.3f}  the version that was live ({self.before - self.base:+.3f})")
-        if self.after is not None:
-            lines.append(f"  {self.after:8.3f}  trained without them ({self.after - self.base:+.3f})")
+        if self.live is not None:
+            lines.append(f"  {self.live:8.3f}  the version that was live ({self.live - self.base:+.3f})")
+        if self.retrained is not None:
+            lines.append(f"  {self.retrained:8.3f}  trained without them ({self.retrained - self.base:+.3f})")
         return "\n".join(lines)
 
 
@@ -55,7 +55,10 @@ class ForgettingOutcome:
     why: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        memory = (
+            with_keys(asdict(self.memory), {"live": "before", "retrained": "after"}) if self.memory else None
+        )
+        return asdict(self) | {"memory": memory}
 
 
 def forget(
@@ -85,7 +88,7 @@ def forget(
     if memory is not None and version is not None:
         with store.connect(home.database) as db:
             mean, _ = _mean(home, version, texts)
-        memory = Memory(memory.tokens, memory.base, memory.before, mean)
+        memory = Memory(memory.tokens, memory.base, memory.live, mean)
     return ForgettingOutcome(erased, memory, version, why)
 
 

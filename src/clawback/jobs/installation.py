@@ -64,7 +64,7 @@ def look() -> MachineSeen:
     """Reads no agent's settings and starts nothing; asks well-known ports on this machine."""
     import importlib.util
 
-    found = [name for name in agent_integration.names() if agent_integration.find(name).found()]
+    found = [name for name in agent_integration.names() if agent_integration.find(name).is_present()]
     servers = {name: url for name, url in SERVERS.items() if answers(f"{url}/v1/models", LOOK_SECONDS)}
     training = all(importlib.util.find_spec(part) for part in ("torch", "transformers", "peft"))
     return MachineSeen(

@@ -48,13 +48,13 @@ class Pass:
         return self.judged.stopped or (self.hinted.stopped if self.hinted else "")
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self) | {"stopped": self.stopped}
+        return asdict(self) | {"judged": self.judged.to_dict(), "stopped": self.stopped}
 
     def summary(self) -> str:
         """One sentence."""
         j = self.judged
         said = f"{j.turns} turns judged: {j.good} good, {j.bad} bad, {j.unclear} unclear"
-        said += f", {j.kept} of them kept for their conversation" if j.kept else ""
+        said += f", {j.by_conversation} of them kept for their conversation" if j.by_conversation else ""
         said += f"; {j.failed} without a readable answer" if j.failed else ""
         if self.hinted:
             said += f"; {self.hinted.hints} hints for {self.hinted.hinted} of {self.hinted.turns} turns"

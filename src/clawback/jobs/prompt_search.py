@@ -26,7 +26,7 @@ from clawback.jobs.inputs import feedback_of, newest
 from clawback.jobs.prompt_models import Meter, StoredMeter, model_of
 from clawback.paths import Home
 from clawback.progress import OnProgress
-from clawback.records import BETTER, Run, Sample, Turn, Version
+from clawback.records import BETTER, Run, Sample, Turn, Version, with_keys
 from clawback.release import prompted, screening, text_reading
 from clawback.system_prompt import under
 
@@ -60,8 +60,8 @@ class SearchResult:
     version: Version | None
     report: Report | None
     unseen: tuple[str, ...]
-    before: float
-    after: float
+    first_score: float
+    best_score: float
     calls: int
     tokens: int
     money: float
@@ -73,8 +73,8 @@ class SearchResult:
         return self.version is not None and self.version.status == "live"
 
     def to_dict(self) -> dict[str, Any]:
-        kept = asdict(self)
-        return kept | {"live": self.live, "report": self.report.to_dict() if self.report else None}
+        values = with_keys(asdict(self), {"first_score": "before", "best_score": "after"})
+        return values | {"live": self.live, "report": self.report.to_dict() if self.report else None}
 
 
 def judge(
@@ -193,7 +193,7 @@ class Search:
             self.db.add_ended_run(self._run(result))
         spent = meter.usage
         return SearchResult(
-            version, report, unseen, result.before, result.after, spent.calls, spent.tokens, spent.money, result.stopped, result.notes
+            version, report, unseen, result.first_score, result.best_score, spent.calls, spent.tokens, spent.money, result.stopped, result.notes
         )  # fmt: skip
 
     def enter(self, result: PromptSearchResult) -> Version:
@@ -207,8 +207,8 @@ class Search:
             "proposer": self.proposer,
             "engine": self.engine,
             "seed": self.seed,
-            "before": result.before,
-            "after": result.after,
+            "before": result.first_score,
+            "after": result.best_score,
             "spent": result.spent.to_dict(),
             "stopped": result.stopped,
             "lines": [dict(result.best.metadata)],

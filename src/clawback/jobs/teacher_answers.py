@@ -21,7 +21,7 @@ from clawback.files import replace
 from clawback.paths import Home
 from clawback.progress import OnProgress
 from clawback.prompts import LLMBackend, LLMResponse, Price, Usage
-from clawback.records import TEACHER, Turn
+from clawback.records import TEACHER, Turn, with_keys
 
 if TYPE_CHECKING:
     from clawback.store import Store
@@ -57,13 +57,13 @@ class BaselineProgress:
     """The number of answers there are now and of those requested in this run, their cost, and errors (the prompt's number and why)."""
 
     answers: int
-    asked: int
+    requests: int
     usage: Usage
     problems: tuple[str, ...]
     stopped: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return with_keys(asdict(self), {"requests": "asked"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +210,7 @@ def ask(
                         continue
                     _enter(db, prompt, made.text, model, terms.licence)
                     in_a_row, done = 0, done + 1
-                    if not made.whole:
+                    if not made.complete:
                         problems.append(
                             f"prompt {number}: the answer was cut off at {terms.max_tokens} tokens"
                         )

@@ -11,7 +11,7 @@ Where the weights are not yours, the prompt is trained instead::
         reflector(model),             # makes a new prompt of what went wrong
         Budget(calls=100),
     )
-    print(result.best, result.before, result.after)
+    print(result.best, result.first_score, result.best_score)
 
 Nothing heavy is imported until a name that needs it is used.
 """

@@ -80,12 +80,12 @@ ONE_CALL = Usage(calls=1)
 
 @dataclass(frozen=True, slots=True)
 class LLMResponse:
-    """One answer. ``whole`` is False where it was cut off at its limit."""
+    """One answer. ``complete`` is False where it was cut off at its limit."""
 
     text: str
     sent: int = 0
     received: int = 0
-    whole: bool = True
+    complete: bool = True
 
 
 class LLMBackend(ABC):
@@ -134,7 +134,7 @@ class LLMBackend(ABC):
         received = response.received or guess(response.text)
         with self._lock:
             self.usage += Usage(1, sent, received, self.price.of(sent, received))
-        return LLMResponse(response.text, sent, received, response.whole)
+        return LLMResponse(response.text, sent, received, response.complete)
 
     def refine_prompt(self, prompt: str | Prompt) -> LLMResponse:
         """Ask for a clearer prompt. Nothing says that it is better: try it (``search``) before it is used."""
@@ -282,7 +282,7 @@ class VersionBackend(LLMBackend):
         own = self.policy.sampling
         sampling = own if temperature is None else replace(own, temperature=temperature)
         made = self.policy.generate(many, sampling=sampling, max_tokens=max_tokens, seed=next(self._seeds))
-        return [LLMResponse(one.text, received=len(one.ids), whole=one.finished) for [one] in made]
+        return [LLMResponse(one.text, received=len(one.ids), complete=one.finished) for [one] in made]
 
 
 def as_backend(model: LLMBackend | Complete, price: Price | None = None) -> LLMBackend:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 if TYPE_CHECKING:
     from clawback.records.learning import Branch as Branch
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 Message = Mapping[str, Any]
 """One chat message as OpenAI-style APIs write it: ``{"role": …, "content": …}``."""
 
+Value = TypeVar("Value")
 TurnKind = Literal["main", "side"]
 FeedbackKind = Literal["rating", "preference", "edit", "critique", "implicit", "judge", "reward"]
 FEEDBACK_KINDS: tuple[str, ...] = get_args(FeedbackKind)
@@ -235,6 +236,11 @@ _LEARNING = frozenset(
         *("Run", "RunKind", "RunStatus", "Sample", "Term", "Version", "VersionStatus"),
     )
 )
+
+
+def with_keys(values: Mapping[str, Value], keys: Mapping[str, str]) -> dict[str, Value]:
+    """The mapping with ``keys`` (a key → its new name) renamed: files and the API keep their words where a field has got a better name."""
+    return {keys.get(key, key): value for key, value in values.items()}
 
 
 def __getattr__(name: str) -> object:

@@ -33,18 +33,18 @@ _PIECES = re.compile(r"[^\n.!?]+[.!?]*[\"')\]*_`]*|\n")
 
 @dataclass(frozen=True, slots=True)
 class KeptShare:
-    """Of ``checked`` answers ``kept`` keep the rule."""
+    """Of ``checked`` answers ``passes`` keep the rule."""
 
-    kept: int = 0
+    passes: int = 0
     checked: int = 0
 
     def __add__(self, other: KeptShare) -> KeptShare:
-        return KeptShare(self.kept + other.kept, self.checked + other.checked)
+        return KeptShare(self.passes + other.passes, self.checked + other.checked)
 
     def text(self) -> str:
         """``83 % (10 of 12)``; "–" where nothing was checked."""
         return (
-            f"{100 * self.kept / self.checked:.0f} % ({self.kept:,} of {self.checked:,})"
+            f"{100 * self.passes / self.checked:.0f} % ({self.passes:,} of {self.checked:,})"
             if self.checked
             else "–"
         )
@@ -62,13 +62,13 @@ class RuleRatings:
 
 @dataclass(frozen=True, slots=True)
 class Breach:
-    """An answer that breaks a rule. ``place`` is the piece of it that does, "" where no single piece does; ``line`` counts from 1."""
+    """An answer that breaks a rule. ``excerpt`` is the piece of it that does, "" where no single piece does; ``line`` counts from 1."""
 
     turn: int
     created_at: float
     agent: str
     model: str
-    place: str = ""
+    excerpt: str = ""
     line: int = 0
 
 
@@ -285,7 +285,7 @@ def as_json(receipt: Receipt) -> dict[str, Any]:
     return {
         "id": rule.id, "text": rule.text, "author": rule.author, "status": rule.status, "created_at": rule.created_at,
         "check": rule.check, "judged": receipt.judged, "evidence": dict(rule.evidence),
-        "kept": receipt.overall.kept, "checked": receipt.overall.checked,
-        "last_week": {"kept": receipt.last_week.kept, "checked": receipt.last_week.checked},
-        "models": [{"model": name, "kept": one.kept, "checked": one.checked} for name, one in receipt.models.items()],
+        "kept": receipt.overall.passes, "checked": receipt.overall.checked,
+        "last_week": {"kept": receipt.last_week.passes, "checked": receipt.last_week.checked},
+        "models": [{"model": name, "kept": one.passes, "checked": one.checked} for name, one in receipt.models.items()],
     }  # fmt: skip

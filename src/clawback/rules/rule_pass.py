@@ -269,7 +269,7 @@ def verdict(rule: Rule, test: RuleTest, ratings: int) -> tuple[RuleStatus, str]:
     by_word = entered or (rule.author == OWNER and bool(rule.evidence.get("general")))
     if ratings < FEWEST:
         return ("believed" if by_word else rule.status), f"there are only {ratings} ratings to test it on"
-    if test.kept + test.broken == 0:
+    if test.passes + test.broken == 0:
         why = "code cannot check it, and no judge that is believed has"
         return ("believed" if by_word else "proposed"), why
     if (entered or rule.author == OWNER) and test.against:
@@ -279,10 +279,10 @@ def verdict(rule: Rule, test: RuleTest, ratings: int) -> tuple[RuleStatus, str]:
         return "believed", f"the ratings speak for it (p = {test.p:.3g} over all rules)"
     if by_word:
         return "believed", "your word; the ratings neither confirm nor deny it"
-    if not test.kept or not test.broken:
+    if not test.passes or not test.broken:
         return (
             "dropped",
-            f"all rated answers {'keep' if test.kept else 'break'} it, so that the ratings say nothing about it",
+            f"all rated answers {'keep' if test.passes else 'break'} it, so that the ratings say nothing about it",
         )
     return "dropped", f"the ratings do not speak for it (p = {test.p:.2g} over all rules)"
 

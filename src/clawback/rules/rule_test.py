@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from clawback.records import with_keys
+
 Floats = NDArray[np.float64]
 
 LEVEL = 0.05
@@ -35,7 +37,7 @@ ADDS = 2.0
 class RuleTest:
     """What the ratings say of one rule."""
 
-    kept: int
+    passes: int
     """Rated answers that keep it."""
     broken: int
     liked_kept: float
@@ -60,7 +62,7 @@ class RuleTest:
         return self.p_against <= LEVEL
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return with_keys(asdict(self), {"passes": "kept"})
 
 
 def rule_tests(

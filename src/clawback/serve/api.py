@@ -106,7 +106,7 @@ def turns(server: Server, request: Request) -> Any:
     with store.connect(server.home.database) as db:
         found = db.turns(
             limit=min(_number(ask.get("limit"), 50), MOST_ROWS),
-            before=_number(ask.get("before"), 0) or None,
+            before_id=_number(ask.get("before"), 0) or None,
             session=ask.get("session") or None,
             text=ask.get("search") or None,
             rated=rated,
@@ -122,7 +122,7 @@ def search(server: Server, request: Request) -> Any:
         found, on = db.search(
             ask.get("text", ""),
             max(1, min(_number(ask.get("limit"), 50), MOST_ROWS)),
-            before=_number(ask.get("before"), 0) or None,
+            before_id=_number(ask.get("before"), 0) or None,
             rated={"yes": True, "no": False}.get(ask.get("rated", "")),
             kind=ask.get("kind") if ask.get("kind") in ("main", "side") else None,
         )

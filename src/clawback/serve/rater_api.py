@@ -13,6 +13,7 @@ from clawback import feedback, store
 from clawback.endings import mark
 from clawback.errors import NotFound
 from clawback.feedback.rater_statistics import disagreements, raters
+from clawback.records import with_keys
 from clawback.serve.endpoints import endpoint
 from clawback.serve.roles import Person, person
 
@@ -88,7 +89,7 @@ def everybody(server: Server, request: Request) -> Any:  # noqa: ARG001
             "raters": [asdict(r) for r in found.raters],
             "alpha": found.alpha,
             "invited": invited,
-            "disagreements": [asdict(d) for d in disagreements(db, weights)],
+            "disagreements": [with_keys(asdict(d), {"ratings": "said"}) for d in disagreements(db, weights)],
         }
 
 

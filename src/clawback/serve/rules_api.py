@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from clawback import feedback, store
 from clawback.jobs import rule_prompt, rule_proposals
-from clawback.records import Rule
+from clawback.records import Rule, with_keys
 from clawback.rules import receipts, rule_reminders
 from clawback.serve.bodies import NewRule
 from clawback.serve.endpoints import endpoint, writing
@@ -61,7 +61,8 @@ def receipt(server: Server, request: Request) -> Any:
             },
             "ratings": asdict(receipts.ratings(db, rule, feedback.samples(db, newest=RATED))),
             "breaches": [
-                asdict(one) for one in receipts.breaches(db, rule, limit, _number(request, "before"))
+                with_keys(asdict(one), {"excerpt": "place"})
+                for one in receipts.breaches(db, rule, limit, _number(request, "before"))
             ],
         }
 

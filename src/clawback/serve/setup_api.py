@@ -66,7 +66,7 @@ def agents(server: Server, request: Request) -> Any:  # noqa: ARG001
         try:
             state = agent.status(server.home)
             rows.append(
-                row | {"found": agent.found(), "installed": state.installed, "problem": state.problem}
+                row | {"found": agent.is_present(), "installed": state.installed, "problem": state.problem}
             )
         except (ClawbackError, OSError) as error:
             rows.append(row | {"found": True, "installed": False, "problem": str(error)})

@@ -225,8 +225,8 @@ def address(url: str) -> str:
 
 def _rest(result: SearchResult) -> tuple[Any, ...]:
     return (
-        result.before,
-        result.after,
+        result.first_score,
+        result.best_score,
         result.calls,
         result.tokens,
         result.money,

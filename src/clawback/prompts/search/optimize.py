@@ -70,7 +70,7 @@ class PromptSearchResult:
     Attributes:
         best: the prompt to use; the one it began with where nothing was better.
         improved: whether ``best`` won the last check.
-        before, after: mean scores of the first prompt and of ``best`` on the ``checked`` validation examples that both were tried on.
+        first_score, best_score: mean scores of the first prompt and of ``best`` on the ``checked`` validation examples that both were tried on.
         error: standard error of their difference.
         candidates: all that won a race, as JSON values, with how many examples they were tried on.
         trace: (calls, id) of the candidate that was expected to be best, each time it changed.
@@ -81,8 +81,8 @@ class PromptSearchResult:
 
     best: Prompt
     improved: bool
-    before: float
-    after: float
+    first_score: float
+    best_score: float
     error: float
     checked: int
     candidates: tuple[dict[str, Any], ...]
@@ -95,8 +95,8 @@ class PromptSearchResult:
         return {
             "best": self.best.to_dict(),
             "improved": self.improved,
-            "before": self.before,
-            "after": self.after,
+            "before": self.first_score,
+            "after": self.best_score,
             "error": self.error,
             "checked": self.checked,
             "candidates": list(self.candidates),

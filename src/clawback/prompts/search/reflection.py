@@ -45,7 +45,7 @@ def reflector(
         asked = [{"role": "user", "content": question(request)}]
         made = backend.complete(asked, max_tokens=max_tokens, temperature=temperature)
         usage = Usage(1, made.sent, made.received, backend.price.of(made.sent, made.received))
-        if not made.whole:
+        if not made.complete:
             return Proposal(None, usage, "the answer was cut off at its limit")
         text, problem = read(made.text, request.prompt)
         if problem:
