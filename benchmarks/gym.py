@@ -270,8 +270,9 @@ def learn(
 def throughput() -> list[dict[str, Any]]:
     """CPU milliseconds an episode of the pond, by how many are played at once, with the cache kept between turns and without."""
     from clawback import engine
+    from clawback.environments.episode_loop import Order
     from clawback.environments.find import find
-    from clawback.environments.rollouts import Order, Play, Rollouts
+    from clawback.environments.rollouts import Play, Rollouts
     from clawback.models.types import Sampling
 
     rows = []

@@ -15,7 +15,8 @@ import pytest
 
 from clawback.environments import play, policies, registry
 from clawback.environments.core import Observation, Split, Step, Task
-from clawback.environments.rollouts import Order, Play, Rollouts
+from clawback.environments.episode_loop import Order
+from clawback.environments.rollouts import Play, Rollouts
 from clawback.environments.validate import validate
 from clawback.errors import ClawbackError, NotFound
 

@@ -15,10 +15,11 @@ from clawback.environments.episode_loop import (
     AskStep,
     Ending,
     EpisodeLimits,
+    Order,
     advance,
     episode_loop,
 )
-from clawback.environments.rollouts import Order, Play, Rollouts
+from clawback.environments.rollouts import Play, Rollouts
 from clawback.environments.world_loops import Hanging
 from clawback.errors import MissingExtra
 from clawback.sampling.batched_sampler import Sampled

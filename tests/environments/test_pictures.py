@@ -14,9 +14,10 @@ pytest.importorskip("PIL")
 from clawback import engine, store
 from clawback.environments.core import Observation, Step, Task
 from clawback.environments.dialogue import Dialogue
+from clawback.environments.episode_loop import Order
 from clawback.environments.play import View
 from clawback.environments.policies import LocalPolicy
-from clawback.environments.rollouts import Order, Play, Rollouts
+from clawback.environments.rollouts import Play, Rollouts
 from clawback.jobs import playing
 from clawback.learning.sources.episode_examples import Episodes, EpisodeSettings, sequences
 from clawback.learning.sources.seen import look_again

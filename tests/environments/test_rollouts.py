@@ -12,7 +12,8 @@ import torch
 
 from clawback.environments import registry
 from clawback.environments.core import EnvironmentFailure, Task
-from clawback.environments.rollouts import Order, Play, Rollouts
+from clawback.environments.episode_loop import Order
+from clawback.environments.rollouts import Play, Rollouts
 from clawback.environments.tools.calls import in_words
 from clawback.environments.validate import validate
 from clawback.errors import MissingExtra, TrainingError

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
+import threading
 import urllib.request
 
 import pytest
@@ -11,10 +13,14 @@ import pytest
 import clawback
 from clawback import store
 from clawback.environments.core import EnvironmentSet
-from clawback.environments.rollouts import Order, Play, Rollouts
+from clawback.environments.episode_loop import Ending, Order
+from clawback.environments.rollouts import Play, Rollouts
+from clawback.environments.token_record import TokenRecord
 from clawback.errors import UsageError
 from clawback.jobs import playing
 from clawback.jobs.drawing import Wish
+from clawback.learning.sources.episode_examples import sequences
+from clawback.sampling import Sampled
 from tests.environments.conftest import policy  # noqa: F401
 
 ROWS = [{"id": f"q{n}", "question": f"What is {name}?", "split": "train" if n < 6 else "test"}
@@ -58,6 +64,40 @@ def test_its_return_is_the_reward_and_parallel_requests_are_all_recorded(policy)
         assert (episode.status, len(episode.steps), len(episode.branches)) == ("completed", 2, 2)
         replies = [m["content"] for m in episode.messages if m["role"] == "assistant"]
         assert episode.total == sum(map(len, replies))
+
+
+def test_a_reply_whose_program_has_left_is_not_learned_from(policy):  # noqa: F811
+    left = threading.Event()
+
+    @clawback.rollout(tasks=ROWS)
+    def impatient(task, model):
+        body = json.dumps({"messages": [{"role": "user", "content": "What is a fox?"}], "max_tokens": 3})
+        connection = http.client.HTTPConnection(model.base_url.split("/")[2])
+        connection.request("POST", "/v1/chat/completions", body, {"Authorization": f"Bearer {model.api_key}"})
+        assert left.wait(30)
+        connection.close()
+        return float(bool(ask(model, task["question"])))
+
+    async def record() -> TokenRecord:
+        world, record = impatient.make(), TokenRecord(policy, 8, 0.0)
+        record.open(await world.reset(impatient.tasks("train")[0], 0))
+        left.set()
+        await asyncio.wait([world._question.answer], timeout=30)
+        for ids in ([5, 6], [7, 8]):
+            record.turn("k", 0)
+            step = await world.step(record.write(Sampled(ids, [-0.5, -0.5], True), 0))
+            record.hear(step)
+        assert step.done
+        await world.close()
+        return record
+
+    made = asyncio.run(record())
+    episode = made.episode("e", Order(0, impatient.tasks("train")[0], 0, 0), Ending("completed", ""))
+    [step] = episode.steps
+    assert (step.reward, episode.total, len(episode.replies)) == (1.0, 1.0, 1)
+    assert episode.branches[step.branch].ids[step.start : step.end] == (7, 8)
+    assert sum(map(sum, (branch.mask for branch in episode.branches))) == 2
+    assert [int(part.mask.sum()) for part in sequences([episode])] == [2]
 
 
 @pytest.mark.parametrize("returned", ["yes", None, float("nan"), RuntimeError("my own")])

@@ -11,9 +11,10 @@ import pytest
 
 from clawback import engine
 from clawback.environments.core import ConversationRequest, EnvironmentFailure
+from clawback.environments.episode_loop import Order
 from clawback.environments.find import find
 from clawback.environments.program_dialogue import REQUEST_TOKENS, ProgramDialogue, cut_notice
-from clawback.environments.rollouts import Order, Play, Rollouts
+from clawback.environments.rollouts import Play, Rollouts
 from clawback.errors import NotFound, SandboxRefused, UsageError
 from clawback.extensions.harness import commands, wrap
 from clawback.extensions.sandbox import Limits, open_sandbox

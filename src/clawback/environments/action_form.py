@@ -15,7 +15,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from clawback.environments.core import EnvironmentSet
-from clawback.environments.rollouts import Order, Play, Rollouts
+from clawback.environments.episode_loop import Order
+from clawback.environments.rollouts import Play, Rollouts
 from clawback.environments.world_helpers import mixed
 from clawback.records import Episode, EpisodeStep, Message, text_of
 

@@ -17,7 +17,8 @@ from functools import lru_cache
 from typing import Any
 
 from clawback.environments.core import EnvironmentFailure, Task
-from clawback.environments.rollouts import EpisodeSource, Order
+from clawback.environments.episode_loop import Order
+from clawback.environments.rollouts import EpisodeSource
 from clawback.environments.world_helpers import mixed
 from clawback.errors import UsageError
 from clawback.progress import OnProgress

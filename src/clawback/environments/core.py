@@ -57,13 +57,16 @@ class Observation:
     request: ConversationRequest | None = None
 
 
+UNDELIVERED = "undelivered"
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """The result of one message of the policy.
 
     ``reward`` is None if nothing was judged at this step. ``done`` ends the episode; ``info`` has data for
     people and metrics (``unparsable``: the reply could not be parsed; ``truncated``: a limit ended the
-    episode, not the environment).
+    episode, not the environment; ``undelivered``: the program that asked left before the reply came).
     """
 
     messages: tuple[Message, ...] = ()

@@ -27,6 +27,10 @@ class _Growing:
         self.mask += [logprobs is not None] * len(ids)
         self.logprobs += logprobs if logprobs is not None else [0.0] * len(ids)
 
+    def cut(self, start: int) -> None:
+        """Keep what is before that place."""
+        del self.ids[start:], self.mask[start:], self.logprobs[start:]
+
 
 class EpisodeBranches:
     """``read`` a prompt, ``write`` its reply, and again."""
@@ -58,6 +62,10 @@ class EpisodeBranches:
         start = len(branch.ids)
         branch.add(ids, logprobs)
         return start, len(branch.ids)
+
+    def retract(self, start: int) -> None:
+        """Take the newest reply, which begins at ``start`` of its branch, out again."""
+        self._branches[self.current].cut(start)
 
     @property
     def branches(self) -> tuple[Branch, ...]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import Literal, Protocol, cast
 
-from clawback.environments.core import Observation, Step
+from clawback.environments.core import Observation, Step, Task
 from clawback.environments.world_loops import Hanging, checked
 from clawback.errors import ClawbackError, MissingExtra
 from clawback.records import EpisodeStatus, Message
@@ -26,6 +26,20 @@ class EpisodeLimits:
     """How often an episode is begun again in a fresh environment when its own fails."""
     retry_hanging: bool = True
     """Also when it did not answer in time (``Hanging``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One episode that is to be played. What it draws follows from ``seed``, ``draws`` and its ``number`` alone."""
+
+    number: int
+    task: Task
+    seed: int
+    """Of the world."""
+    draws: int
+    """Of the policy's replies."""
+    group: int = 0
+    split: Literal["train", "test"] = "train"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from clawback.environments.core import Task
-from clawback.environments.rollouts import EpisodeSource, Order
+from clawback.environments.episode_loop import Order
+from clawback.environments.rollouts import EpisodeSource
 from clawback.environments.world_helpers import mixed
 from clawback.records import Episode, with_keys
 

@@ -78,6 +78,11 @@ class ProgramDialogue:
         )
         return start, end, text
 
+    def retract(self, start: int) -> None:
+        """Take the newest reply, which begins at ``start`` of its branch, out again: nobody has read it."""
+        self._branches.retract(start)
+        self.messages.pop()
+
 
 def cut_notice(policy: Policy, episodes: Sequence[Episode]) -> str:
     """A sentence where the requests of programs did not fit into what the policy reads, with what to set; "" elsewhere."""

@@ -19,7 +19,7 @@ from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from clawback.environments.background_loop import BackgroundLoop
 from clawback.environments.core import (
@@ -27,7 +27,6 @@ from clawback.environments.core import (
     EnvironmentFailure,
     EnvironmentSet,
     Observation,
-    Task,
 )
 from clawback.environments.episode_loop import (
     AskReply,
@@ -35,6 +34,7 @@ from clawback.environments.episode_loop import (
     Ending,
     EpisodeLimits,
     Loop,
+    Order,
     advance,
     episode_loop,
 )
@@ -89,20 +89,6 @@ class Drawer(Protocol):
 
     def forget(self, key: Hashable) -> None:
         """That conversation is over."""
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """One episode that is to be played. What it draws follows from ``seed``, ``draws`` and its ``number`` alone."""
-
-    number: int
-    task: Task
-    seed: int
-    """Of the world."""
-    draws: int
-    """Of the policy's replies."""
-    group: int = 0
-    split: Literal["train", "test"] = "train"
 
 
 class EpisodeSource(Protocol):
@@ -318,17 +304,7 @@ class Rollouts:
         if ending.status != "failed":  # whose world has been let go of
             self.conversations.forget(live.order.number)
             self._let_go(live)
-        order = live.order
-        return live.record.episode(
-            self.worlds.name,
-            order.task.id,
-            ending.status,
-            seed=order.seed,
-            number=order.number,
-            group=order.group,
-            split=order.split,
-            stop_reason=ending.reason,
-        )
+        return live.record.episode(self.worlds.name, live.order, ending)
 
     def _let_go(self, live: _Live) -> None:
         if live.world is not None:

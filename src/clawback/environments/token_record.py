@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from clawback.environments.core import ConversationRequest, Observation, Step
+from clawback.environments.core import UNDELIVERED, ConversationRequest, EnvironmentFailure, Observation, Step
 from clawback.environments.program_dialogue import ProgramDialogue
 from clawback.environments.tools.calls import in_words
-from clawback.records import Episode, EpisodeStatus, EpisodeStep, Message
+from clawback.records import Episode, EpisodeStep, Message
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
     from clawback.environments.conversations import TurnRequest
     from clawback.environments.dialogue import Dialogue
+    from clawback.environments.episode_loop import Ending, Order
     from clawback.policy import Policy
     from clawback.sampling import Sampled
 
@@ -75,7 +76,10 @@ class TokenRecord:
 
     def hear(self, step: Step) -> None:
         self.show(step.messages)
-        self.note(step.reward, bool(step.info.get("unparsable")))
+        if step.info.get(UNDELIVERED):
+            self._retract(step)
+        else:
+            self.note(step.reward, bool(step.info.get("unparsable")))
         if step.request is not None and not step.done:
             self._request(step.request)
 
@@ -84,6 +88,15 @@ class TokenRecord:
         penalty = -abs(self.penalty) if unparsable else 0.0
         self.steps[-1] = replace(self.steps[-1], reward=reward, unparsable=unparsable, penalty=penalty)
 
+    def _retract(self, step: Step) -> None:
+        """Nothing is learned from a reply that nobody has read; a reward goes to the last one that was. Raises ``EnvironmentFailure`` where none was."""
+        assert isinstance(self.dialogue, ProgramDialogue)
+        self.dialogue.retract(self.steps.pop().start)
+        if step.done and not self.steps:
+            raise EnvironmentFailure("the program left before any reply had reached it")
+        if step.reward is not None and self.steps:
+            self.note(step.reward, False)
+
     def _request(self, request: ConversationRequest) -> None:
         assert isinstance(self.dialogue, ProgramDialogue)
         self.dialogue.request(request)
@@ -91,28 +104,22 @@ class TokenRecord:
     def episode(
         self,
         environment: str,
-        task: str,
-        status: EpisodeStatus,
-        *,
-        seed: int,
-        number: int,
-        group: int,
-        split: Literal["train", "test"],
-        stop_reason: str = "",
+        order: Order,
+        ending: Ending,
     ) -> Episode:
         """All of it. One that failed has its messages, and nothing to learn from."""
-        complete = status != "failed" and self.dialogue is not None
+        complete = ending.status != "failed" and self.dialogue is not None
         return Episode(
             environment=environment,
-            task=task,
-            seed=seed,
+            task=order.task.id,
+            seed=order.seed,
             messages=tuple(self.messages),
             branches=self.dialogue.branches if complete and self.dialogue else (),
             steps=tuple(self.steps) if complete else (),
-            status=status,
-            stop_reason=stop_reason,
-            number=number,
-            group=group,
-            split=split,
+            status=ending.status,
+            stop_reason=ending.reason,
+            number=order.number,
+            group=order.group,
+            split=order.split,
             created_at=time.time(),
         )

@@ -13,7 +13,8 @@ pytest.importorskip("PIL")
 
 from clawback import engine
 from clawback.environments import registry
-from clawback.environments.rollouts import Order, Play, Rollouts
+from clawback.environments.episode_loop import Order
+from clawback.environments.rollouts import Play, Rollouts
 from clawback.extensions.browser import chromium
 from clawback.learning.sources.episode_examples import sequences
 from clawback.learning.sources.seen import look_again

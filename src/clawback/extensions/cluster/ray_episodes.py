@@ -12,7 +12,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from clawback.environments.rollouts import Order, Rollouts, check_broken
+from clawback.environments.episode_loop import Order
+from clawback.environments.rollouts import Rollouts, check_broken
 from clawback.errors import TrainingError
 from clawback.extensions.cluster.adapters import AdapterCrew, lost, published
 from clawback.extensions.cluster.dispatch import AHEAD, Dispatcher, Unit

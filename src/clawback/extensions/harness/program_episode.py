@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from socket import socket
 from typing import Any
 
-from clawback.environments.core import EnvironmentFailure, Observation, Step, Task
+from clawback.environments.core import UNDELIVERED, EnvironmentFailure, Observation, Step, Task
 from clawback.extensions.harness.session import HarnessSession, PendingRequest
 from clawback.records import Message
 
@@ -65,17 +65,19 @@ class ProgramEpisode(ABC):
     async def step(self, message: Message) -> Step:
         assert self._question is not None
         assert self._work is not None
-        if not self._question.answer.done():
+        delivered = not self._question.answer.done()
+        if delivered:
             self._question.answer.set_result(self._question.reply(message))
+        info: dict[str, Any] = {} if delivered else {UNDELIVERED: True}
         self._answered += 1
         self._question = await self._next()
         cut = self._question is not None and self._answered >= self.turns
         if self._question is not None and not cut:
-            return Step(request=self._question.request())
+            return Step(request=self._question.request(), info=info)
         if cut:
             await self.stop()
         outcome = await self._work
-        info = {"success": outcome.reward == 1.0, "truncated": cut, **outcome.info}
+        info |= {"success": outcome.reward == 1.0, "truncated": cut, **outcome.info}
         return Step((), outcome.reward, True, info)
 
     async def _next(self) -> PendingRequest | None:

@@ -27,7 +27,8 @@ from clawback.environments.action_form import (
     unread_share,
 )
 from clawback.environments.core import Observation, Task
-from clawback.environments.rollouts import Order, Play, Rollouts
+from clawback.environments.episode_loop import Ending, Order
+from clawback.environments.rollouts import Play, Rollouts
 from clawback.environments.token_record import TokenRecord
 from clawback.environments.world_helpers import mixed
 from clawback.errors import UsageError
@@ -234,15 +235,9 @@ class Agent(ABC):
         if record is None or not record.steps:
             return {}
         self.learner.forget()
-        episode = record.episode(
-            type(self).__name__,
-            "own loop",
-            "completed",
-            seed=self.seed,
-            number=self.episodes,
-            group=self.episodes,
-            split="train" if train else "test",
-        )
+        number, split = self.episodes, "train" if train else "test"
+        order = Order(number, Task("own loop", {}), self.seed, self.seed, number, split)  # type: ignore[arg-type]
+        episode = record.episode(type(self).__name__, order, Ending("completed", ""))
         self.finished(episode)
         if not train:
             return {}
