@@ -15,6 +15,7 @@ from clawback.environments.action_form import (
     action_replies,
     answered_at_random,
     clear_form,
+    cure,
     quoted,
     unread_notice,
     unread_share,
@@ -535,3 +536,9 @@ def test_the_command_and_the_agents_own_loop_learn_the_same_game(home):
     agent = agent_of(quiet=True)
     agent.learn(Light, episodes=512, together=64)
     assert agent.evaluate(Light, episodes=32)["mean"] > 1.6
+
+
+@pytest.mark.parametrize("name", ["terminal", "repository", "tools:shop"])
+def test_no_list_of_replies_is_suggested_for_tasks_of_commands_or_calls(name):
+    assert "?replies=A|B" in cure(Choosing())
+    assert "replies" not in cure(find(name, shots="1"))

@@ -37,6 +37,8 @@ CURE = (
     "Show worked examples (--shots N, or a file of them), say in the system prompt what a reply looks like word for word, "
     "name the replies (`?replies=A|B` after the environment's name, or `action_replies` of the agent), or take a larger base."
 )
+COMMAND_CURE = "Show worked examples (--shots N, or a file of them), or take a larger base."
+"""Where a reply holds a command or a call with arguments of its own: no list of replies could name them."""
 _QUOTED = re.compile(r"\"([^\"\n]{1,60})\"|'([^'\n]{1,60})'|`([^`\n]{1,60})`|“([^”\n]{1,60})”")
 
 
@@ -101,6 +103,16 @@ def unread_notice(episodes: Sequence[Episode], when: str) -> str:
     )
     sample = f" (such as {example.strip()[:60]!r})" if example.strip() else ""
     return f"{share:.0%} of the replies {when} name no action{sample}."
+
+
+def cure(environments: EnvironmentSet) -> str:
+    """What helps where few replies name an action. Sets whose actions are commands or calls have ``free_replies = True``, or wrap one that has (``of``)."""
+    at: Any = environments
+    while at is not None:
+        if getattr(at, "free_replies", False):
+            return COMMAND_CURE
+        at = getattr(at, "of", None)
+    return CURE
 
 
 def form_sentence(replies: Sequence[str], held: bool) -> str:

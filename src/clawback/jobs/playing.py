@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from clawback import feedback, release, store
-from clawback.environments.action_form import CURE, MOST_UNREAD
+from clawback.environments.action_form import MOST_UNREAD, cure
 from clawback.environments.collecting import Collector, Dealing
 from clawback.environments.core import EnvironmentSet
 from clawback.environments.evaluating import HeldOutVerdict, compare, evaluate, orders
@@ -237,7 +237,7 @@ class _Job(RunJob):
                 seed=run.seed,
                 prompts=self.prompts(run),
                 out=self.folder(run),
-                tell=lambda p: self.enter(run, self.noticed(p)),
+                tell=lambda p: self.enter(run, self.noticed(p, worlds)),
             )
             form = plan.form(policy, worlds, wish, run.seed)
             result = engine.train_episodes(training, collector, about=about, form=form)
@@ -266,13 +266,13 @@ class _Job(RunJob):
             rollouts.refreshed(0)
         return self.held_out(run, rollouts, held, wish, HELD if plan.held else BEFORE), plan
 
-    def noticed(self, progress: Progress) -> Progress:
+    def noticed(self, progress: Progress, worlds: EnvironmentSet) -> Progress:
         """Progress, after a sentence where most replies of the first batch name no action."""
         share = progress.get("unparsable")
         if not self.noted and isinstance(share, float):
             self.noted = True
             if share > MOST_UNREAD:
-                text = f"{share:.0%} of the replies of the first batch name no action. {CURE}"
+                text = f"{share:.0%} of the replies of the first batch name no action. {cure(worlds)}"
                 self.tell({"phase": "alert", "text": text})
         return progress
 

@@ -8,8 +8,8 @@ from itertools import combinations, islice
 from typing import TYPE_CHECKING
 
 from clawback.environments.action_form import (
-    CURE,
     action_replies,
+    cure,
     form_sentence,
     random_episodes,
     unread_notice,
@@ -73,7 +73,7 @@ def plan_replies(
         return ReplyPlan(_joined(unseen, alike))
     replies = action_replies(environments, policy) if wish.learn_form else ()
     if not replies:
-        return ReplyPlan(_joined(unseen, notice, CURE))
+        return ReplyPlan(_joined(unseen, notice, cure(environments)))
     held = drawn_here and policy.hold_to(replies)
     sentences = (unseen, notice, form_sentence(replies, held), form_notice(policy, replies), alike)
     return ReplyPlan(_joined(*sentences), replies, held)

@@ -44,6 +44,8 @@ class EpisodeRules:
 class ToolSet:
     """Tasks ``{"prompt" or "messages", "answer"/"actions"/… for the reward}`` with a box of tools an episode."""
 
+    free_replies = True
+
     def __init__(
         self,
         name: str,

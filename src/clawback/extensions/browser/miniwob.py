@@ -79,6 +79,8 @@ def make(rest: str, settings: Mapping[str, Any]) -> MiniWobSet:
 class MiniWobSet:
     """Some pages; a task is a page and a seed. Its episodes share one browser until ``aclose``."""
 
+    free_replies = True
+
     def __init__(self, pages: Sequence[str], root: Path, settings: Mapping[str, Any] | None = None) -> None:
         told = dict(settings or {})
         self.pages, self.root, self.settings = tuple(pages), root, told

@@ -38,6 +38,8 @@ _SYSTEM = (
 class RepositoryTasks:
     """Rows of SWE-bench over local clones."""
 
+    free_replies = True
+
     def __init__(
         self, rows: Sequence[InstanceRow], repositories: Path, settings: TerminalSettings | None = None, name: str = "repository",
         packages: Sequence[Path] = (), test_seconds: float = TEST_SECONDS,

@@ -81,6 +81,8 @@ def refusal(folder: folders.TaskFolder, rung: str) -> str:
 class TerminalTasks:
     """Tasks from folders: our own twenty, or any folder of Harbor's or Terminal-Bench's tasks."""
 
+    free_replies = True
+
     def __init__(
         self, root: Path = OWN, settings: TerminalSettings | None = None, name: str = "terminal"
     ) -> None:
