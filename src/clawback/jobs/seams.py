@@ -102,6 +102,9 @@ class VllmDrawing(Protocol):
 class ClusterDrawing(Protocol):
     """Drawing and playing by the workers of a cluster."""
 
+    def check(self, ray: tuple[str, int]) -> None:
+        """Raises ``UsageError`` where no cluster answers, ``MissingExtra`` without Ray."""
+
     def connected(self, ray: tuple[str, int]) -> AbstractContextManager[Cluster]: ...
 
     def players(self, cluster: Cluster, rollout: Rollout) -> AbstractContextManager[EpisodeSource]: ...

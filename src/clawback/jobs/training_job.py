@@ -119,6 +119,8 @@ class _Job(RunJob):
         self.options = options
 
     def go(self) -> RunResult:
+        if self.options.ray is not None:
+            seams.cluster().check(self.options.ray)
         release.heal(self.db, self.home)
         run, policy = self.interrupted(), None
         try:

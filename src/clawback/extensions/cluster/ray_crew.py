@@ -8,6 +8,7 @@ they only hold copies of what the learner has, so a new one is as good.
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Collection, Hashable, Sequence
 from typing import Any
 
@@ -18,6 +19,8 @@ from clawback.extensions.cluster.dispatch import Unit, WorkerReport
 START_SECONDS = 300.0
 MOST_STARTS = 4
 """For each worker that was asked for."""
+REACH_SECONDS = 5.0
+"""For a connection to the cluster's address."""
 
 
 def connect(address: str) -> Any:
@@ -28,6 +31,7 @@ def connect(address: str) -> Any:
     except ImportError:
         raise MissingExtra(f"Ray is not installed. Run: {installed.add('ray')}") from None
     try:
+        _reach(address)
         ray.init(address=address, log_to_driver=False, logging_level="ERROR", ignore_reinit_error=True)
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         raise UsageError(
@@ -35,6 +39,13 @@ def connect(address: str) -> Any:
             "`RAY_USAGE_STATS_ENABLED=0 ray start --head` on this machine, and `ray start --address=…` on the others."
         ) from error
     return ray
+
+
+def _reach(address: str) -> None:
+    """Raises ``OSError`` where nothing listens at a HOST:PORT: Ray itself tries that for minutes."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if colon and port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), REACH_SECONDS).close()
 
 
 class RayCrew:

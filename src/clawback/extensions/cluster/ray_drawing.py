@@ -29,6 +29,12 @@ def connected(ray: tuple[str, int]) -> Iterator[Cluster]:
         cluster.shutdown()
 
 
+def check(ray: tuple[str, int]) -> None:
+    """Raises ``UsageError`` where no cluster answers, ``MissingExtra`` without Ray: a run says so before it loads a model."""
+    with connected(ray):
+        pass
+
+
 def players(cluster: Cluster, rollout: Rollout) -> AbstractContextManager[EpisodeSource]:
     """The cluster's workers play a run's episodes."""
     from clawback.extensions.cluster.player import PlayingWorker, Scene
