@@ -71,10 +71,26 @@ def test_own_instances_are_sound(name: str, rung: str) -> None:
     row = tasks.row(task)
     place = judging.TestBox(tasks._settings.limits, rung, tasks.test_seconds, tasks.packages)  # type: ignore[arg-type]
     plans = tasks.plan(row, [*row.fail_to_pass, *row.pass_to_pass], place)
-    verdict = judging.judge(tasks.reference(row), plans, place)
+    assert (plans.deciding, plans.passing) == (row.fail_to_pass, ()), "each fails without the fix"
+    verdict = judging.judge(tasks.reference(row), plans.files, place)
     assert verdict is not None
-    assert verdict.passed.issuperset(row.pass_to_pass)
-    assert not verdict.passed.issuperset(row.fail_to_pass)
+    assert verdict.passed == set(row.pass_to_pass)
+
+
+def test_tests_that_pass_without_the_fix_decide_nothing(tasks: RepositoryTasks) -> None:
+    row = tasks.row(find(tasks, "textkit-3"))
+    space, words = (
+        "tests/test_layout.py::test_the_space_counts",
+        "tests/test_layout.py::test_long_words_stand_alone",
+    )
+    assert row.fail_to_pass == (space,)
+    assert words in row.pass_to_pass
+    place = judging.TestBox(tasks._settings.limits, RUNGS[0], tasks.test_seconds, tasks.packages)  # type: ignore[arg-type]
+    reference, fixed = tasks.reference(row), tasks.fixed(row)
+    plan = judging.plan(reference, fixed, [space, words], [space, words], place)
+    assert (plan.deciding, plan.passing) == ((space,), (words,))
+    with pytest.raises(EnvironmentFailure, match="without it"):
+        judging.plan(reference, fixed, [words], [words], place)
 
 
 def test_a_dozen_some_held_out(tasks: RepositoryTasks) -> None:

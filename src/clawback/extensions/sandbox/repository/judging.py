@@ -95,6 +95,15 @@ class FilePlan:
     checks: tuple[VariantCheck, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class RowPlan:
+    """How a row is judged. ``deciding``: tests that the fix makes pass; ``passing``: tests that the row names as such, and that pass without it."""
+
+    files: tuple[FilePlan, ...]
+    deciding: tuple[str, ...]
+    passing: tuple[str, ...] = ()
+
+
 def packages() -> list[Path]:
     """pytest and what it needs, as folders and files to be copied into the judging box."""
     found = []
@@ -114,10 +123,10 @@ def packages() -> list[Path]:
 
 def plan(
     reference: Path, fixed: Path | None, ids: Sequence[str], deciding: Sequence[str], box_settings: TestBox
-) -> tuple[FilePlan, ...]:
-    """How the tests ``ids`` are judged. ``deciding``: those that the fix makes pass.
+) -> RowPlan:
+    """How the tests ``ids`` are judged. ``deciding``: those that the fix makes pass, as the row has it.
 
-    Raises ``EnvironmentFailure`` where they do not pass here on the fixed code, or cannot be guarded.
+    Raises ``EnvironmentFailure`` where they do not pass here on the fixed code, cannot be guarded, or all pass without the fix.
     """
     chance = random.Random(secrets.randbits(128))
     by_file: dict[str, list[str]] = {}
@@ -141,7 +150,13 @@ def plan(
         raise EnvironmentFailure(
             f"None of the tests that the fix makes pass can be guarded ({', '.join(list(deciding)[:3])})."
         )
-    return tuple(plans)
+    verdict = judge(reference, plans, box_settings)
+    passing = tuple(id for id in deciding if verdict and id in verdict.passed)
+    if len(passing) == len(deciding):
+        raise EnvironmentFailure(
+            f"All tests that the fix should make pass do so without it ({', '.join(passing[:3])}): nothing decides."
+        )
+    return RowPlan(tuple(plans), tuple(id for id in deciding if id not in passing), passing)
 
 
 def _guarded(id: str, file: FilePlan) -> bool:

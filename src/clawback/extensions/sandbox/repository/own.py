@@ -48,13 +48,15 @@ def _build(root: Path, repository: Mapping[str, Any]) -> list[InstanceRow]:
         )
         patch = git(root, "diff", "--", instance["path"])
         test_patch = git(root, "diff", "--", instance["test_path"])
-        fails = [
-            f"{instance['test_path']}::{name}"
-            for name in re.findall(r"^def (test_\w+)", instance["test"], re.M)
-        ]
+        names = re.findall(r"^def (test_\w+)", instance["test"], re.M)
+        passing = instance.get("passing", [])
+        fails, holds = (
+            [f"{instance['test_path']}::{name}" for name in names if (name in passing) is wanted]
+            for wanted in (False, True)
+        )
         rows.append(InstanceRow(
             id=instance["id"], repo=repository["name"], base_commit=base, problem=instance["problem"].strip(), patch=patch, test_patch=test_patch,
-            fail_to_pass=tuple(fails), pass_to_pass=tuple(before), split=instance.get("split", "train"),
+            fail_to_pass=tuple(fails), pass_to_pass=(*before, *holds), split=instance.get("split", "train"),
         ))  # fmt: skip
         _commit(root, f"Fix: {instance['title']}", number)
     git(root, "tag", "v1.0")

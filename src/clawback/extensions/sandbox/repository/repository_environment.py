@@ -55,7 +55,7 @@ class RepositoryTasks:
         self._settings = settings or TerminalSettings()
         self._rows = {row.id: row for row in rows}
         self._made: dict[str, Path] = {}
-        self._plans: dict[str, tuple[judging.FilePlan, ...]] = {}
+        self._plans: dict[str, judging.RowPlan] = {}
         self._planning: dict[str, Lock] = {}
         self._lock = RLock()
         self._cache = scratch.make("repositories")
@@ -101,9 +101,7 @@ class RepositoryTasks:
 
         return self._once(f"{row.id}-fixed", make) if row.patch.strip() else None
 
-    def plan(
-        self, row: InstanceRow, tests: Sequence[str], box_settings: judging.TestBox
-    ) -> tuple[judging.FilePlan, ...]:
+    def plan(self, row: InstanceRow, tests: Sequence[str], box_settings: judging.TestBox) -> judging.RowPlan:
         """How the row's tests are judged, made once: other episodes of the row wait for it. A failure is not kept."""
         with self._lock:
             lock = self._planning.setdefault(row.id, Lock())
@@ -179,26 +177,28 @@ class RepositoryEnvironment(ShellEnvironment):
         place = judging.TestBox(
             self.settings.limits, self._rung, self._tasks.test_seconds, self._tasks.packages
         )
-        plans = self._tasks.plan(row, tests, place)
+        plan = self._tasks.plan(row, tests, place)
         may_change = checkout.touched(row.patch)
         with TemporaryDirectory() as folder:
             try:
                 protected.assemble(work, reference, Path(folder) / "tree", may_change)
             except ClawbackError as error:
                 return 0.0, {"void": str(error)}
-            verdict = judging.judge(Path(folder) / "tree", plans, place, row.fail_to_pass)
+            verdict = judging.judge(Path(folder) / "tree", plan.files, place, plan.deciding)
             if verdict is None:
                 protected.assemble(reference, reference, Path(folder) / "clean", set())
-                if judging.judge(Path(folder) / "clean", plans, place) is None:
+                if judging.judge(Path(folder) / "clean", plan.files, place) is None:
                     raise EnvironmentFailure(
                         f"The tests of {row.id} cannot be run here, on the untouched code either."
                     )
                 return 0.0, {"void": "the tests could not be run on it"}
-        fixed = len(verdict.passed.intersection(row.fail_to_pass))
-        kept = len(verdict.passed.intersection(row.pass_to_pass))
+        fixed = len(verdict.passed.intersection(plan.deciding))
+        others = {*row.pass_to_pass, *plan.passing}
+        kept = len(verdict.passed.intersection(others))
         told = {
-            "fail_to_pass": f"{fixed}/{len(row.fail_to_pass)}",
-            "pass_to_pass": f"{kept}/{len(row.pass_to_pass)}" if verdict.complete else "not run",
+            "fail_to_pass": f"{fixed}/{len(plan.deciding)}",
+            "pass_to_pass": f"{kept}/{len(others)}" if verdict.complete else "not run",
             "void": verdict.void,
+            **({"passing_without_the_fix": list(plan.passing)} if plan.passing else {}),
         }
         return float(set(tests) <= verdict.passed), told
