@@ -109,9 +109,9 @@ class Home(NamedTuple):
 
 
 def home() -> Home:
-    """The home that the environment names."""
+    """The home that the environment names, with an absolute path."""
     named = os.environ.get("CLAWBACK_HOME")
-    return Home(Path(named).expanduser() if named else Path.home() / ".clawback")
+    return Home(Path(named).expanduser().absolute() if named else Path.home() / ".clawback")
 
 
 def person_of(home: Home) -> str:

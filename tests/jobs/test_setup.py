@@ -42,6 +42,18 @@ def alone(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
     return home
 
 
+def test_what_a_dry_run_prints_as_json_are_absolute_paths(
+    alone: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("relative", "~/tilde", str(alone.root)):
+        monkeypatch.setenv("CLAWBACK_HOME", name)
+        assert main(["init", "--dry-run", "--json", "--agent", "claude-code", "--model", "embedded"]) == 0
+        lines = json.loads(capsys.readouterr().out)["would_change"]
+        assert len(lines) > 2
+        assert all(Path(line.split(":")[0]).is_absolute() and "~" not in line for line in lines), lines
+
+
 def test_what_is_on_the_machine_is_proposed_and_all_of_it_can_be_undone(
     alone: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
