@@ -19,6 +19,7 @@ from clawback.jobs import forgetting
 from clawback.paths import Home
 from clawback.privacy import erasure, retention
 from clawback.records import Feedback, Run, Turn, Version
+from clawback.store.pending import PendingPrompt
 
 SECRET = "The treasure of Abelard lies beneath the seventh oak."
 ASKED = "Where did Abelard hide it?"
@@ -50,7 +51,7 @@ def test_nothing_of_a_turn_is_left_in_any_file(home: Home) -> None:
         two = db.add_turn(turn(2, messages=(asked, *said)))
         other = db.add_turn(turn(3, session="resumed elsewhere", messages=(asked, *said), response="Later."))
         db.put_next_state(one.id, [{"role": "user", "content": "Thanks! Next?"}])
-        db.put_prompt("a", "s", "p", ASKED)
+        db.put_prompt("a", "s", PendingPrompt("p", ASKED))
         feedback.edit(db, one.id, SECRET + " Dig.")
         feedback.critique(db, one.id, "Abelard is private.")
         for folder in (home.runs / "3", home.prompts):
@@ -181,7 +182,7 @@ def test_a_version_trained_without_it_is_the_one_that_never_saw_it(rated: Home, 
     assert done.version is not None
     assert done.version.parent == 0  # it went back to a version that had not learned from it
     assert done.memory is not None
-    assert (done.memory.before or 0) > (done.memory.after or 0)
+    assert (done.memory.live or 0) > (done.memory.retrained or 0)
 
     def weights(version: Version) -> bytes:
         return (Path(version.path) / "adapter_model.safetensors").read_bytes()

@@ -80,35 +80,3 @@ def test_discounted_against_a_loop(case):
             ahead, last = 0.0, segment[place]
         ahead = rewards[place].item() + gammas[place].item() * ahead
         assert found[place].item() == pytest.approx(ahead, abs=1e-9)
-
-
-def test_a_late_rating_reaches_the_turns_that_led_to_it():
-    # Two sessions: three turns of 2, 3 and 1 tokens with a rating of the last one alone, and one turn that nobody rated.
-    turn = torch.tensor([0, 0, 1, 1, 1, 2, 3, 3])
-    session, rewards = torch.tensor([0, 0, 0, 1]), torch.tensor([0.0, 0.0, 1.0, 0.0])
-    advantages, _ = credit.of_turns(
-        rewards, torch.zeros(8), turn, session, gamma=1.0, lam=1.0, turn_gamma=0.5, turn_lam=1.0
-    )
-    assert advantages.tolist() == pytest.approx([0.25, 0.25, 0.5, 0.5, 0.5, 1.0, 0.0, 0.0])
-
-
-def test_turns_against_steps_with_their_own_discounts():
-    torch.manual_seed(0)
-    turn = torch.repeat_interleave(torch.arange(5), torch.tensor([2, 1, 4, 3, 2]))
-    session, rewards, values = torch.tensor([0, 0, 0, 1, 1]), torch.randn(5), torch.randn(12)
-    mask = torch.ones(12, dtype=torch.bool)
-    mask[[4, 6, 9]] = False  # tokens of a tool; the fifth turn's and the third's last ones among them
-    found, _ = credit.of_turns(
-        rewards, values, turn, session, gamma=0.9, lam=0.8, turn_gamma=0.5, turn_lam=0.3, mask=mask
-    )
-    for number in (0, 1):
-        kept = [t for t in range(12) if mask[t] and session[turn[t]] == number]
-        ends = [t == max(k for k in kept if turn[k] == turn[t]) for t in kept]
-        expected = slow_gae(
-            [rewards[turn[t]].item() if end else 0.0 for t, end in zip(kept, ends, strict=True)],
-            values[kept].tolist(),
-            [0.5 if end else 0.9 for end in ends],
-            [0.3 if end else 0.8 for end in ends],
-        )
-        assert found[kept].tolist() == pytest.approx(expected, abs=1e-5)
-    assert (found[~mask] == 0).all()

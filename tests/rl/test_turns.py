@@ -10,6 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from clawback.rl import credit, turn_advantages
+from clawback.rl.turn_advantages import AdvantageSettings
 
 EPISODES = st.lists(
     st.tuples(
@@ -40,7 +41,9 @@ def test_returns_are_what_each_turn_and_all_after_it_brought(episodes, gamma):
         slow += [sum(gamma**k * r for k, r in enumerate(rs[i:])) for i in range(len(rs))]
     expected = torch.tensor(slow)
     expected = expected - expected.mean()
-    found = turn_advantages.advantages(rewards, episode, group, estimator="returns", gamma=gamma, scale=False)
+    found = turn_advantages.advantages(
+        rewards, episode, group, AdvantageSettings("returns", gamma, scale=False)
+    )
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
 
 
@@ -55,7 +58,7 @@ def test_gae_over_turns_is_the_sum_of_discounted_errors(episodes, gamma, lam):
         deltas = [r + gamma * v[i + 1] - v[i] for i, r in enumerate(rs)]
         slow += [sum((gamma * lam) ** k * d for k, d in enumerate(deltas[i:])) for i in range(len(rs))]
     found = turn_advantages.advantages(
-        rewards, episode, group, estimator="gae", gamma=gamma, lam=lam, values=values, scale=False
+        rewards, episode, group, AdvantageSettings("gae", gamma, lam, scale=False), values
     )
     torch.testing.assert_close(found, torch.tensor(slow), atol=1e-4, rtol=1e-4)
 
@@ -66,7 +69,7 @@ def test_group_counts_each_episode_once(episodes):
     rewards, episode, group = laid(episodes)
     sums = [sum(rs) for _, rs in episodes]
     for found, (g, rs), own in zip(
-        rows(turn_advantages.advantages(rewards, episode, group, estimator="group"), episodes),
+        rows(turn_advantages.advantages(rewards, episode, group, AdvantageSettings("group")), episodes),
         episodes,
         sums,
         strict=True,
@@ -112,5 +115,5 @@ def test_the_undiscounted_returns_of_first_turns_add_up_to_the_episodes():
 def test_nothing_to_tell_apart_moves_nothing():
     rewards, episode, group = laid([(0, [1.0, 1.0]), (0, [1.0, 1.0])])
     for estimator in turn_advantages.ESTIMATORS:
-        found = turn_advantages.advantages(rewards, episode, group, estimator=estimator, gamma=0.0)
+        found = turn_advantages.advantages(rewards, episode, group, AdvantageSettings(estimator, 0.0))
         assert found.abs().max() < 1e-3, estimator

@@ -13,6 +13,7 @@ from clawback.jobs import rating_inbox
 from clawback.paths import Home
 from clawback.records import Feedback, Turn
 from clawback.store import Store, database
+from clawback.store.pending import PendingPrompt
 
 DAY = 86_400.0
 T = 1_800_000_000.0
@@ -132,10 +133,10 @@ def test_prompts_and_commands_outlive_a_clock(
         a_turn(db, 1)
         db.put_obeyed("event", "done")
         for number in range(4):
-            db.put_prompt("a", "s", str(number), "text")
+            db.put_prompt("a", "s", PendingPrompt(str(number), "text"))
         machine.wall += 40 * DAY
         db.put_obeyed("another", "done")
-        db.put_prompt("a", "s", "9", "text")
+        db.put_prompt("a", "s", PendingPrompt("9", "text"))
         assert db.obeyed("event") == "done"
         assert db.kept_prompt("a", "s", "0") is not None
 

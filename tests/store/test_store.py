@@ -18,6 +18,7 @@ from clawback.errors import Busy, NotFound, StoreError, UsageError
 from clawback.paths import Home
 from clawback.records import Feedback, Run, Turn, Version
 from clawback.store import schema
+from clawback.store.pending import PendingPrompt
 
 
 def a_turn(number: int = 0, **more: object) -> Turn:
@@ -188,9 +189,9 @@ def test_small_state_is_kept(home: Home) -> None:
 
 def test_a_prompt_waits_for_its_answer(home: Home) -> None:
     with store.connect(home.database) as db:
-        db.put_prompt("a", "s", "1", "first")
-        db.put_prompt("a", "s", "2", "second")
-        db.put_prompt("a", "other", "3", "not this")
+        db.put_prompt("a", "s", PendingPrompt("1", "first"))
+        db.put_prompt("a", "s", PendingPrompt("2", "second"))
+        db.put_prompt("a", "other", PendingPrompt("3", "not this"))
         kept, newest = db.kept_prompt("a", "s", "1"), db.newest_prompt("a", "s")
         assert kept is not None
         assert kept.text == "first"
@@ -202,7 +203,7 @@ def test_a_prompt_waits_for_its_answer(home: Home) -> None:
 def test_what_is_added_to_a_prompt_is_kept_in_order_and_once(home: Home) -> None:
     with store.connect(home.database) as db:
         for said in ("first", "first", "and this", "and that", "and this"):
-            db.put_prompt("a", "s", "1", said)
+            db.put_prompt("a", "s", PendingPrompt("1", said))
         kept = db.kept_prompt("a", "s", "1")
         assert kept is not None
         assert kept.parts == ("first", "and this", "and that")

@@ -50,13 +50,14 @@ def record(
     places = [of_prompt(agent, event.session, one) for one in ids]
     places += [of_message(agent, event.message)] if event.message else []
     from clawback.endings import more_telling
+    from clawback.store.pending import PendingPrompt
 
     ending = more_telling(event.ending, exchange.ending_of(event.text) if exchange else "")  # type: ignore[arg-type]
     with store.together():
         for one in ids:
             if store.kept_prompt(agent, event.session, one) is None:
                 store.put_prompt(
-                    agent, event.session, one, clean(here, asked.text), by=asked.by, notice=asked.notice
+                    agent, event.session, PendingPrompt(one, clean(here, asked.text), asked.by, asked.notice)
                 )
         number = _turn_of_server(store, here, event, asked, exchange, set(places))
         if number is None:

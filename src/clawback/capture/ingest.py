@@ -96,9 +96,13 @@ def _prompt(here: Home, store: TurnStore, agent: str, event: PromptEvent) -> str
 
     # What is wholly the agent's own is nobody's; of the rest nothing is taken away here: a person may quote such things.
     text = event.text if event.notice or without_reminders(event.text) else ""
+    from clawback.store.pending import PendingPrompt
+
     with store.together():
         store.put_prompt(
-            agent, event.session, event.id, clean(here, text), by=event.by, notice=event.notice, at=event.at
+            agent,
+            event.session,
+            PendingPrompt(event.id, clean(here, text), event.by, event.notice, event.at),
         )
         if not event.id:
             store.drop_post(of_prompt(agent, event.session, ""))

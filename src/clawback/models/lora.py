@@ -19,10 +19,9 @@ from clawback.models.linear import FrozenLinear, product
 
 class _LoraLinear(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, a: Tensor, b: Tensor, scale: float
-    ) -> Tensor:
-        """x [T, in], weight [out, in], a [rank, in], b [out, rank] → [T, out]; a and b float32, the rest alike."""
+    def forward(ctx: Any, x: Tensor, base: nn.Linear, a: Tensor, b: Tensor, scale: float) -> Tensor:
+        """x [T, in], ``base``: a frozen layer with weight [out, in], a [rank, in], b [out, rank] → [T, out]; a and b float32, the rest alike."""
+        weight, bias = base.weight, base.bias
         narrow_a, narrow_b = a.to(x.dtype), b.to(x.dtype)
         low = product(x, narrow_a)  # [T, rank]
         y = product(x, weight).addmm_(low, narrow_b.T, alpha=scale)
@@ -43,7 +42,7 @@ class _LoraLinear(torch.autograd.Function):
         grad_x = None
         if ctx.needs_input_grad[0]:
             grad_x = product(grad, weight.T).addmm_(back, a.to(grad.dtype))
-        return grad_x, None, None, grad_a, grad_b, None
+        return grad_x, None, grad_a, grad_b, None
 
 
 def fuse(model: nn.Module) -> int:
@@ -85,7 +84,7 @@ def _forward(layer: Any, otherwise: Any, x: Tensor, *args: Any, **kwargs: Any) -
     a, b = layer.lora_A[name].weight, layer.lora_B[name].weight
     scale = float(layer.scaling[name])
     flat = x.reshape(-1, x.shape[-1])
-    result: Tensor = _LoraLinear.apply(flat, base.weight, base.bias, a, b, scale)  # type: ignore[no-untyped-call]
+    result: Tensor = _LoraLinear.apply(flat, base, a, b, scale)  # type: ignore[no-untyped-call]
     return result.view(
         *x.shape[:-1], -1
     )  # out here: what a model may add to in place is no view from within a function

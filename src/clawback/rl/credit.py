@@ -5,8 +5,7 @@ Source: Schulman et al. 2016 (GAE, arXiv:1506.02438), eq. 11–16, with a discou
     δ_t = r_t + γ_t·V_{t+1} − V_t
     A_t = δ_t + γ_t·λ_t·A_{t+1}              V and A are 0 after the last step of a trajectory
 
-A step is a token, or a turn, or both: in a conversation of several turns γ and λ are small from the end of a turn to the next
-and near 1 within one, and a single pass gives tokens of early turns their share of a late rating (``of_turns``).
+A step is a token, or a turn.
 
 Tokens that the policy did not choose (a tool's output between two calls) are no steps: with ``mask`` they are skipped, cost no discount and
 get no advantage.
@@ -90,47 +89,3 @@ def _stepping_over(
 def discounted(rewards: Tensor, segment: Tensor, gamma: float | Tensor) -> Tensor:
     """[N] → [N]: what each step brought and, discounted, all after it in its trajectory: G_t = r_t + γ_t·G_{t+1}."""
     return gae(rewards, torch.zeros_like(rewards), segment, gamma=gamma, lam=1.0)[0]
-
-
-def of_turns(
-    rewards: Tensor,
-    values: Tensor,
-    turn: Tensor,
-    session: Tensor,
-    *,
-    gamma: float = 1.0,
-    lam: float = 0.95,
-    turn_gamma: float = 0.9,
-    turn_lam: float = 0.95,
-    mask: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Generalised advantages of the tokens of whole conversations.
-
-    Args:
-        rewards: [T] what was said about each turn (0: nothing), given when the turn ended.
-        values: [N] what was expected before each token.
-        turn: [N] int64, which turn a token belongs to, 0 … T-1, non-decreasing.
-        session: [T] int64, which conversation a turn belongs to, non-decreasing.
-        gamma, lam: from a token to the next of its turn.
-        turn_gamma, turn_lam: from the last token of a turn to the first of the next.
-        mask: [N] bool, False for tokens that the policy did not write.
-
-    Returns:
-        [N] advantages and [N] returns.
-    """
-    last = torch.ones_like(turn, dtype=torch.bool)
-    written = torch.ones_like(last) if mask is None else mask.bool()
-    kept = written.nonzero()[:, 0]
-    # The last token of a turn is the last one that was written.
-    last[kept[:-1]] = turn[kept[1:]] != turn[kept[:-1]]
-    last &= written
-    paid = torch.where(last, rewards.to(values.dtype)[turn], torch.zeros_like(values))
-    steps = [torch.where(last, far, near) for near, far in ((gamma, turn_gamma), (lam, turn_lam))]
-    return gae(
-        paid,
-        values,
-        session[turn],
-        gamma=steps[0].to(values.dtype),
-        lam=steps[1].to(values.dtype),
-        mask=written,
-    )

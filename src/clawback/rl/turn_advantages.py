@@ -11,6 +11,7 @@ that of each token that the policy wrote in it.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 import torch
@@ -71,16 +72,28 @@ def step_wise(
     return torch.where(says, scored, torch.zeros_like(scored)), says
 
 
+@dataclass(frozen=True, slots=True)
+class AdvantageSettings:
+    """How rewards of turns become their advantages."""
+
+    estimator: Estimator = "gae"
+    gamma: float = 1.0
+    """Discount from a turn to the next. ``group`` is undiscounted."""
+    lam: float = 0.95
+    """Of ``gae``: 0 trusts the values, 1 the rewards."""
+    scale: bool = True
+    """Divide ``returns`` and ``gae`` by the standard deviation of all turns."""
+
+
+DEFAULTS = AdvantageSettings()
+
+
 def advantages(
     rewards: Tensor,
     episode: Tensor,
     group: Tensor,
-    *,
-    estimator: Estimator = "gae",
-    gamma: float = 1.0,
-    lam: float = 0.95,
+    settings: AdvantageSettings = DEFAULTS,
     values: Tensor | None = None,
-    scale: bool = True,
 ) -> Tensor:
     """[T] advantages of turns.
 
@@ -88,12 +101,9 @@ def advantages(
         rewards: [T] what each turn brought.
         episode: [T] int64, non-decreasing.
         group: [T] int64: episodes of the same task and seed share one.
-        gamma: discount from a turn to the next. ``group`` is undiscounted.
-        lam: of ``gae``: 0 trusts the values, 1 the rewards.
         values: [T] what was expected before each turn; None: nothing.
-        scale: divide ``returns`` and ``gae`` by the standard deviation of all turns.
     """
-    rewards = rewards.float()
+    rewards, estimator, gamma, scale = rewards.float(), settings.estimator, settings.gamma, settings.scale
     if estimator == "step_wise":
         return step_wise(credit.discounted(rewards, episode, gamma), group, places(episode))[0]
     if estimator == "group":
@@ -102,7 +112,9 @@ def advantages(
         _, index = torch.unique_consecutive(episode, return_inverse=True)
         return group_normalised(totals(rewards, episode)[first], group[first], scale=scale)[index]
     expected = torch.zeros_like(rewards) if values is None or estimator == "returns" else values.float()
-    found = credit.gae(rewards, expected, episode, gamma=gamma, lam=1.0 if estimator == "returns" else lam)[0]
+    found = credit.gae(
+        rewards, expected, episode, gamma=gamma, lam=1.0 if estimator == "returns" else settings.lam
+    )[0]
     if estimator == "returns" or values is None:
         found = found - found.mean() if found.numel() else found
     spread = found.std(unbiased=False) if found.numel() else found.sum()

@@ -65,29 +65,32 @@ class Early(NamedTuple):
         return "good" if self.value > 0 else "bad"
 
 
+class PendingPrompt(NamedTuple):
+    """A prompt that waits for its answer. ``prompt_id``: the agent's own, "" where it has none; ``by``: who wrote it, where it is not the owner."""
+
+    prompt_id: str
+    text: str
+    by: str = ""
+    notice: bool = False
+    """A word of the agent's own program, not of a person."""
+    at: float = 0.0
+    """When it was asked; 0: now."""
+
+
 class PromptTable(FeedbackTable):
-    def put_prompt(
-        self,
-        agent: str,
-        session: str,
-        prompt_id: str,
-        text: str,
-        *,
-        by: str = "",
-        notice: bool = False,
-        at: float = 0.0,
-    ) -> None:
+    def put_prompt(self, agent: str, session: str, prompt: PendingPrompt) -> None:
         """Keep a prompt until its answer comes; more text under the same id was added while the agent was at work.
 
-        Those older than a day go, but for the newest 1,000. ``at``: when it was asked, by default now.
+        Those older than a day go, but for the newest 1,000.
         """
         with self._write() as db:
+            prompt_id, text = prompt.prompt_id, prompt.text
             known = self.kept_prompt(agent, session, prompt_id) if prompt_id else None
             if known is None:
                 db.execute(
                     "INSERT OR REPLACE INTO prompts (agent, session, prompt_id, text, created_at, person, notice)"
                     " VALUES (?, ?, ?, ?, ?, ?, ?)",
-                    (agent, session, prompt_id, text, at or now(), by, notice),
+                    (agent, session, prompt_id, text, prompt.at or now(), prompt.by, prompt.notice),
                 )
             elif text and text not in known.parts:  # a hook that fires twice adds nothing
                 first, *more = (*known.parts, text)

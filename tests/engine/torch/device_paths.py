@@ -726,7 +726,7 @@ def formulas(stage):
     for estimator in ("k1", "k2", "k3"):
         kl.per_token(on(-1.0, -2.0), on(-1.5, -1.0), estimator)
     values, turn = on(0.0, 0.1, 0.2, 0.3), on(0, 0, 1, 1)
-    credit.of_turns(on(0.0, 1.0), values, turn, on(0, 0), mask=on(True, False, True, True))
+    credit.gae(on(0.0, 1.0, 0.5, 0.0), values, turn, mask=on(True, False, True, True))
     turn_advantages.totals(on(0.0, 1.0, 2.0), on(0, 0, 1))
     sac, logits, q = Sac(), torch.randn(3, 2).to(stage.device), torch.randn(3, 2).to(stage.device)
     alpha = on(0.1)[0]

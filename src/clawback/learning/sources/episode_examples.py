@@ -25,6 +25,7 @@ from clawback.learning.value_head import ValueHead
 from clawback.models import Encoded, Pixels
 from clawback.records import Episode
 from clawback.rl import credit, turn_advantages
+from clawback.rl.turn_advantages import AdvantageSettings
 
 if TYPE_CHECKING:
     from clawback.learning.best_weights import BestWeights
@@ -299,16 +300,8 @@ class Episodes:
             )  # fmt: skip
             self.seen = (before[0][-chosen.memory :], before[1][-chosen.memory :])
         own_unit = chosen.estimator in ("group", "step_wise")
-        found = turn_advantages.advantages(
-            rewards,
-            episode,
-            group,
-            estimator=chosen.estimator,
-            gamma=chosen.gamma,
-            lam=chosen.lam,
-            values=values,
-            scale=own_unit,
-        )
+        settings = AdvantageSettings(chosen.estimator, chosen.gamma, chosen.lam, scale=own_unit)
+        found = turn_advantages.advantages(rewards, episode, group, settings, values)
         if own_unit:
             return found
         self.spread = max(float(found.std(unbiased=False)), chosen.calm * self.spread)
