@@ -531,8 +531,8 @@ def test_the_command_and_the_agents_own_loop_learn_the_same_game(home):
     home.config.write_text("[training]\nbackground = false\n")
     wish = playing.Wish("light", episodes=512, groups=64, held_out=32, max_tokens=8)
     made = playing.learn(home, wish, seed=1, worlds=AgentWorlds("light", Presser.speaker(), Light))
-    assert made.verdict.before == pytest.approx(1.0, abs=0.4)
-    assert made.verdict.after > 1.6
+    assert made.verdict.mean_before == pytest.approx(1.0, abs=0.4)
+    assert made.verdict.mean_after > 1.6
     agent = agent_of(quiet=True)
     agent.learn(Light, episodes=512, together=64)
     assert agent.evaluate(Light, episodes=32)["mean"] > 1.6

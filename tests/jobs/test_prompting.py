@@ -129,7 +129,7 @@ def test_a_search_that_is_stopped_goes_on_and_pays_for_nothing_twice(rated: Home
         feedback.rate(db, db.turns(limit=1)[0].id, 1)
     assert prompt_learning.plan(rated).resumed
     found = prompt_learning.optimize(rated, backend=second)
-    assert (found.after, found.stopped) == (wanted.after, wanted.stopped)
+    assert (found.best_score, found.stopped) == (wanted.best_score, wanted.stopped)
     assert (found.version and found.version.prompt) == (wanted.version and wanted.version.prompt)
     assert first.usage.calls + second.usage.calls == at_once.usage.calls
 

@@ -3,18 +3,50 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from clawback import config
-from clawback.cli.common import current_home, emit, json_option, named_version, open_store, version_option
+from clawback.cli.common import (
+    as_record,
+    current_home,
+    emit,
+    json_option,
+    named_version,
+    open_store,
+    version_option,
+)
 from clawback.cli.progress_bar import waiting
 from clawback.errors import UsageError
 
 if TYPE_CHECKING:
     from clawback.records import Version
+
+
+@dataclass(frozen=True, slots=True)
+class PublishOptions:
+    """What is published where: the options of the command."""
+
+    where: str | None
+    which: str
+    url: str
+    output: Path | None
+    base: str
+    name: str
+    presets: Path | None
+    always: bool
+    stop: bool
+    dry_run: bool
+
+    def target(self, where: str) -> config.PublishTarget:
+        """The server as the settings keep it, with absolute paths."""
+        output, presets = (str(path.resolve()) if path else "" for path in (self.output, self.presets))
+        return config.PublishTarget(
+            where=where, url=self.url, output=output, base=self.base, name=self.name, presets=presets
+        )
 
 
 @click.command()
@@ -40,19 +72,8 @@ if TYPE_CHECKING:
 @click.option("--stop", is_flag=True, help="No longer, where --always was said.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @json_option
-def publish(
-    where: str | None,
-    which: str,
-    url: str,
-    output: Path | None,
-    base: str,
-    name: str,
-    presets: Path | None,
-    always: bool,
-    stop: bool,
-    dry_run: bool,
-    as_json: bool,
-) -> int:
+@as_record(PublishOptions)
+def publish(options: PublishOptions, as_json: bool) -> int:
     """Make a version available to another server, and check that it answers there.
 
     WHERE is merged, gguf, vllm, ollama, llama-cpp, lm-studio or mlx. The base's identity is checked first, and the new
@@ -74,23 +95,17 @@ def publish(
     """
     from clawback.release import publishers, publishing
 
+    where, always, dry_run = options.where, options.always, options.dry_run
     if where is None:
         return _publish_live(as_json)
-    if stop:
-        return _stop(where, url, as_json)
-    target = config.PublishTarget(
-        where=where,
-        url=url,
-        output=str(output.resolve()) if output else "",
-        base=base,
-        name=name,
-        presets=str(presets.resolve()) if presets else "",
-    )
+    if options.stop:
+        return _stop(where, options.url, as_json)
+    target = options.target(where)
     publishers.make(publishing.target_of(target))  # what it needs, said before anything else
     with open_store() as store:
-        version = named_version(store, which)
+        version = named_version(store, options.which)
         live = store.live()
-    if always and which not in ("live", str(live.number)):
+    if always and options.which not in ("live", str(live.number)):
         raise UsageError("With --always the live version is published: leave out --version.")
     if always and not dry_run:
         _follow(target)

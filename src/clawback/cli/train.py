@@ -12,6 +12,7 @@ import click
 
 from clawback.cli.common import (
     VERSION,
+    as_record,
     current_home,
     emit,
     fold,
@@ -19,6 +20,7 @@ from clawback.cli.common import (
     named_version,
     needs,
     open_store,
+    ray_option,
     say,
 )
 from clawback.cli.progress_bar import progress_bar, waiting
@@ -45,7 +47,12 @@ FOLLOW = "`clawback status` shows how far it is."
     help="How far the run may move the model.",
 )
 @click.option("--seed", type=int, help="The same feedback and seed give the same version.")
-@click.option("--processes", type=click.IntRange(1, 64), help="Number of processes that share each step.")
+@click.option(
+    "--processes",
+    "process_count",
+    type=click.IntRange(1, 64),
+    help="Number of processes that share each step.",
+)
 @click.option("--shard", is_flag=True, help="Split the base among them, too (FSDP2): each holds a part.")
 @click.option(
     "--config",
@@ -54,16 +61,7 @@ FOLLOW = "`clawback status` shows how far it is."
     metavar="FILE",
     help="Take processes and machines from a file of `accelerate config`.",
 )
-@click.option(
-    "--ray",
-    metavar="ADDRESS",
-    help="Let the machines of this Ray cluster draw fresh answers (auto, HOST:PORT).",
-)
-@click.option(
-    "--ray-workers",
-    type=click.IntRange(1, 1024),
-    help="Number of workers that draw.  [default: one per machine]",
-)
+@ray_option("Let the machines of this Ray cluster draw fresh answers", "Number of workers that draw.")
 @click.option(
     "--draw",
     default="",
@@ -79,19 +77,13 @@ FOLLOW = "`clawback status` shows how far it is."
 )  # fmt: skip
 @click.option("--anyway", is_flag=True, help="Train also where there is little to gain, or nothing was read.")
 @json_option
+@as_record(RunOptions)
 def train(
-    algorithm: str | None,
-    preset: str | None,
-    seed: int | None,
-    processes: int | None,
-    shard: bool,
+    options: RunOptions,
+    process_count: int | None,
     accelerate: str | None,
-    ray: str | None,
-    ray_workers: int | None,
-    draw: str,
     background: bool,
     clock: str,
-    anyway: bool,
     as_json: bool,
 ) -> int:
     """Train a new version now, from all feedback, and let the gate decide whether it goes live.
@@ -123,20 +115,15 @@ def train(
     here = current_home()
     if said := launching.launched():
         say(f"clawback: {said}", err=True)
-    count, shard = _layout(processes, shard, accelerate)
+    count, shard = _layout(process_count, options.shard, accelerate)
     if machines.node() > 0:
         return _help_out(count)
-    cluster = (ray, ray_workers or 0) if ray else None
-    if ray_workers and not ray:
-        raise UsageError("--ray-workers is about a cluster: name it with --ray.")
-    options = RunOptions(
-        algorithm, preset, seed, anyway=anyway, processes=count, shard=shard, ray=cluster, draw=draw
-    )
+    options = options.changed(processes=count, shard=shard)
     _check_places(options, machines.nodes(), background or bool(clock))
     if clock:
         return at_a_time(here, clock, as_json, options)
     if background:
-        jobs.startable(here, algorithm)
+        jobs.startable(here, options.algorithm)
         return in_background(here, as_json, options)
     return train_here(here, as_json, options)
 
@@ -176,8 +163,6 @@ def _accelerate_layout(path: Path) -> Launch:
 def _check_places(options: RunOptions, machines: int, background: bool) -> None:
     """Raises ``UsageError`` where the options about processes and machines contradict each other."""
     several = options.processes * machines > 1
-    if options.ray:
-        needs("ray")
     if background and (several or options.shard or options.ray or options.draw):
         raise UsageError(
             "A run in the background has one process: leave --background (or --at) out, or --processes, --ray and --draw."

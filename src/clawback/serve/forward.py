@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -65,6 +66,16 @@ MOST_READ = 64 * 2**20
 CONNECT_SECONDS = 10.0
 
 
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """A request of an agent under way. ``dialect``: None where nothing of it is read; ``sent``: what the upstream is asked in its place."""
+
+    scope: Any
+    dialect: DialectReading | None
+    body: bytes
+    sent: Prompted
+
+
 class Forward:
     """An ASGI app that sends requests to ``upstream``: ``http://127.0.0.1:11434``, with or without ``/v1``, or with the path of the
     provider's API, such as ``https://api.z.ai/api/paas/v4`` (``place``)."""
@@ -101,7 +112,7 @@ class Forward:
             async with await self._ask(scope, sent) as answer:
                 # An upstream that falls silent must not hold back what was heard, nor work on for nobody.
                 gone.add_done_callback(lambda _: answer.close())
-                await self._pass_on(scope, gone, send, answer, dialect, body, sent)
+                await self._pass_on(_Request(scope, dialect, body, sent), gone, send, answer)
 
         working = asyncio.ensure_future(passing())
         try:
@@ -155,31 +166,28 @@ class Forward:
 
     async def _pass_on(
         self,
-        scope: Any,
+        request: _Request,
         gone: asyncio.Future[None],
         send: Any,
         answer: Any,
-        dialect: DialectReading | None,
-        body: bytes,
-        sent: Prompted,
     ) -> None:
         kind = answer.headers.get("content-type", "")
         packed = answer.headers.get("content-encoding", "").strip().lower()
         stream = not packed and ("event-stream" in kind or "ndjson" in kind)
-        reads = dialect is not None and 200 <= answer.status < 300
+        reads = request.dialect is not None and 200 <= answer.status < 300
         headers = [
             (k.lower().encode("latin-1"), v.encode("latin-1", "replace"))
             for k, v in answer.headers.items()
             if k.lower() not in (*_NOT_RETURNED, "content-type")
         ]
-        headers += sent.marks
+        headers += request.sent.marks
         headers.append((b"content-type", _harmless(kind).encode("latin-1", "replace")))
         length = answer.headers.get("content-length")
         if length is not None:
             headers.append((b"content-length", length.encode()))
         heard, recorded, last = bytearray(), False, -1
         try:
-            scope["clawback.started"] = True
+            request.scope["clawback.started"] = True
             await send({"type": "http.response.start", "status": answer.status, "headers": headers})
             async for chunk in answer.content.iter_any():
                 if gone.done():
@@ -197,42 +205,39 @@ class Forward:
                     whole = last >= 0 and _ended(heard, max(last, len(heard) - len(chunk) - 4), kind)
                     if reads and (whole or (length is not None and len(heard) >= int(length))):
                         recorded = True
-                        await self._record(scope, dialect, body, bytes(heard), answer, sent)
+                        await self._record(request, answer, bytes(heard))
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
             if reads and not recorded and heard:
                 recorded = True
                 left = gone.done()
-                await self._record(scope, dialect, body, bytes(heard), answer, sent, left)
+                await self._record(request, answer, bytes(heard), left)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             if reads and not recorded and heard:  # broke off: what was heard is kept
                 left = gone.done()
-                await asyncio.shield(self._record(scope, dialect, body, bytes(heard), answer, sent, left))
+                await asyncio.shield(self._record(request, answer, bytes(heard), left))
 
     async def _record(
         self,
-        scope: Any,
-        dialect: DialectReading | None,
-        body: bytes,
-        raw: bytes,
+        request: _Request,
         answer: Any,
-        sent: Prompted,
+        raw: bytes,
         left: bool = False,
     ) -> None:
         """What the agent asked, without the learned prompt, and which version's prompt it was answered under."""
-        assert dialect
+        assert request.dialect
         await self.recorder.record(
             ProxyExchange(
-                dialect,
-                body,
-                wire.headers(scope),
+                request.dialect,
+                request.body,
+                wire.headers(request.scope),
                 raw,
                 answer.headers.get("content-encoding", "").strip().lower(),
                 answer.charset or "",
                 left,
-                session=sent.session,
-                vouched=bool(scope.get("clawback.vouched")),
-                version=sent.version,
+                session=request.sent.session,
+                vouched=bool(request.scope.get("clawback.vouched")),
+                version=request.sent.version,
             )
         )
 
