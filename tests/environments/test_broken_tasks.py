@@ -83,7 +83,9 @@ KINDS = ("raises", "refuses", "raises at reset", "hangs", "hangs at reset", "han
 def played(*kinds: str) -> dict[str, play.PlayedEpisode]:
     found = Broken(*kinds)
     episodes = asyncio.run(
-        play.play(found, found.tasks("test"), policies.Reference(found), seconds=0.3, together=4)
+        play.play(
+            found, found.tasks("test"), policies.Reference(found), play.PlaySettings(seconds=0.3, together=4)
+        )
     )
     return {one.task.data["kind"]: one for one in episodes}
 

@@ -98,7 +98,10 @@ def test_many_at_once_are_as_one_after_the_other() -> None:
 
     async def played(together: int) -> list[Any]:
         return await play.play(
-            taxi, taxi.tasks("train")[:12], policies.Script(drive), together=together, turns=15
+            taxi,
+            taxi.tasks("train")[:12],
+            policies.Script(drive),
+            play.PlaySettings(together=together, turns=15),
         )
 
     a, b = asyncio.run(played(12)), asyncio.run(played(1))

@@ -203,7 +203,10 @@ def test_faults_of_the_server_are_no_reward_of_zero() -> None:
             with pytest.raises(EnvironmentFailure, match=says):
                 await walk(found, found.tasks("train")[0], [reply])
         played = await play.play(
-            found, found.tasks("train")[:3], policies.Script(lambda m, t: "explode"), together=3
+            found,
+            found.tasks("train")[:3],
+            policies.Script(lambda m, t: "explode"),
+            play.PlaySettings(together=3),
         )
         assert [(p.stop, p.reward) for p in played] == [("failed", None)] * 3
         assert play.summary(played)["failed"] == 3
@@ -238,7 +241,9 @@ def test_many_sockets_at_once() -> None:
             await asyncio.sleep(0)
             return "word"
 
-        played = await play.play(found, found.tasks("train")[:20], policies.Script(bot), together=10)
+        played = await play.play(
+            found, found.tasks("train")[:20], policies.Script(bot), play.PlaySettings(together=10)
+        )
         assert [p.reward for p in played] == [3.0] * 20
         assert most > 3
         assert not open_now

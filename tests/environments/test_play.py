@@ -89,7 +89,7 @@ async def counter(view: play.View) -> Message:
 
 
 def run(of: Counting, player: play.Player = counter, **how: Any) -> list[play.PlayedEpisode]:
-    return asyncio.run(play.play(of, of.tasks("train"), player, **how))
+    return asyncio.run(play.play(of, of.tasks("train"), player, play.PlaySettings(**how)))
 
 
 def test_rewards_add_up_and_come_in_the_order_of_the_tasks() -> None:

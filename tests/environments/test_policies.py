@@ -64,9 +64,9 @@ def test_a_server_plays_with_its_tools(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scene() -> None:
         found = registry.find(BUY)
         async with server(fail=1) as (address, heard):
-            player = policies.player(address, found, key="k", temperature=0.5, max_tokens=99)
+            player = policies.player(address, found, policies.AnswerOptions("", "k", 0.5, 99))
             monkeypatch.setattr(policies.asyncio, "sleep", _at_once)
-            played = await play.play(found, found.tasks("test"), player, together=4)
+            played = await play.play(found, found.tasks("test"), player, play.PlaySettings(together=4))
         assert [p.reward for p in played] == [1.0] * 4
         body, headers = heard[-1]
         assert headers["Authorization"] == "Bearer k"
@@ -94,11 +94,16 @@ def test_a_server_that_refuses_or_is_away_ends_it(monkeypatch: pytest.MonkeyPatc
         async with server(fail=99, status=401) as (address, heard):
             with pytest.raises(ClawbackError, match="answered 401"):
                 await play.play(
-                    found, found.tasks("test"), policies.player(address, found, model="m"), together=1
+                    found,
+                    found.tasks("test"),
+                    policies.player(address, found, policies.AnswerOptions("m")),
+                    play.PlaySettings(together=1),
                 )
             assert len(heard) == 1
         with pytest.raises(ClawbackError, match="cannot be asked"):
-            await play.play(found, found.tasks("test"), policies.player(address, found, model="m"))
+            await play.play(
+                found, found.tasks("test"), policies.player(address, found, policies.AnswerOptions("m"))
+            )
 
     asyncio.run(scene())
 
@@ -138,11 +143,18 @@ def test_a_model_in_this_process_answers_many_in_one_batch() -> None:
             return super()._answers(views)
 
     played = asyncio.run(
-        play.play(found, found.tasks("test"), Watched(model, 4, seed=1), together=2, turns=1)
+        play.play(
+            found, found.tasks("test"), Watched(model, 4, seed=1), play.PlaySettings(together=2, turns=1)
+        )
     )
     assert batches == [2]
     assert all(p.messages[-1]["role"] == "assistant" for p in played)
     again = asyncio.run(
-        play.play(found, found.tasks("test"), policies.LocalPolicy(model, 4, seed=1), together=2, turns=1)
+        play.play(
+            found,
+            found.tasks("test"),
+            policies.LocalPolicy(model, 4, seed=1),
+            play.PlaySettings(together=2, turns=1),
+        )
     )
     assert [p.messages for p in again] == [p.messages for p in played]

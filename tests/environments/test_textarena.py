@@ -32,7 +32,9 @@ def seeker(messages: Sequence[Any], tools: Any) -> str:
 
 def test_a_number_is_guessed_and_only_what_is_new_is_told() -> None:
     game = registry.find("textarena:GuessTheNumber-v0")
-    played = asyncio.run(play.play(game, game.tasks("test")[:8], policies.Script(seeker), together=8))
+    played = asyncio.run(
+        play.play(game, game.tasks("test")[:8], policies.Script(seeker), play.PlaySettings(together=8))
+    )
     assert [p.reward for p in played] == [1.0] * 8
     assert all(p.solved for p in played)
     said = [m["content"] for p in played for m in p.messages[2::2]]
@@ -48,7 +50,10 @@ def test_many_games_at_once_are_as_one_after_the_other() -> None:
 
     async def played(together: int) -> list[Any]:
         return await play.play(
-            game, game.tasks("train")[:6], policies.Script(bot), together=together, turns=12
+            game,
+            game.tasks("train")[:6],
+            policies.Script(bot),
+            play.PlaySettings(together=together, turns=12),
         )
 
     random.seed(5)

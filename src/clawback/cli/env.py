@@ -297,12 +297,10 @@ def eval_(name: str, options: EvaluationOptions, as_json: bool, **how: Any) -> N
                 environments,
                 tasks,
                 player,
-                seed=options.seed,
-                each=options.each,
-                together=options.together,
-                turns=options.turns,
-                seconds=options.seconds,
-                on_played=report,
+                play.PlaySettings(
+                    options.seed, options.each, options.together, options.turns, options.seconds
+                ),
+                report,
             )
         )
     figures = {
@@ -380,9 +378,8 @@ def _player(
         return policy
 
     key = os.environ.get(key_env, "") or _own_key(who)
-    return policies.player(
-        who, environments, model=model, key=key, temperature=temperature, max_tokens=max_tokens, load=load
-    )
+    options = policies.AnswerOptions(model, key, temperature, max_tokens)
+    return policies.player(who, environments, options, load)
 
 
 def _own_key(address: str) -> str:

@@ -181,20 +181,33 @@ async def _close(world: BoundedWorld | None) -> None:
     world.leave()
 
 
+@dataclass(frozen=True, slots=True)
+class PlaySettings:
+    """How tasks are played."""
+
+    seed: int = 0
+    each: int = 1
+    """Tries at each task."""
+    together: int = 8
+    """Episodes at once."""
+    turns: int = TURNS
+    seconds: float | None = None
+    """For one answer of the world."""
+
+
+DEFAULTS = PlaySettings()
+
+
 async def play(
     environments: EnvironmentSet,
     tasks: Sequence[Task],
     player: Player,
-    *,
-    seed: int = 0,
-    each: int = 1,
-    together: int = 8,
-    turns: int = TURNS,
-    seconds: float | None = None,
+    settings: PlaySettings = DEFAULTS,
     on_played: Callable[[PlayedEpisode, int, int], None] | None = None,
 ) -> list[PlayedEpisode]:
-    """``each`` tries at each task, ``together`` at once; in the order of the tasks. Also lets go of what the set holds."""
-    if min(each, together, turns) < 1:
+    """The episodes, in the order of the tasks. Also lets go of what the set holds."""
+    each, together = settings.each, settings.together
+    if min(each, together, settings.turns) < 1:
         raise UsageError("Tries, episodes at once and turns must be at least 1.")
     gate = asyncio.Semaphore(together)
     done = 0
@@ -202,7 +215,9 @@ async def play(
     async def play_task(task: Task, number: int) -> PlayedEpisode:
         nonlocal done
         async with gate:
-            played = await episode(environments, task, player, seed + number, turns, seconds)
+            played = await episode(
+                environments, task, player, settings.seed + number, settings.turns, settings.seconds
+            )
         done += 1
         if isinstance(player, Counting):
             player.under_way = min(together, len(tasks) * each - done)

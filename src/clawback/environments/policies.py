@@ -195,14 +195,24 @@ class LocalPolicy:
         return [chat.text(turn.ids, reply.ids)[1] for turn, reply in zip(turns, replies, strict=True)]
 
 
+@dataclass(frozen=True, slots=True)
+class AnswerOptions:
+    """How a policy answers. ``model``, ``key`` and ``temperature`` are a server's; ``max_tokens``: of a reply."""
+
+    model: str = ""
+    key: str = ""
+    """"": what OPENAI_API_KEY says."""
+    temperature: float | None = None
+    max_tokens: int | None = None
+
+
+DEFAULTS = AnswerOptions()
+
+
 def player(
     name: str,
     environments: EnvironmentSet,
-    *,
-    model: str = "",
-    key: str = "",
-    temperature: float | None = None,
-    max_tokens: int | None = None,
+    options: AnswerOptions = DEFAULTS,
     load: Callable[[str], Policy] | None = None,
 ) -> Player:
     """Who a name stands for: ``reference``, ``live``/``base``/a number, an address, or ``module:function``.
@@ -214,9 +224,10 @@ def player(
     if name in ("live", "base") or name.isdecimal():
         if load is None:
             raise NotFound("There are no versions here.")
-        return LocalPolicy(load(name), max_tokens)
+        return LocalPolicy(load(name), options.max_tokens)
     if urlsplit(name).scheme in ("http", "https"):
-        return ServerPolicy(name, model, key or os.environ.get("OPENAI_API_KEY", ""), temperature, max_tokens)
+        key = options.key or os.environ.get("OPENAI_API_KEY", "")
+        return ServerPolicy(name, options.model, key, options.temperature, options.max_tokens)
     if ":" in name:
         found = world_helpers.load_object(name)
         if not callable(found):

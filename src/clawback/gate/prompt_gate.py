@@ -57,7 +57,6 @@ def gate(
     number: int,
     ask: Backend,
     *,
-    settings: config.Config | None = None,
     answers: int = ANSWERS,
     on_progress: OnProgress | None = None,
 ) -> Report:
@@ -66,7 +65,7 @@ def gate(
     Raises ``UsageError`` where there is nothing to compare, and whatever ``ask`` raises.
     """
     version, live = _comparable(store, number)
-    settings = settings or config.load(home.config)
+    settings = config.load(home.config)
     every = feedback.samples(store, raters=settings.training.raters)
     samples = feedback.evidence(every)
     alarms = screening.alarms(version.prompt, screening.quotable(every))

@@ -81,10 +81,8 @@ def judge(
     home: Home, db: Store, number: int, ask: prompt_gate.Backend, on_progress: OnProgress | None = None
 ) -> Report:
     """The gate for a prompt, within what is left of the meter."""
-    settings = config.load(home.config)
-    return prompt_gate.gate(
-        db, home, number, ask, settings=settings, answers=settings.prompts.gate_answers, on_progress=on_progress
-    )  # fmt: skip
+    answers = config.load(home.config).prompts.gate_answers
+    return prompt_gate.gate(db, home, number, ask, answers=answers, on_progress=on_progress)
 
 
 @dataclass(frozen=True, slots=True)

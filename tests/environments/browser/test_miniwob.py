@@ -57,10 +57,10 @@ def test_pages_are_solved_by_what_the_tree_says_many_at_once_and_alike() -> None
     found = registry.find("miniwob:click-test,click-button,enter-text?held_out=1")
     tasks = found.tasks("test")
     assert [t.data["page"] for t in tasks[:3]] == ["click-test", "click-button", "enter-text"]
-    played = asyncio.run(play.play(found, tasks, policies.Script(solve), together=4))
+    played = asyncio.run(play.play(found, tasks, policies.Script(solve), play.PlaySettings(together=4)))
     assert [p.reward for p in played] == [1.0] * 3
     again = asyncio.run(
-        play.play(found, tasks, policies.Script(solve), together=1)
+        play.play(found, tasks, policies.Script(solve), play.PlaySettings(together=1))
     )  # another loop, another browser
     assert [p.messages for p in again] == [p.messages for p in played]
 

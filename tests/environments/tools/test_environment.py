@@ -170,7 +170,7 @@ def test_gsm8ks_own_answers_are_right() -> None:
     found = registry.find(f"gsm8k:{SHARED}?held_out=0.1")
     tasks = found.tasks("test")
     assert 100 < len(tasks) < 170
-    played = asyncio.run(play.play(found, tasks, policies.Reference(found), together=16))
+    played = asyncio.run(play.play(found, tasks, policies.Reference(found), play.PlaySettings(together=16)))
     assert {p.reward for p in played} == {1.0}
 
 

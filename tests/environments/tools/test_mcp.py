@@ -18,7 +18,7 @@ from clawback.environments import registry
 from clawback.environments.core import EnvironmentFailure
 from clawback.environments.tools import mcp_toolbox
 from clawback.environments.tools.calls import Call, message
-from clawback.environments.tools.mcp_toolbox import Mcp
+from clawback.environments.tools.mcp_toolbox import Mcp, McpServer
 from clawback.environments.tools.toolbox import called
 from clawback.errors import UsageError
 from clawback.extensions.sandbox import probe
@@ -80,7 +80,7 @@ def test_tools_are_listed_called_and_let_go(server: list[str], monkeypatch: pyte
     monkeypatch.setenv("SECRET", "ours")
 
     async def scene() -> None:
-        box = Mcp(server, state="look", env={"GIVEN": "!"})
+        box = Mcp(McpServer(server, env={"GIVEN": "!"}), state="look")
         tools = await box.open(0)
         assert [t["function"]["name"] for t in tools] == ["write", "fail", "leave", "secret"]
         assert tools[0]["function"]["parameters"]["required"] == ["text"]
@@ -100,18 +100,18 @@ def test_tools_are_listed_called_and_let_go(server: list[str], monkeypatch: pyte
 
 def test_a_server_that_dies_or_never_starts_is_a_broken_world(server: list[str], tmp_path: Path) -> None:
     async def scene() -> None:
-        box = Mcp(server)
+        box = Mcp(McpServer(server))
         await box.open(0)
         with pytest.raises(EnvironmentFailure):
             await box.call("leave", {})
         await box.close()
         for command in (["/no/such/program"], [sys.executable, "-c", "raise SystemExit(1)"]):
             with pytest.raises(EnvironmentFailure, match="cannot be used"):
-                await Mcp(command, seconds=10).open(0)
+                await Mcp(McpServer(command), seconds=10).open(0)
 
     use(scene)
     with pytest.raises(UsageError, match="either a command or a url"):
-        Mcp()
+        McpServer()
 
 
 @pytest.mark.slow
@@ -183,7 +183,7 @@ def test_a_list_of_tools_without_end_is_refused(
     (tmp_path / "server.py").write_text(ENDLESS.format(**shape))
 
     async def scene() -> None:
-        server = Mcp([sys.executable, str(tmp_path / "server.py")], seconds=30)
+        server = Mcp(McpServer([sys.executable, str(tmp_path / "server.py")]), seconds=30)
         with pytest.raises(EnvironmentFailure, match=reason):
             await server.open(0)
         await server.close()
@@ -198,7 +198,7 @@ def test_an_answer_that_is_too_long_is_refused_and_the_server_goes_on(
     (tmp_path / "server.py").write_text(ENDLESS.format(page="", size=1, many=1, cursor=False))
 
     async def scene() -> None:
-        server = Mcp([sys.executable, str(tmp_path / "server.py")], seconds=30)
+        server = Mcp(McpServer([sys.executable, str(tmp_path / "server.py")]), seconds=30)
         await server.open(0)
         for _ in range(2):
             with pytest.raises(EnvironmentFailure, match="answered with more than"):
@@ -256,7 +256,9 @@ def test_a_server_in_a_box_reaches_neither_files_nor_the_network(tmp_path: Path)
 
     async def scene() -> None:
         with socket.create_server(("127.0.0.1", 0)) as listener:
-            server = Mcp(["python3", "server.py"], cwd=folder, env={"GIVEN": "!"}, box=True, seconds=40)
+            server = Mcp(
+                McpServer(["python3", "server.py"], "", {"GIVEN": "!"}, folder, box=True), seconds=40
+            )
             tools = await server.open(0)
             assert [tool["function"]["name"] for tool in tools] == ["try"]
             place = {"path": str(tmp_path / "secret"), "port": listener.getsockname()[1]}
@@ -266,4 +268,4 @@ def test_a_server_in_a_box_reaches_neither_files_nor_the_network(tmp_path: Path)
 
     use(scene)
     with pytest.raises(UsageError, match="not started here"):
-        Mcp(url="http://127.0.0.1:1/", box=True)
+        McpServer(url="http://127.0.0.1:1/", box=True)

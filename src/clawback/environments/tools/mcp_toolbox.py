@@ -11,6 +11,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,31 +30,32 @@ RESULT_BYTES = 8 << 20
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT")
 
 
-class Mcp:
-    """``command`` with its arguments (a server over stdio), or ``url`` (streamable HTTP).
+@dataclass(frozen=True, slots=True)
+class McpServer:
+    """``command`` with its arguments (a server over stdio), or ``url`` (streamable HTTP). Raises ``UsageError`` where it is not one of them.
 
-    A server over stdio runs with your rights and a scrubbed environment (``env`` adds to it). ``state``: a tool of it that is
-    not shown to the policy and whose result is the state that end states are compared by. ``box``: it runs in the sandbox, without
+    A server over stdio runs with your rights and a scrubbed environment (``env`` adds to it). ``box``: it runs in the sandbox, without
     a network; it reads ``cwd`` and this Python's packages, and writes nothing outside.
     """
 
-    def __init__(
-        self,
-        command: Sequence[str] = (),
-        *,
-        url: str = "",
-        env: Mapping[str, str] | None = None,
-        cwd: Path | None = None,
-        state: str = "",
-        seconds: float = SECONDS,
-        box: bool = False,
-    ) -> None:
-        if bool(command) == bool(url):
+    command: Sequence[str] = ()
+    url: str = ""
+    env: Mapping[str, str] = field(default_factory=dict)
+    cwd: Path | None = None
+    box: bool = False
+
+    def __post_init__(self) -> None:
+        if bool(self.command) == bool(self.url):
             raise UsageError("An MCP server is either a command or a url.")
-        self.command, self.url, self.env, self.cwd = tuple(command), url, dict(env or {}), cwd
-        if box and not command:
+        if self.box and not self.command:
             raise UsageError("An MCP server with a url is not started here, so it cannot run in a box.")
-        self.state_tool, self.seconds, self.box = state, seconds, box
+
+
+class Mcp:
+    """The tools of a server. ``state``: a tool of it that is not shown to the policy and whose result is the state that end states are compared by."""
+
+    def __init__(self, server: McpServer, *, state: str = "", seconds: float = SECONDS) -> None:
+        self.server, self.state_tool, self.seconds = server, state, seconds
         self._asked: asyncio.Queue[tuple[str, Mapping[str, Any], asyncio.Future[Any]] | None] = (
             asyncio.Queue()
         )
@@ -61,7 +63,7 @@ class Mcp:
 
     @property
     def _where(self) -> str:
-        return self.url or " ".join(self.command)
+        return self.server.url or " ".join(self.server.command)
 
     async def open(self, seed: int) -> Sequence[Tool]:  # noqa: ARG002
         needed("mcp", "MCP tools", "mcp")
@@ -183,18 +185,20 @@ class Mcp:
     def _boxed(self) -> list[str]:
         """The command that runs the server in a box. Raises ``SandboxRefused`` where there is no sandbox."""
         sandbox = plugins.load(plugins.SANDBOXES, "own")
-        words: list[str] = sandbox.boxed(self.command, (self.cwd or Path()).resolve(), self.env)
+        words: list[str] = sandbox.boxed(
+            self.server.command, (self.server.cwd or Path()).resolve(), self.server.env
+        )
         return words
 
     def _transport(self, quiet: Any) -> Any:
-        if self.url:
-            return self.url
+        if self.server.url:
+            return self.server.url
         from mcp import StdioServerParameters, stdio_client
 
-        env = {name: os.environ[name] for name in _KEPT if name in os.environ} | self.env
-        first, *rest = self._boxed() if self.box else self.command
+        env = {name: os.environ[name] for name in _KEPT if name in os.environ} | dict(self.server.env)
+        first, *rest = self._boxed() if self.server.box else self.server.command
         return stdio_client(
-            StdioServerParameters(command=first, args=rest, env=env, cwd=self.cwd), errlog=quiet
+            StdioServerParameters(command=first, args=rest, env=env, cwd=self.server.cwd), errlog=quiet
         )
 
 

@@ -17,7 +17,7 @@ from clawback.environments import judges, world_helpers
 from clawback.environments.core import Task, Tool
 from clawback.environments.tools import shop
 from clawback.environments.tools.environment import EpisodeRules, ToolSet
-from clawback.environments.tools.mcp_toolbox import Mcp
+from clawback.environments.tools.mcp_toolbox import Mcp, McpServer
 from clawback.environments.tools.task_rewards import (
     AnswerReward,
     Calls,
@@ -176,15 +176,15 @@ def _new_owner(owner: Callable[..., Any], task: Task) -> Any:
 
 def _server(table: Mapping[str, Any], folder: Path) -> Mcp:
     world_helpers.unknown_settings("[[mcp]]", table, ("command", "url", "env", "state", "seconds", "box"))
-    return Mcp(
-        tuple(table.get("command", ())),
-        url=str(table.get("url", "")),
-        env=table.get("env"),
-        cwd=folder if table.get("command") else None,
-        state=str(table.get("state", "")),
-        seconds=float(table.get("seconds", 60)),
-        box=bool(table.get("box", False)),
+    command = tuple(table.get("command", ()))
+    server = McpServer(
+        command,
+        str(table.get("url", "")),
+        table.get("env") or {},
+        folder if command else None,
+        bool(table.get("box", False)),
     )
+    return Mcp(server, state=str(table.get("state", "")), seconds=float(table.get("seconds", 60)))
 
 
 def reward(entry: Any, rows: Sequence[Mapping[str, Any]], folder: Path = Path()) -> TaskReward:
