@@ -109,20 +109,12 @@ def read(
     ``changes``: the ratings are in the order in which they were given, and a change of mind may be found in them. ``judge``: whose verdicts on answers are
     features of the reader.
     """
-    from clawback.rewards.features import SHARES
-    from clawback.rewards.reward_ensemble import RIDGE, learn
+    from clawback.rewards.reward_ensemble import Ratings, learn
 
     said = [(ids, text, remark) for ids, text, remark in zip(rated.ids, rated.texts, remarks, strict=False) if remark]  # fmt: skip
     order = range(len(rewards)) if changes else ()
     return learn(
-        room.answers.with_others(rated),
-        rated,
-        np.array(rewards),
-        said,
-        ridge=RIDGE,
-        shares=SHARES,
-        order=order,
-        judge=judge,
+        room.answers.with_others(rated), rated, Ratings(np.array(rewards), order=order), said, judge=judge
     )
 
 

@@ -57,8 +57,8 @@ def believed(right: float, rng: np.random.Generator) -> bool:
 
 def judged(here: Any, which: str, right: float, counts: Sequence[int], draws: int, wrong: float) -> dict[str, Any]:  # fmt: skip
     """AUC by taste and person: without a judge, and with the verdicts of one that is right with this probability."""
-    from benchmarks.reading import RIDGE, SHARES, _rows, auc, taps
-    from clawback.rewards.reward_ensemble import RULES, learn
+    from benchmarks.reading import _rows, auc, taps
+    from clawback.rewards.reward_ensemble import RULES, Ratings, learn
 
     rows = []
     tastes = [taste for taste in OUTSIDE[which] if taste.name in CONTENT[which]]
@@ -79,7 +79,7 @@ def judged(here: Any, which: str, right: float, counts: Sequence[int], draws: in
                 base, rated = _rows(here.answers, range(0, here.rated, 4)), _rows(here.answers, places)
                 rest = _rows(here.answers, range(here.rated, len(here.texts)))
                 for name, source in (("alone", None), ("judge", judge)):
-                    made = learn(base, rated, ratings, ridge=RIDGE, shares=SHARES, judge=source)
+                    made = learn(base, rated, Ratings(ratings), judge=source)
                     row[name] = auc(made.reward(rest, RULES, 0.0), fits[here.rated :])
                     row[f"{name}, p"] = made.trust.p
                 rows.append(row)

@@ -113,8 +113,8 @@ def _row(views: Sequence[Any]) -> dict[str, Floats]:
 
 def quality(path: Path, models: Sequence[str], folder: str | None, counts: Sequence[int], draws: int, results: Path) -> dict[str, Any]:  # fmt: skip
     """By features, ratings and draw: AUC and accuracy on pairs of answers to prompts that were not rated; and p of the trust."""
-    from benchmarks.reading import RIDGE, _ids, auc
-    from clawback.rewards.reward_ensemble import RULES, fit
+    from benchmarks.reading import _ids, auc
+    from clawback.rewards.reward_ensemble import RULES, Ratings, fit
     from clawback.rewards.rule_posterior import Space
     from clawback.rewards.views import Answers, Views
 
@@ -142,7 +142,7 @@ def quality(path: Path, models: Sequence[str], folder: str | None, counts: Seque
                 places = np.array([EACH * p + rng.randrange(EACH) for p in chosen])
                 rest = np.array([i for i in range(len(some)) if i // EACH not in set(chosen)])
                 for how in (TAP, CENTRED, RANKS, HELD):
-                    made = fit(views, space, seen[places], ratings(scores[places], how), ridge=RIDGE)
+                    made = fit(views, space, seen[places], Ratings(ratings(scores[places], how)))
                     grades = made.score(seen[rest], RULES, 0.0)
                     first, second = grades[::EACH], grades[1::EACH]
                     apart = scores[rest][::EACH] - scores[rest][1::EACH]

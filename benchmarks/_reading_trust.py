@@ -23,7 +23,7 @@ def trusted(
     here: Any, which: str, draws: int, counts: list[int], wrong: float, people: int
 ) -> dict[str, Any]:
     """Who is trusted: people who toss a coin, and persons with a taste, by how well their taste is read; by the product's test, and by evidence alone."""
-    from clawback.rewards.reward_ensemble import RULES, fit
+    from clawback.rewards.reward_ensemble import RULES, Ratings, fit
     from clawback.rewards.reward_head import TRUSTED_BELOW
     from clawback.rewards.rule_posterior import Space
     from clawback.rewards.views import Views
@@ -36,14 +36,14 @@ def trusted(
     for _ in range(people):
         places = EACH * rng.choice(RATED, counts[0], replace=False) + rng.integers(EACH, size=counts[0])
         said = np.where(rng.random(counts[0]) < GOOD, 1.0, -1.0)
-        made = fit(views, space, seen[places], said, ridge=RIDGE)
+        made = fit(views, space, seen[places], Ratings(said))
         tossers["product"] += made.trust.trusted
         tossers[EVIDENCE] += by_evidence(views, space, seen[places], said) <= TRUSTED_BELOW
     for group, sets in (("inside", INSIDE), ("outside", OUTSIDE)):
         for taste, count, draw in itertools.product(sets[which], counts, range(draws)):
             fits = np.array(taste.fits(here.prompts, here.texts))
             places, said = taps(taste.name, fits, count, draw, wrong)
-            made = fit(views, space, seen[places], said, ridge=RIDGE)
+            made = fit(views, space, seen[places], Ratings(said))
             read = auc(made.score(seen[here.rated :], RULES, 0.0), fits[here.rated :])
             ps = {"product": made.trust.p, EVIDENCE: by_evidence(views, space, seen[places], said)}
             rows.append({"taste": taste.name, "group": group, "ratings": count, "auc": read, "p": ps})
@@ -56,7 +56,7 @@ GROUNDS = ("fresh", "fresh and rated", "rated")
 
 def by_ground(here: Any, which: str, draws: int, counts: list[int], wrong: float) -> dict[str, Any]:
     """p of the product's test and AUC by what the reader has seen of how answers vary, of persons with a taste."""
-    from clawback.rewards.reward_ensemble import RULES, fit
+    from clawback.rewards.reward_ensemble import RULES, Ratings, fit
     from clawback.rewards.rule_posterior import Space
     from clawback.rewards.views import Views
 
@@ -70,7 +70,7 @@ def by_ground(here: Any, which: str, draws: int, counts: list[int], wrong: float
             for name, ground in zip(GROUNDS, (fresh, fresh.with_others(rated), rated), strict=True):
                 views = Views.ground(ground)
                 space = Space.of(views.signs(ground), views.layout)
-                made = fit(views, space, views.view(rated), said, ridge=RIDGE)
+                made = fit(views, space, views.view(rated), Ratings(said))
                 read = auc(made.score(views.view(unseen), RULES, 0.0), fits[here.rated :])
                 row[name] = {"p": made.trust.p, "auc": read}
             rows.append(row)

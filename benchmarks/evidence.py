@@ -255,8 +255,7 @@ class World:
         import numpy as np
 
         from benchmarks.reading import auc
-        from clawback.rewards.features import SHARES
-        from clawback.rewards.reward_ensemble import RIDGE, RULES, Answers, learn
+        from clawback.rewards.reward_ensemble import RULES, Answers, Ratings, ReadingSettings, learn
         from clawback.rewards.scores import feedback_kinds
 
         samples, _ = self.feedback(kinds, seed)
@@ -270,11 +269,13 @@ class World:
             return Answers(ids, texts, hidden, prompts, words=self.policy.word_vectors)
 
         rewards = np.array([one.reward for one in samples])
-        given: dict[str, Any] = {"ridge": RIDGE, "shares": SHARES, "seed": seed}
-        given |= {"order": [one.newest for one in samples], "kinds": feedback_kinds(samples)}
+        ratings = Ratings(rewards, [one.newest for one in samples], feedback_kinds(samples))
+        settings = ReadingSettings(seed=seed)
         rated_answers = answers(samples)
-        ensemble = learn(answers(unseen).with_others(rated_answers), rated_answers, rewards, **given)
-        trust = learn(rated_answers, rated_answers, rewards, **given).trust  # as a run decides
+        ensemble = learn(
+            answers(unseen).with_others(rated_answers), rated_answers, ratings, settings=settings
+        )
+        trust = learn(rated_answers, rated_answers, ratings, settings=settings).trust  # as a run decides
         grades = ensemble.reward(answers(unseen), RULES, 0.5)
         liked = np.array([likes(one.response) for one in unseen])
         return {"kinds": kinds, "seed": seed, "auc": round(auc(grades, liked), 3), "p": trust.p, "trusted": trust.trusted}  # fmt: skip

@@ -79,7 +79,7 @@ def load(path: Path) -> Answers:
 
 def grades(here: Answers, liked: Any, reader: str, rng: np.random.Generator) -> Any:
     """The reader's grades of the answers to the prompts."""
-    from clawback.rewards.reward_ensemble import RIDGE, RULES, fit
+    from clawback.rewards.reward_ensemble import RULES, Ratings, fit
 
     if reader == "right":
         return liked[RATED:] + 1e-3 * rng.random(PROMPTS * EACH)
@@ -90,7 +90,7 @@ def grades(here: Answers, liked: Any, reader: str, rng: np.random.Generator) -> 
     with patch(
         "clawback.rewards.reward_ensemble.permutation_test"
     ):  # it is not asked, and takes most of the time
-        made = fit(here.views, here.space, here.seen[chosen], taps, ridge=RIDGE)
+        made = fit(here.views, here.space, here.seen[chosen], Ratings(taps))
     return np.asarray(made.score(here.seen[RATED:], RULES, 0.0))
 
 

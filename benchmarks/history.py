@@ -153,11 +153,11 @@ def answer_gate(root: Path, likes: Likes, chance: random.Random) -> int:
 
 def read(root: Path, world: World, likes: Likes, seed: int) -> dict[str, Any]:
     """AUC of the reader of a run on answers to prompts that are not in the history, and whether a run would trust it."""
-    from benchmarks.reading import RIDGE, _ids, auc
+    from benchmarks.reading import _ids, auc
     from clawback import feedback, store
     from clawback.paths import Home
     from clawback.records import Turn
-    from clawback.rewards.reward_ensemble import RULES, fit
+    from clawback.rewards.reward_ensemble import RULES, Ratings, ReadingSettings, fit
     from clawback.rewards.rule_posterior import Space
     from clawback.rewards.scores import feedback_kinds
     from clawback.rewards.views import Answers, Views
@@ -178,7 +178,7 @@ def read(root: Path, world: World, likes: Likes, seed: int) -> dict[str, Any]:
     views = Views.ground(part(0, size))
     space = Space.of(views.signs(part(0, size)), views.layout)
     seen = views.view(part(len(ground), size))
-    made = fit(views, space, seen, np.array([one.reward for one in samples]), ridge=RIDGE, seed=seed, kinds=feedback_kinds(samples))  # fmt: skip
+    made = fit(views, space, seen, Ratings(np.array([one.reward for one in samples]), kinds=feedback_kinds(samples)), settings=ReadingSettings(seed=seed))  # fmt: skip
     grades = made.score(views.view(part(size, len(rows))), RULES, 0.0)
     liked = np.array([likes(*row) for row in world.held])
     return {

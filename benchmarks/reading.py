@@ -257,7 +257,7 @@ def changes(here: Pool, which: str, draws: int, later: list[int], wrong: float) 
     """After ``EARLIER`` ratings by one taste, ``later`` ones by its opposite, by another one, or by the same: how often a change is found, and after how
     much processor time."""
     from clawback.rewards.change_point import last_change
-    from clawback.rewards.reward_ensemble import EvidenceOverTime
+    from clawback.rewards.reward_ensemble import EvidenceOverTime, Ratings
     from clawback.rewards.rule_posterior import Space
     from clawback.rewards.views import Views
 
@@ -277,7 +277,7 @@ def changes(here: Pool, which: str, draws: int, later: list[int], wrong: float) 
                 elif change == "another taste":
                     ratings[EARLIER:] *= np.where(fits == other, 1, -1)[places[EARLIER:]]
                 started = time.process_time()
-                over_time = EvidenceOverTime(views, space, seen[places], ratings, RIDGE)
+                over_time = EvidenceOverTime(views, space, seen[places], Ratings(ratings), RIDGE)
                 row: dict[str, Any] = {
                     "taste": taste.name,
                     "group": group,

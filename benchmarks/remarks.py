@@ -45,8 +45,7 @@ def read(world: World, taste: Any, seed: int, ratings: int, words: bool) -> floa
     import numpy as np
 
     from benchmarks.reading import auc
-    from clawback.rewards.features import SHARES
-    from clawback.rewards.reward_ensemble import RIDGE, RULES, Answers, learn
+    from clawback.rewards.reward_ensemble import RULES, Answers, Ratings, ReadingSettings, learn
 
     samples = world.rated(taste, seed, ratings, words)
     held = samples[::8]
@@ -62,7 +61,7 @@ def read(world: World, taste: Any, seed: int, ratings: int, words: bool) -> floa
     known = [one.turn_id - 1 for one in train]
     remarks = [(one.response_ids or (), one.response, said) for one in train for said in one.hints]
     rewards = np.array([one.reward for one in train])
-    ensemble = learn(answers(range(OWN)), answers(known), rewards, remarks, ridge=RIDGE, shares=SHARES, seed=seed)  # fmt: skip
+    ensemble = learn(answers(range(OWN)), answers(known), Ratings(rewards), remarks, settings=ReadingSettings(seed=seed))  # fmt: skip
     others = [i for i in range(OWN) if i not in known]
     liked = np.array([taste.likes(world.captured[i]["text"]) for i in others])
     if liked.all() or not liked.any():

@@ -8,8 +8,7 @@ import pytest
 
 from clawback.rewards import reward_ensemble
 from clawback.rewards.change_point import FEWEST, STEP, last_change, places
-from clawback.rewards.features import SHARES
-from clawback.rewards.reward_ensemble import Answers, learn
+from clawback.rewards.reward_ensemble import Answers, Ratings, learn
 
 
 class OneShare:
@@ -102,7 +101,7 @@ def test_who_liked_lists_and_now_does_not_is_understood_after_as_many_ratings_as
         # The ratings themselves may come in any order: it is the time of each that says which are the newest.
         rows = backwards if name == "given backwards" else list(range(96))
         seen = Answers([rated.ids[i] for i in rows], [rated.texts[i] for i in rows], np.zeros((96, 0)))
-        made = learn(base, seen, rewards[rows], ridge=0.8, shares=SHARES, order=order)
+        made = learn(base, seen, Ratings(rewards[rows], order=order))
         reward[name] = made.reward(asked, 0.5, 0.0)
     like = lists(asked)
     assert reward["all"][like].mean() > reward["all"][~like].mean(), "the older taste still rules"
@@ -116,7 +115,7 @@ def test_of_more_ratings_than_are_read_the_newest_are(monkeypatch):
     base, rated, asked = answers(60, 0), answers(72, 1), answers(60, 2)
     rewards = np.where(lists(rated), 1.0, -1.0)
     rewards[:32] *= -1
-    made = learn(base, rated, rewards, ridge=0.8, shares=SHARES)
+    made = learn(base, rated, Ratings(rewards))
     assert len(next(iter(made.kernels.rated.values()))) == 40
     reward = made.reward(asked, 0.5, 0.0)
     assert reward[lists(asked)].min() > reward[~lists(asked)].max()

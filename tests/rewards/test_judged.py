@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from clawback.rewards.features import SHARES
 from clawback.rewards.judged import usual, verdicts
-from clawback.rewards.reward_ensemble import Answers, fit, learn
+from clawback.rewards.reward_ensemble import Answers, Ratings, fit, learn
 from clawback.rewards.rule_posterior import Space
 from clawback.rewards.views import Views
 
@@ -45,7 +44,7 @@ def read(judge, count=64):
     base, rated, asked = answers(120, 0), answers(count, 1), answers(300, 2)
     rng = np.random.default_rng(3)
     wanted = truth(rated.texts)[:, 2] ^ (rng.random(count) < 0.1)
-    made = learn(base, rated, np.where(wanted, 1.0, -1.0), ridge=0.8, shares=SHARES, judge=judge)
+    made = learn(base, rated, Ratings(np.where(wanted, 1.0, -1.0)), judge=judge)
     return made, asked, truth(asked.texts)[:, 2]
 
 
@@ -80,7 +79,7 @@ def test_of_a_judge_that_tosses_a_coin_hardly_anybody_is_trusted():
     for person in range(5):
         rated = answers(40, 100 + person)
         ratings = np.where(truth(rated.texts)[:, 2], 1.0, -1.0)
-        trusted += fit(views, space, views.view(rated), ratings, ridge=0.8).trust.trusted
+        trusted += fit(views, space, views.view(rated), Ratings(ratings)).trust.trusted
     assert trusted <= 2
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clawback.rewards.lexical_fields import COMMON, SIZE, LexicalFields
-from clawback.rewards.reward_ensemble import RULES, Answers, learn
+from clawback.rewards.reward_ensemble import RULES, Answers, Ratings, ReadingSettings, learn
 from clawback.rewards.views import Views
 
 GROUPS, EACH = 12, 10
@@ -78,7 +78,7 @@ def test_a_wish_about_a_field_is_read_by_fields_alone() -> None:
     def auc(words) -> float:
         base = Answers(every, texts, np.zeros((len(every), 0)), words=words)
         rated = Answers(every[:64], texts[:64], np.zeros((64, 0)))
-        made = learn(base, rated, values, ridge=0.8, shares=(0.5, 0.3, 0.2))
+        made = learn(base, rated, Ratings(values), settings=ReadingSettings(shares=(0.5, 0.3, 0.2)))
         rest = Answers(every[64:], texts[64:], np.zeros((len(every) - 64, 0)))
         grades = made.reward(rest, RULES, 0.5)
         liked = grades[wanted[64:]][:, None]

@@ -5,11 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawback.rewards.features import SHARES
 from clawback.rewards.instructions import COUNTED, SENTENCES
 from clawback.rewards.remarks import wishes
 from clawback.rewards.resemblance import near_to, resembling
-from clawback.rewards.reward_ensemble import Answers, _remark_likelihood, learn
+from clawback.rewards.reward_ensemble import Answers, Ratings, _remark_likelihood, learn
 from clawback.rewards.rule_posterior import Space
 from clawback.rewards.views import Views
 
@@ -67,7 +66,7 @@ def ensemble(remark):
     rewards = np.array([1.0 if plain(text) else -1.0 for text in rated.texts]) * [1, -1, 1, 1, -1, 1]
     bad = [i for i, reward in enumerate(rewards) if reward < 0]
     remarks = [(rated.ids[i], rated.texts[i], remark) for i in bad] if remark else []
-    return learn(answers(200, 0), rated, rewards, remarks, ridge=0.8, shares=SHARES)
+    return learn(answers(200, 0), rated, Ratings(rewards), remarks)
 
 
 def told_apart(reward, liked):
@@ -91,7 +90,7 @@ def test_what_it_resembles_is_no_evidence_against_the_ratings():
     rated, base = answers(24, 3), answers(200, 0)
     rewards = np.array([-1.0 if plain(text) else 1.0 for text in rated.texts])
     remarks = [(rated.ids[0], rated.texts[0], "Simpler words!")]
-    made = learn(base, rated, rewards, remarks, ridge=0.8, shares=SHARES)
+    made = learn(base, rated, Ratings(rewards), remarks)
     asked = answers(200, 2)
     liked = np.array([not plain(text) for text in asked.texts])
     assert told_apart(made.reward(asked, 0.5, 0.0), liked) > 0.9

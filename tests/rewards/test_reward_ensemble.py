@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from clawback.rewards.features import SHARES
-from clawback.rewards.reward_ensemble import PHRASES, Answers, learn
+from clawback.rewards.reward_ensemble import PHRASES, Answers, Ratings, learn
 
 WORDS = [f"word{chr(97 + i)}" for i in range(26)]
 
@@ -28,10 +27,8 @@ def taught(remarks, seed=0):
     return learn(
         answers(200, seed),
         rated,
-        np.where(lists, 1.0, -1.0),
+        Ratings(np.where(lists, 1.0, -1.0)),
         [([0], "a and b.", said) for said in remarks],
-        ridge=0.8,
-        shares=SHARES,
     )
 
 
@@ -65,7 +62,7 @@ def mixture(seed=0, count=24):
     """An ensemble on ratings that mean something, and two other sets of answers."""
     rated = answers(count, seed + 1)
     rewards = np.array([1.0 if text.startswith("-") or "wordb" in text else -1.0 for text in rated.texts])
-    made = learn(answers(200, seed), rated, rewards, ridge=0.8, shares=SHARES)
+    made = learn(answers(200, seed), rated, Ratings(rewards))
     return made, made.views.view(answers(40, seed + 2)), made.views.view(answers(40, seed + 3))
 
 

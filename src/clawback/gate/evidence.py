@@ -238,8 +238,7 @@ def read(
     base: views.Answers, rated: views.Answers, samples: Sequence[Sample], seed: int = 0
 ) -> RewardEnsemble:
     """The reward model of a run, fitted on all ratings and remarks."""
-    from clawback.rewards.features import SHARES
-    from clawback.rewards.reward_ensemble import RIDGE, learn
+    from clawback.rewards.reward_ensemble import Ratings, ReadingSettings, learn
     from clawback.rewards.scores import feedback_kinds, reader_values
 
     remarks = [
@@ -252,13 +251,9 @@ def read(
     return learn(
         base.with_others(rated),
         rated,
-        reader_values(samples),
+        Ratings(reader_values(samples), [s.newest for s in samples], feedback_kinds(samples)),
         remarks,
-        ridge=RIDGE,
-        shares=SHARES,
-        seed=seed,
-        order=[s.newest for s in samples],
-        kinds=feedback_kinds(samples),
+        ReadingSettings(seed=seed),
     )
 
 

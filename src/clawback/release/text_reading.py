@@ -93,8 +93,7 @@ def learn(samples: Sequence[Sample], seen: Sequence[tuple[str, str]] = (), seed:
     Args:
         seen: (question, answer) of further answers, rated or not: they show how answers vary.
     """
-    from clawback.rewards.features import SHARES
-    from clawback.rewards.reward_ensemble import RIDGE, RULES
+    from clawback.rewards.reward_ensemble import RULES, Ratings, ReadingSettings
     from clawback.rewards.reward_ensemble import learn as fit
     from clawback.rewards.scores import feedback_kinds, reader_values
 
@@ -111,13 +110,9 @@ def learn(samples: Sequence[Sample], seen: Sequence[tuple[str, str]] = (), seed:
     made = fit(
         ground,
         answers(vocabulary, pairs),
-        reader_values(rated),
+        Ratings(reader_values(rated), [s.newest for s in rated], feedback_kinds(rated)),
         remarks,
-        ridge=RIDGE,
-        shares=SHARES,
-        seed=seed,
-        order=[s.newest for s in rated],
-        kinds=feedback_kinds(rated),
+        ReadingSettings(seed=seed),
     )
     raw = made.reward(ground, RULES, 0.0)
     return TextReward(made, vocabulary, float(raw.mean()), max(float(raw.std()), 0.05))

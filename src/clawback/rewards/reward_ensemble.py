@@ -18,7 +18,7 @@ import numpy as np
 
 from clawback.rewards import kernel_ensemble, rule_evidence, rule_posterior
 from clawback.rewards.change_point import last_change
-from clawback.rewards.features import Floats
+from clawback.rewards.features import SHARES, Floats
 from clawback.rewards.judged import Judge
 from clawback.rewards.kernel_ensemble import KernelEnsemble, Spectra
 from clawback.rewards.remarks import SAYS, Wish, wishes
@@ -130,32 +130,70 @@ class RewardEnsemble:
         return float(1 / (1 + np.exp(-np.clip(odds, -30.0, 30.0))))
 
 
+@dataclass(frozen=True, slots=True)
+class Ratings:
+    """``values [n]`` of rated answers.
+
+    ``order``: ``[n]`` numbers that grow with the time of each rating; without them the last is the newest. With them, ratings from before the last change
+    of mind are left out. ``kinds``: ``[n]`` of ``rating_likelihood``: each has a share of wrong ones of its own. Without them all are ratings.
+    """
+
+    values: Floats
+    order: Sequence[int] = ()
+    kinds: Ints | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingSettings:
+    """How ratings are read. ``trusted_below``: p-value up to which they are trusted; ``shares``: of the three kernels (``Views.ground``)."""
+
+    ridge: float = RIDGE
+    shares: tuple[float, float, float] = SHARES
+    seed: int = 0
+    trusted_below: float = TRUSTED_BELOW
+
+
+DEFAULTS = ReadingSettings()
+
+
 def learn(
     base: Answers,
     rated: Answers,
-    rewards: Floats,
+    ratings: Ratings,
     remarks: Sequence[Remark] = (),
-    *,
-    ridge: float,
-    shares: tuple[float, float, float],
-    seed: int = 0,
-    order: Sequence[int] = (),
+    settings: ReadingSettings = DEFAULTS,
     judge: Judge | None = None,
-    trusted_below: float = TRUSTED_BELOW,
-    kinds: Ints | None = None,
 ) -> RewardEnsemble:
-    """From answers of the base, which show how answers vary, rated ones with their ``rewards [n]``, and what was said in words.
+    """From answers of the base, which show how answers vary, rated ones with their ratings, and what was said in words.
 
     Answers are looked at with their prompts and further states where ``base`` has them; then ``rated``, and whatever is graded, must have them too.
-
-    Args:
-        order: ``[n]`` numbers that grow with the time of each rating; without them the last is the newest. With them, ratings from before the last change
-            of mind are left out.
-        judge: says how surely an answer keeps each of some believed or proposed rules. It is asked about every answer that is read or graded.
-        trusted_below: p-value up to which the ratings are trusted.
-        kinds: ``[n]`` of ``rating_likelihood``: each has a share of wrong ones of its own. Without them all are ratings.
+    ``judge`` says how surely an answer keeps each of some believed or proposed rules. It is asked about every answer that is read or graded.
     """
-    of_kind = np.zeros(len(rewards), dtype=np.int64) if kinds is None else kinds
+    rewards, order = ratings.values, ratings.order
+    kinds = np.zeros(len(rewards), dtype=np.int64) if ratings.kinds is None else ratings.kinds
+    wished, phrases, named = _wishes(remarks)
+    base = base if judge is None else base.judged(judge)
+    views = Views.ground(base, phrases, settings.shares, named, judge)
+    odds, near = _resembled(views, remarks)
+    space = Space.of(views.signs(base), views.layout).expecting(odds)
+    seen = views.view(rated)
+    newest = np.argsort(order, kind="stable")[-MOST:] if len(order) else np.arange(len(rewards))[-MOST:]
+    outdated = 0
+    if len(order):
+        recent = Ratings(rewards[newest], kinds=kinds[newest])
+        in_time = EvidenceOverTime(views, space, seen[newest], recent, settings.ridge)
+        outdated = last_change(in_time, len(newest))
+    current = np.sort(newest[outdated:])
+    said, heard = _remark_likelihood(space, views, wished)
+    standing = Ratings(rewards[current], kinds=kinds[current])
+    ensemble = fit(views, space, seen[current], standing, (said, heard + near), settings)
+    return replace(ensemble, outdated=outdated + len(rewards) - len(newest) if outdated else 0)
+
+
+def _wishes(
+    remarks: Sequence[Remark],
+) -> tuple[list[tuple[tuple[int, ...], str, Wish]], tuple[str, ...], list[str]]:
+    """The wishes of the remarks with the answers that they are about, the phrases that they quote most, and the names that they speak of."""
     wished = [
         (tuple(ids), text, wish | near_to(said)) for ids, text, said in remarks for wish in wishes(said)
     ]
@@ -164,51 +202,21 @@ def learn(
     spoken = {name for *_, wish in wished for name in wish} | {
         name for *_, said in remarks for name in near_to(said)
     }
-    named = sorted(name for name in spoken if not name.startswith(SAYS))
-    base = base if judge is None else base.judged(judge)
-    views = Views.ground(base, phrases, shares, named, judge)
-    odds, near = _resembled(views, remarks)
-    space = Space.of(views.signs(base), views.layout).expecting(odds)
-    seen = views.view(rated)
-    newest = np.argsort(order, kind="stable")[-MOST:] if len(order) else np.arange(len(rewards))[-MOST:]
-    outdated = 0
-    if len(order):
-        outdated = last_change(
-            EvidenceOverTime(views, space, seen[newest], rewards[newest], ridge, of_kind[newest]),
-            len(newest),
-        )
-    current = np.sort(newest[outdated:])
-    said, heard = _remark_likelihood(space, views, wished)
-    ensemble = fit(
-        views,
-        space,
-        seen[current],
-        rewards[current],
-        (said, heard + near),
-        ridge=ridge,
-        seed=seed,
-        trusted_below=trusted_below,
-        kinds=of_kind[current],
-    )
-    return replace(ensemble, outdated=outdated + len(rewards) - len(newest) if outdated else 0)
+    return wished, phrases, sorted(name for name in spoken if not name.startswith(SAYS))
 
 
 def fit(
     views: Views,
     space: Space,
     rated: Viewed,
-    rewards: Floats,
+    ratings: Ratings,
     remarks: tuple[Floats | None, int] = (None, 0),
-    *,
-    ridge: float,
-    seed: int = 0,
-    trusted_below: float = TRUSTED_BELOW,
-    kinds: Ints | None = None,
+    settings: ReadingSettings = DEFAULTS,
 ) -> RewardEnsemble:
     """The same where it is known already how answers vary. ``remarks``: log-likelihoods ``[h]`` of the rules, and how many say something."""
     said, heard = remarks
-    signs = rated.signs
-    spectra = Spectra.of(views.kernels, rated.views, ridge, LIKELIER)
+    signs, rewards, kinds = rated.signs, ratings.values, ratings.kinds
+    spectra = Spectra.of(views.kernels, rated.views, settings.ridge, LIKELIER)
 
     def generalises(dealt: Floats) -> Floats:
         rules, by_rules = explained(space, signs, dealt, kinds)
@@ -222,7 +230,7 @@ def fit(
         rule_posterior.fit(space, signs, rewards, said, kinds),
         heard,
         evidence(space, signs, rewards, said, kinds),
-        permutation_test(rewards, generalises, seed, trusted_below, kinds),
+        permutation_test(rewards, generalises, settings.seed, settings.trusted_below, kinds),
     )
 
 
@@ -234,15 +242,14 @@ class EvidenceOverTime:
         views: Views,
         space: Space,
         rated: Viewed,
-        rewards: Floats,
+        ratings: Ratings,
         ridge: float,
-        kinds: Ints | None = None,
     ) -> None:
-        self.rewards = rewards
+        self.rewards = rewards = ratings.values
         self.kernels = kernel_ensemble.KernelEvidenceOverTime(
             views.kernels, rated.views, rewards, ridge, LIKELIER
         )
-        self.rules = rule_evidence.RuleEvidenceOverTime(space, rated.signs, rewards, kinds=kinds)
+        self.rules = rule_evidence.RuleEvidenceOverTime(space, rated.signs, rewards, kinds=ratings.kinds)
         self.seen: dict[tuple[int, int], float] = {}
 
     def of_part(self, start: int, end: int) -> float:

@@ -14,7 +14,15 @@ from clawback.errors import TrainingError
 from clawback.models import Encoded
 from clawback.rewards.features import SHARES, Floats
 from clawback.rewards.overoptimization import repeats
-from clawback.rewards.reward_ensemble import RIDGE, RULES, Answers, RewardEnsemble, learn
+from clawback.rewards.reward_ensemble import (
+    RIDGE,
+    RULES,
+    Answers,
+    Ratings,
+    ReadingSettings,
+    RewardEnsemble,
+    learn,
+)
 from clawback.rewards.reward_head import TRUSTED_BELOW
 from clawback.rewards.scores import Ints
 from clawback.sampling import Chance
@@ -184,15 +192,12 @@ class Grading:
         return learn(
             seen if fresh is None else fresh.with_others(seen),
             seen,
-            rewards,
+            Ratings(rewards, order, kinds),
             [(one.response, self.texts([one])[0], said) for one, said in remarks],
-            ridge=self.settings.ridge,
-            shares=self.settings.shares,
-            seed=self.seed,
-            order=order,
-            judge=self.judge,
-            trusted_below=self.settings.trusted_below,
-            kinds=kinds,
+            ReadingSettings(
+                self.settings.ridge, self.settings.shares, self.seed, self.settings.trusted_below
+            ),
+            self.judge,
         )
 
     def regrade(self, by_rules: GradesByRule) -> None:
