@@ -45,7 +45,7 @@ NAMES = "clawback.names"
 
 _EXTENSIONS = "clawback.extensions."
 _ALGORITHMS, _PUBLISHERS = "clawback.rl.algorithms", "clawback.release.publishers"
-_WORLDS, _BOX = "clawback.extensions.worlds.kinds", "clawback.extensions.sandbox.kinds"
+_WORLDS, _BOX = "clawback.extensions.worlds", "clawback.extensions.sandbox.kinds"
 BUILT_IN: Mapping[str, Mapping[str, str]] = {
     ALGORITHMS: {
         "combined": f"{_ALGORITHMS}.combined:Combined",
@@ -99,7 +99,7 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "bfcl": f"{_WORLDS}:BFCL",
         "terminal": f"{_BOX}:TERMINAL",
         "repository": f"{_BOX}:REPOSITORY",
-        "miniwob": "clawback.extensions.browser.kinds:MINIWOB",
+        "miniwob": "clawback.extensions.browser:MINIWOB",
     },
     TRAINERS: {"hosted": "clawback.extensions.hosted.hosted_run"},
     SAMPLERS: {

@@ -12,13 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clawback import store
-from clawback.environments import group_judge, judges
+from clawback.environments import group_judge
 from clawback.environments.core import EnvironmentFailure
 from clawback.environments.group_judge import COMPARE, GroupJudge, read_scores
 from clawback.environments.own_reward import OwnReward, RulesKept, with_reward
 from clawback.environments.play import episode
 from clawback.environments.policies import Script
 from clawback.errors import JudgeError, UsageError
+from clawback.feedback import endpoint
 from clawback.feedback.endpoint import JudgeAnswer, NoAnswer
 from clawback.jobs import playing
 from clawback.records import Episode, EpisodeStep, Rule
@@ -149,7 +150,7 @@ def test_a_run_learns_from_comparisons_is_killed_and_asks_about_no_group_twice(h
             raise Killed
         return by_length(system, material)
 
-    monkeypatch.setattr(judges, "configured", lambda: ask)
+    monkeypatch.setattr(endpoint, "configured_judge", lambda: ask)
     monkeypatch.setattr(group_judge, "PARALLEL", 1)
     wish = playing.Wish("rows", episodes=16, groups=4, size=2, held_out=4, max_tokens=3, reward="judge")
     worlds = OwnReward(Worlds(turns=1, pay=lambda *_: 7.0), None)

@@ -13,9 +13,9 @@ import pytest
 from clawback import config, feedback, release, store
 from clawback.errors import UsageError
 from clawback.extensions.demo import cloud
-from clawback.gate import prompt_choice, questions, settling
+from clawback.gate import prompt_choice, questions
 from clawback.gate import prompt_gate as prompt_gate
-from clawback.gate.report import Report, answered
+from clawback.gate.report import Report, answered, settle
 from clawback.jobs.rating_inbox import Inbox
 from clawback.paths import Home
 from clawback.records import GATE, Message, Turn
@@ -64,7 +64,7 @@ def judged(
     with store.connect(home.database) as db:
         version = prompted.propose(db, text, origin={"author": "search"})
         report = prompt_gate.gate(db, home, version.number, ask)
-        status = settling.settle(db, home, report).status
+        status = settle(db, home, report).status
         while report.again_at:
             pair = Inbox(home).questions()[0]
             likes = TASTE.fits(pair.first.response), TASTE.fits(pair.second.response)
@@ -72,7 +72,7 @@ def judged(
             better, worse = (pair.first, pair.second) if first else (pair.second, pair.first)
             feedback.prefer(db, better.id, worse.id)
             report = answered(db, db.version(version.number), config.load(home.config).gate) or report
-            status = settling.settle(db, home, report).status
+            status = settle(db, home, report).status
         return report, status
 
 
@@ -203,7 +203,7 @@ def test_a_strangers_sentence_waits_for_a_yes_whatever_the_gate_says(home: Home,
         version = prompted.propose(db, f"- Use no emoji.\n- {sentence}", origin={"author": "search"})
         report = Report(version.number, 0, True, 1.0, ("better",), prompt_gate.empty([]))
         db.set_report(version.number, report.to_dict())
-        assert settling.settle(db, home, report).status == "candidate"
+        assert settle(db, home, report).status == "candidate"
         with pytest.raises(UsageError, match="nobody has accepted"):
             release.promote(db, home, version.number)
         with pytest.raises(UsageError, match="nobody has accepted"):
@@ -222,7 +222,7 @@ def test_what_is_accepted_is_tried_first_where_the_settings_say_so(home: Home) -
         version = prompted.propose(db, "- Use no emoji.", origin={"author": "search"})
         report = Report(version.number, 0, True, 1.0, ("better",), prompt_gate.empty([]))
         db.set_report(version.number, report.to_dict())
-        assert settling.settle(db, home, report, config.TrialSection(share=0.25)).status == "candidate"
+        assert settle(db, home, report, config.TrialSection(share=0.25)).status == "candidate"
         assert db.live().prompt == ""
         on = release.trial.running(db)
         assert on is not None

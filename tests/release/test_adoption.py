@@ -11,8 +11,7 @@ import torch
 
 from clawback import config, engine, gate, store
 from clawback.errors import ModelError, UsageError
-from clawback.gate import settling
-from clawback.gate.report import Report
+from clawback.gate.report import Report, settle
 from clawback.models.types import GREEDY
 from clawback.paths import Home
 from clawback.release import adoption, version_registry
@@ -101,7 +100,7 @@ def test_the_gate_judges_it_and_only_the_person_makes_it_live(home: Home, tmp_pa
         assert db.version(version.number).report is not None
         accepted = Report.from_dict(report.to_dict() | {"accepted": True})
         db.set_report(version.number, accepted.to_dict())
-        assert settling.settle(db, home, accepted).status == "candidate"
+        assert settle(db, home, accepted).status == "candidate"
         assert db.live().number == before
         try:
             assert version_registry.promote(db, home, version.number).status == "live"

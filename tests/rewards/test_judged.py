@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from clawback.rewards.judged import usual, verdicts
 from clawback.rewards.reward_ensemble import Answers, Ratings, fit, learn
 from clawback.rewards.rule_posterior import Space
-from clawback.rewards.views import Views
+from clawback.rewards.views import Views, mean_verdicts, rule_verdicts
 
 
 def answers(count, seed):
@@ -91,7 +90,7 @@ def test_every_answer_is_judged_once():
 
 def test_an_attribute_that_nobody_judged_is_even():
     values = np.array([[0.2, np.nan], [np.nan, np.nan], [0.6, np.nan]])
-    np.testing.assert_allclose(usual(values), [0.4, 0.5])
+    np.testing.assert_allclose(mean_verdicts(values), [0.4, 0.5])
 
 
 @pytest.mark.parametrize(
@@ -99,4 +98,4 @@ def test_an_attribute_that_nobody_judged_is_even():
 )
 def test_verdicts_of_another_form_are_refused(wrong):
     with pytest.raises(ValueError, match="verdict"):
-        verdicts(lambda questions, texts: wrong, ["q"] * 3, ["a"] * 3)
+        rule_verdicts(lambda questions, texts: wrong, ["q"] * 3, ["a"] * 3)

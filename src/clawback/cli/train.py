@@ -108,18 +108,17 @@ def train(
     clawback train --draw vllm
     """
     needs("torch")
-    from clawback import jobs
+    from clawback import devices, jobs
     from clawback.jobs import launching
-    from clawback.learning import machines
 
     here = current_home()
     if said := launching.launched():
         say(f"clawback: {said}", err=True)
     count, shard = _layout(process_count, options.shard, accelerate)
-    if machines.node() > 0:
+    if devices.machine_number() > 0:
         return _help_out(count)
     options = options.changed(processes=count, shard=shard)
-    _check_places(options, machines.nodes(), background or bool(clock))
+    _check_places(options, devices.machine_count(), background or bool(clock))
     if clock:
         return at_a_time(here, clock, as_json, options)
     if background:
@@ -138,11 +137,11 @@ def _layout(processes: int | None, shard: bool, accelerate: str | None) -> tuple
 
 def _help_out(processes: int) -> int:
     """Compute shares of the run of the first machine; the exit code."""
+    from clawback import devices
     from clawback.jobs import launching
-    from clawback.learning import machines
 
     first = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
-    machine = f"This machine ({machines.node() + 1} of {machines.nodes()})"
+    machine = f"This machine ({devices.machine_number() + 1} of {devices.machine_count()})"
     text = f"{machine} computes shares of the run at {first}, once that has begun, and learns nothing of its own. Ctrl-C ends it."
     say(text, err=True)
     return launching.help_out(processes)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from clawback.errors import JudgeError
+from clawback import config
+from clawback.errors import JudgeError, UsageError
 from clawback.http_client import REDIRECTS, BadReply, Retry, StatusError, TransportError, is_address
 from clawback.models_api import (
     SETUP_STATUSES,
@@ -16,6 +18,7 @@ from clawback.models_api import (
     ModelServer,
     guess,
 )
+from clawback.paths import home
 
 __all__ = [
     "Ask",
@@ -101,3 +104,15 @@ def _remedy(status: int) -> str:
     if status in (401, 403):
         return "Put the key into an environment variable and its name into [judge] key_env."
     return "Check [judge] url, api and model."
+
+
+def configured_judge() -> Ask:
+    """The judge of ``[judge]`` for rewards, where it is one on the network. Raises ``UsageError``."""
+    asked = config.load(home().config).judge
+    if asked.api == "local":
+        raise UsageError(
+            "A judge as reward needs one on the network: set [judge] api, url and model (docs/judges.md)."
+        )
+    budget = CallBudget(asked.max_calls, asked.max_seconds, asked.max_tokens)
+    key = os.environ.get(asked.key_env, "") if asked.key_env else ""
+    return Endpoint(asked.api, asked.url, asked.model, key, budget, asked.timeout, asked.answer_tokens)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,8 @@ from clawback.gate.rule import Decision, Evidence, decide, error_left, most_ques
 from clawback.records import with_keys
 
 if TYPE_CHECKING:
-    from clawback.config import GateSection
+    from clawback.config import GateSection, TrialSection
+    from clawback.paths import Home
     from clawback.records import Turn, Version
     from clawback.store import Store
 
@@ -188,3 +190,23 @@ def open_questions(store: Store, settings: GateSection) -> list[tuple[Turn, Turn
         unanswered = [pair for pair in pairs if not questions.is_settled(store, *pair)]
         found += unanswered[: most - len(answers)]
     return found
+
+
+def settle(store: Store, home: Home, report: Report, tried: TrialSection | None = None) -> Version:
+    """Do as the report says: live, rejected, or still a candidate that waits for answers or for the person's yes: to its new sentences, to an adapter that was adopted. ``tried``: with a
+    share above 0 what is accepted answers that share of the sessions first."""
+    from clawback.release import prompted, trial, version_registry
+
+    version = store.version(report.version)
+    if version.status != "candidate":
+        return version
+    if report.accepted:
+        if prompted.unseen(store, version) or version_registry.FOREIGN in version.origin:
+            return version
+        if tried is not None and tried.share > 0 and trial.running(store) is None:
+            trial.begin(store, version.number, tried.share, tried.alpha, time.time())
+            return version
+        return version_registry.promote(store, home, version.number)
+    if not report.again_at:
+        store.reject(version.number)
+    return store.version(version.number)

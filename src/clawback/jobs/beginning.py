@@ -43,9 +43,9 @@ class RunRequest:
     @property
     def several(self) -> bool:
         """Whether several processes share the run."""
-        from clawback.learning import machines
+        from clawback import devices
 
-        return self.options.processes * machines.nodes() > 1
+        return self.options.processes * devices.machine_count() > 1
 
     @property
     def draws_elsewhere(self) -> bool:

@@ -75,10 +75,10 @@ class Wish:
             found = with_reward(found, self.reward)
         if not self.judge_steps:
             return found
-        from clawback.environments import judges
         from clawback.environments.step_judge import StepJudged
+        from clawback.feedback.endpoint import configured_judge
 
-        return StepJudged(found, judges.configured(), self.judge_steps)
+        return StepJudged(found, configured_judge(), self.judge_steps)
 
     def group_judge(self) -> GroupJudge | None:
         """Who compares the tries at one task; None where they are rewarded one by one. Raises ``UsageError``."""
@@ -86,10 +86,10 @@ class Wish:
             return None
         if self.size < 2:
             raise UsageError("--reward judge compares tries at the same task: add --group 4, or more.")
-        from clawback.environments import judges
         from clawback.environments.group_judge import GroupJudge
+        from clawback.feedback.endpoint import configured_judge
 
-        return GroupJudge(judges.configured())
+        return GroupJudge(configured_judge())
 
     @property
     def play(self) -> Play:

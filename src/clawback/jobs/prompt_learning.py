@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from clawback import config, store
 from clawback.errors import Busy
-from clawback.gate import settling
-from clawback.gate.report import Report, answered
+from clawback.gate.report import Report, answered, settle
 from clawback.jobs.prompt_models import LOCAL, Meter, backend_of, model_of
 from clawback.jobs.prompt_search import DEFAULTS, SEARCH, Search, SearchOptions, SearchResult, judge
 from clawback.paths import Home
@@ -155,7 +154,7 @@ def judge_waiting(
         if report is None:
             meter = Meter(backend or backend_of(home, db, settings), settings.prompts)
             report = judge(home, db, waits[0], meter, on_progress)
-        settling.settle(db, home, report, settings.trial)
+        settle(db, home, report, settings.trial)
         return report
 
 

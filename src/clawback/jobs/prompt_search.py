@@ -19,8 +19,7 @@ from clawback.feedback import hold_out
 from clawback.feedback.authors import in_own_words
 from clawback.files import replace
 from clawback.gate import prompt_gate as prompt_gate
-from clawback.gate import settling
-from clawback.gate.report import Report
+from clawback.gate.report import Report, settle
 from clawback.jobs import preflight
 from clawback.jobs.inputs import feedback_of, newest
 from clawback.jobs.prompt_models import Meter, StoredMeter, model_of
@@ -185,7 +184,7 @@ class Search:
         unseen: tuple[str, ...] = ()
         if version is not None:
             report = judge(self.home, self.db, version.number, judging, tell)
-            version = settling.settle(self.db, self.home, report, self.settings.trial)
+            version = settle(self.db, self.home, report, self.settings.trial)
             unseen = tuple(prompted.unseen(self.db, version)) if version.status == "candidate" else ()
         else:
             self.db.add_ended_run(self._run(result))

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 from clawback import feedback, release, store
 from clawback.errors import Busy, ModelError, Stopped, UsageError
 from clawback.feedback.due import NO_GAIN
-from clawback.gate import adapter_gate, settling
-from clawback.gate.report import Report, answered
+from clawback.gate import adapter_gate
+from clawback.gate.report import Report, answered, settle
 from clawback.jobs import (
     beginning,
     captured,
@@ -386,7 +386,7 @@ class _Job(RunJob):
             settings=self.settings,
             on_progress=(lambda p: self.enter(run, p)) if run.status == "running" else self.tell,
         )
-        settling.settle(self.db, self.home, report, self.settings.trial)
+        settle(self.db, self.home, report, self.settings.trial)
         return report
 
     def propose_sentence(self, run: Run, version: Version) -> Version | None:
@@ -415,7 +415,7 @@ class _Job(RunJob):
         report = answered(self.db, version, self.settings.gate)
         if report is None:
             return self.judge(version)
-        settling.settle(self.db, self.home, report, self.settings.trial)
+        settle(self.db, self.home, report, self.settings.trial)
         return report
 
     def give_up_waiting(self, run: Run) -> None:

@@ -54,7 +54,6 @@ else:
             "training": "DRAWING conclusion fit_elsewhere",
             "conditions": "RunConditions RunRules conditions_of",
             "estimate": "estimate",
-            "machines": "machines",
             "options": "options",
         },
     )

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from clawback.models import Grader
     from clawback.policy import Policy, Sampler
     from clawback.records import Message, Sample
-    from clawback.rewards.judged import Judge
     from clawback.rewards.terms import RewardTerms
+    from clawback.rewards.views import Judge
 
 Progress = Mapping[str, Any]
 OnProgress = Callable[[Progress], None]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from clawback.learning.loop.parallel import ProcessGroup
     from clawback.learning.loop.trainer import Fitted, LoopSettings
     from clawback.policy import Policy
-    from clawback.rewards.judged import Judge
+    from clawback.rewards.views import Judge
 
 DRAWING = ("auto", "rollouts", "distil")
 """Algorithms that draw fresh answers and grade them (``learning/sources/plan.py``)."""
@@ -166,7 +166,7 @@ def fit_elsewhere(
 
 def _check_plan(plan: Plan, recipe: Recipe, count: int) -> None:
     """Raises ``UsageError`` where the algorithm cannot do what the recipe says. ``count``: processes on this machine."""
-    from clawback.learning import machines
+    from clawback import devices
     from clawback.learning.loop import parallel
     from clawback.rl import algorithms
 
@@ -175,7 +175,7 @@ def _check_plan(plan: Plan, recipe: Recipe, count: int) -> None:
         raise UsageError(
             f"{plan.name} takes steps that want a matrix of all weights it trains: leave [training] full out."
         )
-    if count * machines.nodes() > 1 and (alone := parallel.ALONE & needs):
+    if count * devices.machine_count() > 1 and (alone := parallel.ALONE & needs):
         raise UsageError(
             f"{plan.name} cannot be shared out among processes ({', '.join(sorted(alone))}); "
             "leave --processes and NNODES out."
@@ -235,10 +235,10 @@ def shardable(recipe: Recipe) -> Recipe:
 
 def sharded(policy: Policy, recipe: Recipe, count: int) -> AbstractContextManager[ProcessGroup | None]:
     """Processes that share the base out. Raises ``UsageError`` where that cannot be."""
-    from clawback.learning import machines
+    from clawback import devices
     from clawback.learning.loop import parallel, sharding
 
-    if count * machines.nodes() < 2:
+    if count * devices.machine_count() < 2:
         raise UsageError("--shard shares the base out among processes: name how many with --processes.")
     shardable(recipe)
     sharding.check(policy)

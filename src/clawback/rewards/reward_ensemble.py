@@ -19,14 +19,13 @@ import numpy as np
 from clawback.rewards import kernel_ensemble, rule_evidence, rule_posterior
 from clawback.rewards.change_point import last_change
 from clawback.rewards.features import SHARES, Floats
-from clawback.rewards.judged import Judge
 from clawback.rewards.kernel_ensemble import KernelEnsemble, Spectra
 from clawback.rewards.remarks import SAYS, Wish, wishes
 from clawback.rewards.resemblance import NEAR, near_to, resembling
 from clawback.rewards.reward_head import TRUSTED_BELOW, Trust, combined, correlation, permutation_test
 from clawback.rewards.rule_evidence import evidence, explained
 from clawback.rewards.rule_posterior import WRONG_REMARK, Ints, RulePosterior, Space
-from clawback.rewards.views import NAMED, Answers, Viewed, Views
+from clawback.rewards.views import NAMED, Answers, Judge, Viewed, Views
 
 __all__ = ["Answers", "Contrast", "EvidenceOverTime", "RewardEnsemble", "fit", "learn"]
 

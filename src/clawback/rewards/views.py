@@ -11,7 +11,7 @@
 | relation | how the answer relates to its prompt: words in common, and ratio of lengths |
 | prompt | length and kind of the question, its everyday words |
 | hidden, further states | layers of the base on answer and prompt (``scoring.pooling``) |
-| judged | verdicts on believed or proposed rules, where somebody judges them (``judged``) |
+| judged | verdicts on believed or proposed rules, where somebody judges them (``Judge``) |
 
 The same as binary features (signs) is the input of the rules (``rule_posterior``): style, tokens, statistics and grammar cut at quantiles, signs of the prompt,
 and verdicts.
@@ -21,18 +21,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clawback.rewards import judged, style_features
+from clawback.rewards import style_features
 from clawback.rewards.features import SHARES, Features, Floats
 from clawback.rewards.grammar import NAMES as GRAMMAR
 from clawback.rewards.grammar import grammar
-from clawback.rewards.judged import THRESHOLD, Judge
 from clawback.rewards.kernel_ensemble import Kernel
 from clawback.rewards.lexical_fields import LexicalFields, WordVectors
 from clawback.rewards.remarks import SAYS
@@ -58,6 +57,11 @@ ASKED_WORDS = 0.06
 OPENING = 12
 """Words of an answer that may take up the question's."""
 NAMED = "named"
+Judge = Callable[[Sequence[str], Sequence[str]], Floats]
+"""(questions, answers) → ``[S, k]`` how surely each answer keeps each of ``k`` rules, in [0, 1]; nan where that was not judged."""
+
+VERDICT_THRESHOLD = 0.5
+"""A verdict above this says that the rule is kept."""
 JUDGED = "judged"
 _NUMBERED = {
     name: place for place, name in reversed([*enumerate([*style_features.NAMES, *STATISTICS, *GRAMMAR])])
@@ -86,7 +90,7 @@ class Answers:
         if self.verdicts is not None:
             return self
         questions = self.prompts or [""] * len(self.texts)
-        return replace(self, verdicts=judged.verdicts(judge, questions, self.texts))
+        return replace(self, verdicts=rule_verdicts(judge, questions, self.texts))
 
     def with_others(self, others: Answers) -> Answers:
         """These answers and then others, looked at in the same way. Verdicts are left out: answers are judged as they are looked at."""
@@ -171,7 +175,7 @@ class Views:
         if base.words is not None:
             bare = replace(bare, fields=LexicalFields.of(base.ids, base.words))
         if base.verdicts is not None:
-            bare = replace(bare, usual=judged.usual(base.verdicts))
+            bare = replace(bare, usual=mean_verdicts(base.verdicts))
         raw = bare._raw(base)
         standards = {name: Standard.of(values) for name, values in raw.items()}
         limits, own = _cuts(bare._numbers(base))
@@ -198,7 +202,7 @@ class Views:
         if self.knows_prompts:
             parts.append(self._asked_signs(answers.prompts))
         if self.judge is not None:
-            parts.append(self._verdicts(answers) > THRESHOLD)
+            parts.append(self._verdicts(answers) > VERDICT_THRESHOLD)
         return np.hstack(parts)
 
     def response_signs(self, ids: Sequence[int], text: str) -> Bools:
@@ -343,3 +347,21 @@ def _cuts(numbers: Floats) -> tuple[Floats, NDArray[np.int64]]:
             limits.append(float(limit))
             own.append(column)
     return np.array(limits), np.array(own, dtype=np.int64)
+
+
+def rule_verdicts(judge: Judge, questions: Sequence[str], answers: Sequence[str]) -> Floats:
+    """``[S, k]`` verdicts of a judge. Raises ``ValueError`` where they have another form."""
+    values = np.asarray(judge(questions, answers), dtype=np.float64)
+    if values.ndim != 2 or len(values) != len(answers):
+        raise ValueError(f"a judge of {len(answers)} answers gave verdicts of the shape {values.shape}")
+    if np.nanmin(values, initial=0.0) < 0.0 or np.nanmax(values, initial=1.0) > 1.0:
+        raise ValueError("a verdict is a number from 0 to 1")
+    return values
+
+
+def mean_verdicts(values: Floats) -> Floats:
+    """``[k]`` mean verdict on each rule; ½ for one that was never judged."""
+    judged = ~np.isnan(values)
+    count = judged.sum(axis=0)
+    sums = np.where(judged, values, 0.0).sum(axis=0)
+    return np.where(count > 0, sums / np.maximum(count, 1), 0.5)

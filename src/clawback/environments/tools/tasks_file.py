@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from clawback import plugins
-from clawback.environments import judges, world_helpers
+from clawback.environments import world_helpers
 from clawback.environments.core import Task, Tool
 from clawback.environments.tools import shop
 from clawback.environments.tools.environment import EpisodeRules, ToolSet
@@ -31,6 +31,7 @@ from clawback.environments.tools.task_rewards import (
 )
 from clawback.environments.tools.toolbox import DefinedTools, Functions, JointToolbox, Toolbox
 from clawback.errors import NotFound, UsageError
+from clawback.feedback.endpoint import configured_judge
 
 KEYS = (
     "name",
@@ -203,12 +204,12 @@ def reward(entry: Any, rows: Sequence[Mapping[str, Any]], folder: Path = Path())
         if "verifier" in entry:
             return _verified(str(entry["verifier"]), settings, rows)
         if "rubric" in entry:
-            return JudgeReward(judges.configured(), str(entry["rubric"]))
+            return JudgeReward(configured_judge(), str(entry["rubric"]))
         raise UsageError("A reward table names a `verifier` or a `rubric`.")
     if entry == "":
         entry = "answer" if all("answer" in row for row in rows) else "end-state"
     if entry == "judge":
-        return JudgeReward(judges.configured())
+        return JudgeReward(configured_judge())
     if entry == "none":
         return Unrewarded()
     if ":" in str(entry):

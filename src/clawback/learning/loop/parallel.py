@@ -28,11 +28,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from clawback.devices import environment_number, machine_count, machine_number
 from clawback.errors import Interrupted, UsageError
 from clawback.learning.examples import TrainingExample
 from clawback.learning.loop import sharding
 from clawback.learning.loop.packing import Shared, gradients, together
-from clawback.learning.machines import node, nodes, number
 from clawback.models import Encoded, Pixels
 
 if TYPE_CHECKING:
@@ -127,16 +127,16 @@ def processes(
 ) -> Iterator[ProcessGroup | None]:
     """The workers of a run, ended with it. None where one process is enough. ``count``: on each machine. ``shard``: the base is in parts from here on,
     and the policy of no use afterwards but to be saved. Raises ``Interrupted``, ``UsageError``."""
-    if count * nodes() <= 1:
+    if count * machine_count() <= 1:
         yield None
         return
-    if not 1 <= count <= MOST or node() != 0:
+    if not 1 <= count <= MOST or machine_number() != 0:
         raise UsageError(
             f"--processes is 1 to {MOST}, and the run is begun on the machine whose NODE_RANK is 0."
         )
-    world = count * nodes()
+    world = count * machine_count()
     address = os.environ.get("MASTER_ADDR", "127.0.0.1")
-    port = number("MASTER_PORT", 0) or _free_port()
+    port = environment_number("MASTER_PORT", 0) or _free_port()
     threads = torch.get_num_threads()
     torch.set_num_threads(max(1, threads // count))
     workers = [_start(rank, world, count, address, port, torch.get_num_threads()) for rank in range(1, count)]
@@ -170,8 +170,8 @@ def processes(
 
 def workers_of_a_node(count: int) -> int:
     """All processes of a machine that is not the first, until the run is over. Raises ``UsageError``."""
-    machines, place = nodes(), node()
-    address, port = os.environ["MASTER_ADDR"], number("MASTER_PORT", 0)
+    machines, place = machine_count(), machine_number()
+    address, port = os.environ["MASTER_ADDR"], environment_number("MASTER_PORT", 0)
     threads = max(1, torch.get_num_threads() // count)
     started = [
         _start(place * count + i, machines * count, count, address, port, threads) for i in range(count)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from clawback.learning.run import TrainingRun
     from clawback.learning.sources.graded import Grading
     from clawback.learning.sources.instructed import PromptMessages
-    from clawback.rewards.judged import Judge
+    from clawback.rewards.views import Judge
 
 MOST = 4
 """Rules that are graded together: a model that is told more at once follows few of them."""
