@@ -31,8 +31,8 @@ from clawback.jobs import prompt_learning
 from clawback.paths import Home
 from clawback.prompts import ScriptedLLM
 from clawback.records import Turn
+from clawback.records.messages import under
 from clawback.release import prompted
-from clawback.system_prompt import under
 
 RATED, UNRATED, HELD = 32, 16, 64
 AGENT = {"role": "system", "content": "You are a helpful assistant inside a terminal."}

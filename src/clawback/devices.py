@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -115,34 +114,3 @@ def has_bitsandbytes() -> bool:
     from importlib.util import find_spec
 
     return find_spec("bitsandbytes") is not None
-
-
-MACHINE_VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "NNODES", "NODE_RANK")
-
-
-def machine_count() -> int:
-    """Machines that the environment speaks of. Raises ``UsageError``."""
-    return max(1, environment_number("NNODES", 1))
-
-
-def machine_number() -> int:
-    """This machine's place among them. Raises ``UsageError`` where they could not find each other by what is set."""
-    machines, found = machine_count(), environment_number("NODE_RANK", 0)
-    known = os.environ.get("MASTER_ADDR") and environment_number("MASTER_PORT", 0)
-    if found >= machines or (machines > 1 and not known):
-        here = ", ".join(f"{name}={os.environ.get(name, '')}" for name in MACHINE_VARIABLES)
-        raise UsageError(
-            "Several machines need the same MASTER_ADDR, MASTER_PORT and NNODES on each, and NODE_RANK from 0 (where the run is begun) to "
-            f"NNODES - 1. Here: {here}."
-        )
-    return found
-
-
-def environment_number(name: str, otherwise: int) -> int:
-    """A variable's value. Raises ``UsageError``."""
-    text = os.environ.get(name, "")
-    if not text:
-        return otherwise
-    if not text.isdecimal():
-        raise UsageError(f"{name} is {text!r}; it has to be a whole number.")
-    return int(text)

@@ -45,7 +45,7 @@ MOVED = {
     "engine.identity": "models.identity",
     "engine.local_models": "models.local_models",
     "engine.loose_files": "models.loose_files",
-    "engine.machines": "devices",
+    "engine.machines": "runs.run_options",
     "engine.memory": "policy.memory",
     "engine.mlx": "extensions.mlx",
     "engine.model_folder": "models.model_folder",

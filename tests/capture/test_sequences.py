@@ -26,7 +26,7 @@ from clawback.capture import hook, ingest, script, spool
 from clawback.paths import Home
 from clawback.records import Turn
 from clawback.serve import hooks
-from clawback.store.driver import sqlite3
+from clawback.store.connection import sqlite3
 
 SEQUENCES = int(os.environ.get("CLAWBACK_SEQUENCES", "20"))
 """A long run: ``CLAWBACK_SEQUENCES=1000``."""

@@ -21,7 +21,7 @@ from clawback.errors import StoreBusy, StoreError
 from clawback.paths import Home
 from clawback.privacy import database_encryption
 from clawback.store import connection, keys
-from clawback.store.driver import sqlite3
+from clawback.store.connection import sqlite3
 
 AGENT = "claude-code"
 

@@ -17,7 +17,7 @@ from clawback.extensions.channels import channel
 from clawback.extensions.channels.channel import Desk, Heard
 from clawback.paths import Home
 from clawback.serve import wire
-from clawback.store.driver import sqlite3
+from clawback.store.connection import sqlite3
 from tests.serve.conftest import Running
 
 OWNER = "1"

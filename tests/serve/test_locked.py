@@ -17,7 +17,7 @@ from clawback.errors import StoreBusy
 from clawback.paths import Home
 from clawback.records import Turn
 from clawback.serve import recorder
-from clawback.store.driver import sqlite3
+from clawback.store.connection import sqlite3
 
 from .conftest import Running, Upstream
 

@@ -113,7 +113,7 @@ def test_rated_turns_are_those_that_were_rated(grown: dict[int, Home]) -> None:
             t.id for t in db.turns(limit=-1) if any(f.kind != "judge" for f in db.feedback(turn_id=t.id))
         ]
         assert [t.id for t in db.turns(limit=-1, rated=True)] == plain
-        assert [t.id for t in db.turns(limit=3, rated=True, before_id=plain[4])] == plain[5:8]
+        assert [t.id for t in db.turns(limit=3, rated=True, ids=range(plain[4]))] == plain[5:8]
         session = db.turn(plain[0]).session
         same = [t for t in plain if db.turn(t).session == session]
         assert [t.id for t in db.turns(limit=-1, rated=True, session=session)] == same

@@ -86,7 +86,7 @@ def test_lists_page_search_and_filter(home: Home) -> None:
             db.add_turn(a_turn(number))
         db.add_feedback(Feedback(7, "rating", 1.0))
         assert [t.id for t in db.turns(limit=3)] == [30, 29, 28]
-        assert [t.id for t in db.turns(limit=2, before_id=28)] == [27, 26]
+        assert [t.id for t in db.turns(limit=2, ids=range(28))] == [27, 26]
         assert [t.id for t in db.turns(text="ANSWER 12")] == [12]
         assert [t.id for t in db.turns(rated=True)] == [7]
         assert len(db.turns(limit=50, rated=False)) == 29

@@ -121,7 +121,7 @@ def _write_sealed(here: Home, path: Path, data: bytes) -> None:
     from contextlib import closing
 
     from clawback.store import connection, keys
-    from clawback.store.driver import sqlite3
+    from clawback.store.connection import sqlite3
 
     key = keys.load(here.database)
     beside = path.with_name(f".{path.name}.new")
@@ -145,7 +145,7 @@ def _read_sealed(here: Home, path: Path) -> bytes:
     from contextlib import closing
 
     from clawback.store import connection, keys
-    from clawback.store.driver import sqlite3
+    from clawback.store.connection import sqlite3
 
     if not path.exists():
         raise FileNotFoundError(path)

@@ -269,7 +269,7 @@ def turns(ctx: click.Context, which: TurnFilter, as_json: bool) -> None:
     with open_store() as store:
         found = store.turns(
             limit=which.limit,
-            before_id=which.end_id,
+            ids=None if which.end_id is None else range(which.end_id),
             session=which.session,
             text=which.search,
             rated=which.rated,

@@ -27,6 +27,7 @@ from clawback.cli.progress_bar import progress_bar, waiting
 from clawback.errors import DoesNotFit, NotFound, UsageError
 from clawback.paths import Home
 from clawback.progress import describe, phase_name
+from clawback.runs import run_options
 from clawback.runs.run_options import RunOptions
 
 if TYPE_CHECKING:
@@ -108,17 +109,17 @@ def train(
     clawback train --draw vllm
     """
     needs("torch")
-    from clawback import devices, jobs
+    from clawback import jobs
     from clawback.jobs import launching
 
     here = current_home()
     if said := launching.launched():
         say(f"clawback: {said}", err=True)
     count, shard = _layout(process_count, options.shard, accelerate)
-    if devices.machine_number() > 0:
+    if run_options.machine_number() > 0:
         return _help_out(count)
     options = options.changed(processes=count, shard=shard)
-    _check_places(options, devices.machine_count(), background or bool(clock))
+    _check_places(options, run_options.machine_count(), background or bool(clock))
     if clock:
         return at_a_time(here, clock, as_json, options)
     if background:
@@ -137,11 +138,10 @@ def _layout(processes: int | None, shard: bool, accelerate: str | None) -> tuple
 
 def _help_out(processes: int) -> int:
     """Compute shares of the run of the first machine; the exit code."""
-    from clawback import devices
     from clawback.jobs import launching
 
     first = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
-    machine = f"This machine ({devices.machine_number() + 1} of {devices.machine_count()})"
+    machine = f"This machine ({run_options.machine_number() + 1} of {run_options.machine_count()})"
     text = f"{machine} computes shares of the run at {first}, once that has begun, and learns nothing of its own. Ctrl-C ends it."
     say(text, err=True)
     return launching.help_out(processes)

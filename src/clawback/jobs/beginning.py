@@ -43,9 +43,9 @@ class RunRequest:
     @property
     def several(self) -> bool:
         """Whether several processes share the run."""
-        from clawback import devices
+        from clawback.runs import run_options
 
-        return self.options.processes * devices.machine_count() > 1
+        return self.options.processes * run_options.machine_count() > 1
 
     @property
     def draws_elsewhere(self) -> bool:

@@ -26,8 +26,8 @@ from clawback.jobs.prompt_models import Meter, StoredMeter, model_of
 from clawback.paths import Home
 from clawback.progress import OnProgress
 from clawback.records import BETTER, Run, Sample, Turn, Version, with_keys
+from clawback.records.messages import under
 from clawback.release import prompted, screening, text_reading
-from clawback.system_prompt import under
 
 if TYPE_CHECKING:
     from clawback.prompts import (

@@ -166,16 +166,16 @@ def fit_elsewhere(
 
 def _check_plan(plan: Plan, recipe: Recipe, count: int) -> None:
     """Raises ``UsageError`` where the algorithm cannot do what the recipe says. ``count``: processes on this machine."""
-    from clawback import devices
     from clawback.learning.loop import parallel
     from clawback.rl import algorithms
+    from clawback.runs import run_options
 
     needs = algorithms.needs(plan.algorithm)
     if recipe.full and "natural" in needs:
         raise UsageError(
             f"{plan.name} takes steps that want a matrix of all weights it trains: leave [training] full out."
         )
-    if count * devices.machine_count() > 1 and (alone := parallel.ALONE & needs):
+    if count * run_options.machine_count() > 1 and (alone := parallel.ALONE & needs):
         raise UsageError(
             f"{plan.name} cannot be shared out among processes ({', '.join(sorted(alone))}); "
             "leave --processes and NNODES out."
@@ -235,10 +235,10 @@ def shardable(recipe: Recipe) -> Recipe:
 
 def sharded(policy: Policy, recipe: Recipe, count: int) -> AbstractContextManager[ProcessGroup | None]:
     """Processes that share the base out. Raises ``UsageError`` where that cannot be."""
-    from clawback import devices
     from clawback.learning.loop import parallel, sharding
+    from clawback.runs import run_options
 
-    if count * devices.machine_count() < 2:
+    if count * run_options.machine_count() < 2:
         raise UsageError("--shard shares the base out among processes: name how many with --processes.")
     shardable(recipe)
     sharding.check(policy)

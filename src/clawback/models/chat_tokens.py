@@ -18,7 +18,7 @@ from clawback.models import templates, vision
 from clawback.models.speakers import NextSpeaker
 from clawback.models.vision import Pixels, Vision
 from clawback.records import Message, text_of
-from clawback.system_prompt import under
+from clawback.records.messages import under
 from clawback.thinking import split_thinking
 
 Plain = dict[str, str]

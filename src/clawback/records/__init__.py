@@ -6,7 +6,7 @@ the same names, and imports them when one is first used.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
@@ -200,21 +200,6 @@ def text_of(content: Any) -> str:
         )
         return "\n".join(t for t in texts if isinstance(t, str))
     return ""
-
-
-def newest_messages(messages: Sequence[Message], characters: int) -> list[Message]:
-    """The newest messages with at most so many characters, calls of tools included. They do not begin within a call."""
-    start = len(messages)
-    while start and (characters := characters - _characters(messages[start - 1])) >= 0:
-        start -= 1
-    while 0 < start < len(messages) and messages[start].get("role") == "tool":
-        start += 1
-    return list(messages[start:])
-
-
-def _characters(message: Message) -> int:
-    calls = message.get("tool_calls")
-    return len(str(message.get("content", ""))) + (len(str(calls)) if calls else 0)
 
 
 PICTURE = "[image]"

@@ -106,7 +106,7 @@ def turns(server: Server, request: Request) -> Any:
     with store.connect(server.home.database) as db:
         found = db.turns(
             limit=min(_number(ask.get("limit"), 50), MOST_ROWS),
-            before_id=_number(ask.get("before"), 0) or None,
+            ids=range(before) if (before := _number(ask.get("before"), 0)) else None,
             session=ask.get("session") or None,
             text=ask.get("search") or None,
             rated=rated,

@@ -10,8 +10,8 @@ from weakref import WeakKeyDictionary
 from clawback.capture import conversation_threads
 from clawback.environments.tools.calls import in_words
 from clawback.records import text_of
+from clawback.records.messages import under
 from clawback.serve.dialects import Asked
-from clawback.system_prompt import under
 
 if TYPE_CHECKING:
     from clawback.models import Chat

@@ -16,12 +16,12 @@ from clawback.errors import ClawbackError, UsageError
 from clawback.paths import Home
 from clawback.pictures import pictures
 from clawback.records import Ending, Version
+from clawback.records.messages import under
 from clawback.release.best_of import model_name
 from clawback.serve import tool_choice, tools
 from clawback.serve.conversation_tokens import conversation_tokens
 from clawback.serve.dialects import Asked, Said
 from clawback.serve.dialects.shapes import DialectReply, dicts
-from clawback.system_prompt import under
 
 if TYPE_CHECKING:
     from clawback.models import Pixels, Sampling

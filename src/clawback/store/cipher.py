@@ -6,13 +6,12 @@ that callers need not know which of the two it is.
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
 
 from sqlcipher3 import dbapi2 as cipher
-
-from clawback.store.driver import sqlite3
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -11,11 +11,19 @@ from __future__ import annotations
 import os
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clawback.errors import MissingExtra
 from clawback.store import keys
-from clawback.store.driver import sqlite3
+
+if TYPE_CHECKING:
+    import sqlite3 as sqlite3  # others have it from here
+else:
+    # Python's SQLite without the part of it that converts dates, which nothing here stores: that part loads `datetime`, a millisecond of every hook.
+    try:
+        import _sqlite3 as sqlite3  # the module that `sqlite3` passes on: the same classes
+    except ImportError:  # a Python that keeps it elsewhere
+        import sqlite3
 
 
 def connect(

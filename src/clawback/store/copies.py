@@ -80,7 +80,7 @@ def copy_if_due(store: Store, count: int, now: float | None = None) -> Path | No
 def _trouble(copy: Path, database: Path) -> str:
     """What SQLite finds wrong with a copy; "" when all is well."""
     from clawback.store import connection
-    from clawback.store.driver import sqlite3
+    from clawback.store.connection import sqlite3
 
     try:
         with closing(connection.open_copy(copy, database)) as db:

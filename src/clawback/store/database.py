@@ -14,7 +14,7 @@ from typing import Any, ParamSpec, Self, TypeVar
 from clawback.errors import NotFound, StoreError
 from clawback.processes import boot_identity
 from clawback.store import connection, troubles
-from clawback.store.driver import sqlite3
+from clawback.store.connection import sqlite3
 from clawback.store.schema import DAMAGED, ODD
 
 P = ParamSpec("P")

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
 from clawback.errors import NotFound, UsageError
+from clawback.store.connection import sqlite3
 from clawback.store.database import Base, now
-from clawback.store.driver import sqlite3
 from clawback.store.picture_table import numbers
 
 FORGOTTEN = "[forgotten]"

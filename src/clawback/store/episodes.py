@@ -8,8 +8,8 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from clawback.errors import NotFound
+from clawback.store.connection import sqlite3
 from clawback.store.database import now, readable
-from clawback.store.driver import sqlite3
 from clawback.store.picture_table import PictureTable, put_back, shows_pictures, taken_out
 
 if TYPE_CHECKING:

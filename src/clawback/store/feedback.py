@@ -7,8 +7,8 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from clawback.errors import NotFound, UsageError
+from clawback.store.connection import sqlite3
 from clawback.store.database import OWN, Base, now, readable
-from clawback.store.driver import sqlite3
 
 if TYPE_CHECKING:
     from clawback.records import Feedback

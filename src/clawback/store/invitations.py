@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import Literal, NamedTuple, get_args
 
 from clawback.errors import NotFound, UsageError
+from clawback.store.connection import sqlite3
 from clawback.store.database import Base, now
-from clawback.store.driver import sqlite3
 
 Role = Literal["owner", "rater", "viewer"]
 ROLES: tuple[Role, ...] = get_args(Role)

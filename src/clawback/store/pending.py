@@ -9,8 +9,8 @@ import json
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
+from clawback.store.connection import sqlite3
 from clawback.store.database import now
-from clawback.store.driver import sqlite3
 from clawback.store.feedback import FeedbackTable
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from clawback.store.connection import sqlite3
 from clawback.store.database import Base
-from clawback.store.driver import sqlite3
 
 if TYPE_CHECKING:
     from clawback.records import Message

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clawback.errors import NotFound
+from clawback.store.connection import sqlite3
 from clawback.store.database import Base, now
-from clawback.store.driver import sqlite3
 
 if TYPE_CHECKING:
     from clawback.records import Rule, RuleStatus

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from clawback.errors import Busy, NotFound
 from clawback.processes import identity, is_alive
+from clawback.store.connection import sqlite3
 from clawback.store.database import Base, now, readable
-from clawback.store.driver import sqlite3
 
 if TYPE_CHECKING:
     from clawback.records import Run

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from clawback.store.driver import sqlite3
+from clawback.store.connection import sqlite3
 from clawback.store.schema import DAMAGED
 
 BATCH = 200

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from clawback.errors import StoreError
 from clawback.store import connection, troubles
-from clawback.store.driver import sqlite3
+from clawback.store.connection import sqlite3
 
 MIGRATIONS = Path(__file__).with_name("migrations")
 DAMAGED = (sqlite3.Error, UnicodeDecodeError)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from array import array
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from clawback.errors import NotFound
+from clawback.store.connection import sqlite3
 from clawback.store.database import OWN, RATED, now, readable
-from clawback.store.driver import sqlite3
 from clawback.store.picture_table import PictureTable, put_back, shows_pictures, taken_out
 
 if TYPE_CHECKING:
@@ -28,22 +27,6 @@ SEARCHED = 5_000
 """Turns that one look of a search reads: what is found there is shown before the rest is read."""
 FOLLOWED = 20_000
 """Newest turns that a judge is asked about."""
-
-
-@dataclass(frozen=True, slots=True)
-class TurnQuery:
-    """Which turns are looked for; None: whatever it is."""
-
-    before_id: int | None = None
-    """Only ids under it."""
-    session: str | None = None
-    text: str | None = None
-    """In the prompt or the response, in any case of letters."""
-    rated: bool | None = None
-    """By somebody; judges and guesses do not count."""
-    kind: str | None = None
-    since_id: int | None = None
-    """That id and those over it."""
 
 
 class Turns(PictureTable):
@@ -281,40 +264,33 @@ class Turns(PictureTable):
     def turns(
         self,
         limit: int = 20,
-        before_id: int | None = None,
+        ids: range | None = None,
         session: str | None = None,
         text: str | None = None,
         rated: bool | None = None,
         kind: str | None = None,
     ) -> list[Turn]:
-        """Newest first, with marks in place of their pictures; at most ``limit`` of those that a ``TurnQuery`` of the other parameters accepts."""
-        return self._filtered(TurnQuery(before_id, session, text, rated, kind), limit)
-
-    def _filtered(self, wanted: TurnQuery, limit: int) -> list[Turn]:
+        """Newest first, with marks in place of their pictures. ``ids``: only those; ``text``: in the prompt or the response; ``rated``: by somebody; judges
+        and guesses do not count."""
         # Those that were rated are few: then they lead to the turns, not the turns to them.
-        lead = bool(wanted.rated) and wanted.session is None
+        lead = bool(rated) and session is None
         number = "f.turn_id" if lead else "t.id"
         where: list[str] = ["1"]
         values: list[int | str] = []
-        if wanted.before_id is not None:
-            where.append(f"{number} < ?")
-            values.append(wanted.before_id)
-        if wanted.since_id is not None:
-            where.append(f"{number} >= ?")
-            values.append(wanted.since_id)
-        if wanted.session is not None:
+        if ids is not None:
+            where.append(f"{number} >= ? AND {number} < ?")
+            values += [ids.start, ids.stop]
+        if session is not None:
             where.append("t.session_id = (SELECT id FROM sessions WHERE name = ?)")
-            values.append(wanted.session)
-        if wanted.kind in ("main", "side"):
-            where.append(
-                f"t.kind = '{wanted.kind}'"
-            )  # written out, so that the index of that kind alone is used
-        if wanted.text is not None:
+            values.append(session)
+        if kind in ("main", "side"):
+            where.append(f"t.kind = '{kind}'")  # written out, so that the index of that kind alone is used
+        if text is not None:
             where.append("(instr(lower(b.prompt), lower(?)) OR instr(lower(b.response), lower(?)))")
-            values += [wanted.text, wanted.text]
+            values += [text, text]
         said = f"f.turn_id = t.id AND f.undone_at IS NULL AND {RATED}"
-        if wanted.rated is not None and not lead:
-            where.append(f"{'' if wanted.rated else 'NOT '}EXISTS (SELECT 1 FROM feedback f WHERE {said})")
+        if rated is not None and not lead:
+            where.append(f"{'' if rated else 'NOT '}EXISTS (SELECT 1 FROM feedback f WHERE {said})")
         chosen = " AND ".join(where)
         sql = (
             f"{_TURN_OF_RATED} WHERE {said} AND {chosen} GROUP BY f.turn_id ORDER BY f.turn_id DESC LIMIT ?"
@@ -337,7 +313,7 @@ class Turns(PictureTable):
         if before_id is None:
             before_id = int(self._read("SELECT coalesce(max(id), 0) + 1 FROM turns")[0][0])
         since = max(before_id - look, 0)
-        found = self._filtered(TurnQuery(before_id, None, text, rated, kind, since), limit)
+        found = self.turns(limit, range(since, before_id), None, text, rated, kind)
         return found, found[-1].id if found and len(found) == limit else since if since > 1 else 0
 
     def followed_turns(

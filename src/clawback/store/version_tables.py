@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from clawback.errors import Busy, NotFound, StoreError, UsageError
+from clawback.store.connection import sqlite3
 from clawback.store.database import Base, now, readable
-from clawback.store.driver import sqlite3
 
 if TYPE_CHECKING:
     from clawback.records import Version

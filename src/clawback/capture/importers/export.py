@@ -68,10 +68,10 @@ def write_lines(path: Path, rows: Iterator[Mapping[str, Any]]) -> int:
 
 def oldest_first(store: Store, page: int = 500, session: str | None = None) -> Iterator[Turn]:
     newest_first: list[int] = []
-    last: int | None = None
-    while found := store.turns(limit=page, before_id=last, session=session):
+    older: range | None = None
+    while found := store.turns(limit=page, ids=older, session=session):
         newest_first += [t.id for t in found]
-        last = found[-1].id
+        older = range(found[-1].id)
     for number in reversed(newest_first):
         yield store.turn(number)
 

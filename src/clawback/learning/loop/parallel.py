@@ -28,12 +28,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from clawback.devices import environment_number, machine_count, machine_number
 from clawback.errors import Interrupted, UsageError
 from clawback.learning.examples import TrainingExample
 from clawback.learning.loop import sharding
 from clawback.learning.loop.packing import Shared, gradients, together
 from clawback.models import Encoded, Pixels
+from clawback.runs.run_options import environment_number, machine_count, machine_number
 
 if TYPE_CHECKING:
     from clawback.learning.recipe import Recipe

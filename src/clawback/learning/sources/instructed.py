@@ -23,8 +23,8 @@ from clawback.learning.sources.graded import Graded, Grading, Prompt
 from clawback.learning.sources.teacher import appended
 from clawback.models import Encoded
 from clawback.records import Message
+from clawback.records.messages import under
 from clawback.rewards.features import Floats
-from clawback.system_prompt import under
 
 if TYPE_CHECKING:
     from clawback.rewards.instructions import Instruction

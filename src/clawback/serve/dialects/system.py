@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from clawback.records.messages import SYSTEM, joined, under
 from clawback.serve.dialects import shapes
 from clawback.serve.dialects.shapes import Json
-from clawback.system_prompt import SYSTEM, joined, under
 
 Put = Callable[[Json, str], Json | None]
 

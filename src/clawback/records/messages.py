@@ -1,4 +1,4 @@
-"""Puts a learned prompt into a conversation, in the same way for all who answer or learn: proxy, embedded engine, training, gate."""
+"""Conversations as lists of messages: a learned prompt put into one, in the same way for all who answer or learn, and the newest part of one."""
 
 from __future__ import annotations
 
@@ -35,3 +35,18 @@ def joined(content: Any, prompt: str) -> Any:
         return [*content, {"type": "text", "text": prompt.strip()}]
     own = content.rstrip() if isinstance(content, str) else ""
     return f"{own}\n\n{prompt.strip()}" if own else prompt.strip()
+
+
+def newest_messages(messages: Sequence[Message], characters: int) -> list[Message]:
+    """The newest messages with at most so many characters, calls of tools included. They do not begin within a call."""
+    start = len(messages)
+    while start and (characters := characters - _characters(messages[start - 1])) >= 0:
+        start -= 1
+    while 0 < start < len(messages) and messages[start].get("role") == "tool":
+        start += 1
+    return list(messages[start:])
+
+
+def _characters(message: Message) -> int:
+    calls = message.get("tool_calls")
+    return len(str(message.get("content", ""))) + (len(str(calls)) if calls else 0)
