@@ -30,7 +30,7 @@ from clawback.capture.importers.storing import ImportReport, add
 from clawback.errors import NotFound, UsageError
 from clawback.feedback.give import scored
 from clawback.files import replace as write
-from clawback.records import Feedback, Turn, person_of, text_of
+from clawback.records import Feedback, JsonObject, Turn, person_of, text_of
 from clawback.redact import redact
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def import_file(store: Store, path: Path, tool: Tool) -> ImportReport:
     return report
 
 
-def is_ours(record: dict[str, Any], tool: Tool) -> bool:
+def is_ours(record: JsonObject, tool: Tool) -> bool:
     """Whether a record or task comes from our own export."""
     data = record.get("data")
     name = record.get("id") if tool == "argilla" else data.get("clawback") if isinstance(data, dict) else None
@@ -132,8 +132,8 @@ def _fields(turn: Turn) -> dict[str, str]:
     return {"prompt": turn.prompt or "(none)", "response": turn.response, "before": "\n\n".join(before) or "(nothing)"}  # fmt: skip
 
 
-def _record(turn: Turn, remarks: Iterable[AnnotatorOpinion]) -> dict[str, Any]:
-    responses: dict[str, list[dict[str, Any]]] = {}
+def _record(turn: Turn, remarks: Iterable[AnnotatorOpinion]) -> JsonObject:
+    responses: dict[str, list[JsonObject]] = {}
     for one in remarks:
         value: int | str = one.score if one.kind == "rating" else one.text
         responses.setdefault(QUESTIONS[one.kind], []).append({"value": value, "user_id": user_id(one.source)})
@@ -148,8 +148,8 @@ def _record(turn: Turn, remarks: Iterable[AnnotatorOpinion]) -> dict[str, Any]:
     }
 
 
-def _task(turn: Turn, remarks: Iterable[AnnotatorOpinion]) -> dict[str, Any]:
-    by_source: dict[str, list[dict[str, Any]]] = {}
+def _task(turn: Turn, remarks: Iterable[AnnotatorOpinion]) -> JsonObject:
+    by_source: dict[str, list[JsonObject]] = {}
     for one in remarks:
         name = QUESTIONS[one.kind]
         value = {"rating": one.score} if one.kind == "rating" else {"text": [one.text]}
@@ -168,7 +168,7 @@ def _task(turn: Turn, remarks: Iterable[AnnotatorOpinion]) -> dict[str, Any]:
 # ------------------------------------------------------------------------------------------------------------ in
 
 
-def _read(path: Path) -> list[dict[str, Any]]:
+def _read(path: Path) -> list[JsonObject]:
     try:
         if path.stat().st_size > MOST_BYTES:
             raise UsageError(f"{path} is larger than {MOST_BYTES // 10**6} MB.")
@@ -207,9 +207,7 @@ def _turn(store: Store, name: Any, fields: Any) -> Turn:
     return Turn("import", messages, redact(response), agent="import", event_id=f"import:{digest(messages, response, 'import')}")  # fmt: skip
 
 
-def _from_record(
-    store: Store, record: dict[str, Any], known: set[str]
-) -> tuple[Turn, list[AnnotatorOpinion]]:
+def _from_record(store: Store, record: JsonObject, known: set[str]) -> tuple[Turn, list[AnnotatorOpinion]]:
     turn = _turn(store, record.get("id"), record.get("fields"))
     people = {user_id(source): person_of(source) for source in known}
     opinions = []
@@ -222,7 +220,7 @@ def _from_record(
     return turn, opinions
 
 
-def _from_task(store: Store, record: dict[str, Any], known: set[str]) -> tuple[Turn, list[AnnotatorOpinion]]:
+def _from_task(store: Store, record: JsonObject, known: set[str]) -> tuple[Turn, list[AnnotatorOpinion]]:
     data = record.get("data")
     turn = _turn(store, data.get("clawback") if isinstance(data, dict) else None, data)
     opinions = []
@@ -232,14 +230,14 @@ def _from_task(store: Store, record: dict[str, Any], known: set[str]) -> tuple[T
         for result in annotation.get("result") or []:
             if isinstance(result, dict) and result.get("from_name") in KINDS:
                 found = result.get("value")
-                value: dict[str, Any] = found if isinstance(found, dict) else {}
+                value: JsonObject = found if isinstance(found, dict) else {}
                 content = value.get("rating") if result["from_name"] == "score" else value.get("text")
                 content = content[0] if isinstance(content, list) and content else content
                 opinions.append(_remark(_annotator(annotation, result, known), result["from_name"], content))
     return turn, opinions
 
 
-def _annotator(annotation: dict[str, Any], result: dict[str, Any], known: set[str]) -> str:
+def _annotator(annotation: JsonObject, result: JsonObject, known: set[str]) -> str:
     marks = (result.get("meta") or {}).get("text") if isinstance(result.get("meta"), dict) else None
     mark = marks[0] if isinstance(marks, list) and marks else marks
     if isinstance(mark, str) and mark in known:

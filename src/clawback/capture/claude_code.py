@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clawback.capture import script
 from clawback.capture.agent_integration import text
@@ -14,6 +14,9 @@ from clawback.capture.hooked import HookedAgent
 from clawback.capture.ingest import Unusable
 from clawback.capture.take_out import is_ours
 from clawback.paths import Home
+
+if TYPE_CHECKING:
+    from clawback.records import JsonObject
 
 PAGE = b"""\
 ---
@@ -48,7 +51,7 @@ class ClaudeCode(HookedAgent):
         lines = [*super().plan(home, settings)]
         return [*lines, f"{path}: the status line, if you have none"]
 
-    def more(self, settings: dict[str, Any], home: Home) -> None:
+    def more(self, settings: JsonObject, home: Home) -> None:
         """The status line, where the person has none of their own."""
         import shlex
 
@@ -56,18 +59,18 @@ class ClaudeCode(HookedAgent):
         line = {"type": "command", "command": command, "refreshInterval": REFRESH}
         settings.setdefault("statusLine", line)
 
-    def without_more(self, settings: dict[str, Any]) -> None:
+    def without_more(self, settings: JsonObject) -> None:
         if is_ours(settings.get("statusLine")):
             del settings["statusLine"]
 
-    def reply(self, sentence: str) -> dict[str, Any]:
+    def reply(self, sentence: str) -> JsonObject:
         shown = {"hookEventName": "UserPromptSubmit", "suppressOriginalPrompt": True}
         return super().reply(sentence) | {"hookSpecificOutput": shown}
 
-    def remind(self, text: str) -> dict[str, Any] | None:
+    def remind(self, text: str) -> JsonObject | None:
         return {"hookSpecificOutput": {"hookEventName": "UserPromptSubmit", "additionalContext": text}}
 
-    def send_back(self, sentence: str) -> dict[str, Any] | None:
+    def send_back(self, sentence: str) -> JsonObject | None:
         return {"decision": "block", "reason": sentence}
 
     def parse(self, event: Mapping[str, Any]) -> Event | None:

@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clawback.capture import script, settings_file
 from clawback.capture.agent_integration import text
@@ -23,6 +23,9 @@ from clawback.errors import ConfigError
 from clawback.feedback import command
 from clawback.files import replace
 from clawback.paths import Home
+
+if TYPE_CHECKING:
+    from clawback.records import JsonObject
 
 UNTRUSTED = (
     "Codex skips the hooks until you have trusted them: start `codex`, choose “Review hooks” (or `/hooks`) and trust those that run "
@@ -83,10 +86,10 @@ class Codex(HookedAgent):
 
     # ------------------------------------------------------------------------------------------------- events
 
-    def remind(self, text: str) -> dict[str, Any] | None:
+    def remind(self, text: str) -> JsonObject | None:
         return {"hookSpecificOutput": {"hookEventName": "UserPromptSubmit", "additionalContext": text}}
 
-    def send_back(self, sentence: str) -> dict[str, Any] | None:
+    def send_back(self, sentence: str) -> JsonObject | None:
         return {"decision": "block", "reason": sentence}
 
     def parse(self, event: Mapping[str, Any]) -> Event | None:
@@ -143,7 +146,7 @@ def _our_line(line: bytes) -> bool:
     return line.startswith(b"notify") and script.NAME.encode() in line
 
 
-def _toml(path: Path, data: bytes) -> dict[str, Any]:
+def _toml(path: Path, data: bytes) -> JsonObject:
     import tomllib
 
     try:

@@ -24,6 +24,7 @@ from clawback.files import replace as put
 from clawback.redact import redact
 
 if TYPE_CHECKING:
+    from clawback.records import JsonObject
     from clawback.store import Store
 
 WIKIPEDIA = "https://en.wikipedia.org"
@@ -185,7 +186,7 @@ class Wikipedia:
         asked = self.question.format(title=entry["title"], extract=entry["extract"])
         return CorpusPrompt(asked[:LONGEST], str(entry.get("url") or ""), WIKIPEDIA_LICENCE)
 
-    def _random(self) -> dict[str, Any] | None:
+    def _random(self) -> JsonObject | None:
         """Title, extract and address of a random article; None for one that is of no use."""
         data = self._get("/api/rest_v1/page/random/summary")
         title, extract = data.get("title"), data.get("extract")
@@ -200,7 +201,7 @@ class Wikipedia:
         page = desktop.get("page") if isinstance(desktop, Mapping) else ""
         return {"title": title[:300], "extract": extract[:LONGEST], "url": str(page or "")[:1000]}
 
-    def _get(self, path: str) -> dict[str, Any]:
+    def _get(self, path: str) -> JsonObject:
         agent = f"clawback ({self.contact})"
         headers = {"user-agent": agent, "accept": "application/json"}
         retry = http_client.Retry(TRIES, 2 * self.pause, 60.0)
@@ -237,7 +238,7 @@ def _same_host(address: str, target: str) -> bool:
     return urlsplit(target)[:2] == urlsplit(address)[:2]
 
 
-def _fetched(cache: Path) -> list[dict[str, Any]]:
+def _fetched(cache: Path) -> list[JsonObject]:
     """What an earlier call kept; a line that it was killed in is passed over."""
     found = []
     with_lines = cache.read_text("utf-8", errors="replace").split("\n") if cache.exists() else []

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from clawback.records import PICTURE, Ending, text_of
+from clawback.records import PICTURE, Ending, JsonObject, text_of
 
 RESULT_CHARACTERS = 20_000
 """How much of one tool's result, or of one argument, is kept: its beginning and its end."""
@@ -46,7 +46,7 @@ class Exchange:
     """The entry's own name of the answer."""
     at: float = 0.0
     """When the answer was written."""
-    steps: list[dict[str, Any]] = field(default_factory=list)
+    steps: list[JsonObject] = field(default_factory=list)
     """The responses and the results of tools in order, as chat messages."""
     step_names: list[str] = field(default_factory=list)
     """Of each step the name of its response; "" for a result."""
@@ -75,7 +75,7 @@ class Exchange:
             return "error"
         return self.ending if words in (self.text, *self.blocks[-1:]) else ""
 
-    def work_before(self, text: str) -> list[dict[str, Any]]:
+    def work_before(self, text: str) -> list[JsonObject]:
         """The tool calls and results that led to an answer with this text (or its last block)."""
         end = len(self.steps)
         spoken = [i for i, step in enumerate(self.steps) if step["role"] == "assistant" and step["content"]]
@@ -83,9 +83,9 @@ class Exchange:
             end = spoken[-1]
         return bounded(self.steps[:end])
 
-    def calls_of(self, text: str) -> list[dict[str, Any]]:
+    def calls_of(self, text: str) -> list[JsonObject]:
         """The tools that the response with this text itself calls: there are such where the answer ended in a tool."""
-        last: dict[str, Any] = next(
+        last: JsonObject = next(
             (step for step in reversed(self.steps) if step.get("content") and step["role"] == "assistant"), {}
         )
         if not self.blocks or text.strip() not in (self.blocks[-1], self.text):
@@ -117,7 +117,7 @@ class Exchange:
         )
         self.step_names.append("")
 
-    def _step(self, response: str) -> dict[str, Any]:
+    def _step(self, response: str) -> JsonObject:
         """The step of a response; of one without a name, that which goes on."""
         if response in self.step_names and response:
             return self.steps[self.step_names.index(response)]
@@ -161,7 +161,7 @@ def _shortened(value: Any) -> Any:
     return value
 
 
-def bounded(steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def bounded(steps: list[JsonObject]) -> list[JsonObject]:
     """The newest steps that fit, beginning with a response, each call with its result.
 
     A call without a result, and a result without its call, is left out: no chat template takes them.
@@ -172,7 +172,7 @@ def bounded(steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
     chosen = steps[start:]
     results = {step["tool_call_id"] for step in chosen if step["role"] == "tool"}
     called: set[str] = set()
-    kept: list[dict[str, Any]] = []
+    kept: list[JsonObject] = []
     for step in chosen:
         if step["role"] == "tool":
             kept += [step] if step["tool_call_id"] in called else []
@@ -185,7 +185,7 @@ def bounded(steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return kept
 
 
-def entries(lines: Iterable[str], marks: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+def entries(lines: Iterable[str], marks: tuple[str, ...]) -> Iterator[JsonObject]:
     """Lines that hold one of the marks; others (requests as they were sent, snapshots of files) are large and say nothing here."""
     for line in lines:
         if any(mark in line for mark in marks) and _AS_SENT not in line[:40]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clawback.capture.exchanges import ERROR_CHARACTERS, Exchange, moment
 from clawback.endings import ending_of
 from clawback.reminders import without_reminders
+
+if TYPE_CHECKING:
+    from clawback.records import JsonObject
 
 _KINDS = ("user", "gemini", "error", "info")
 
@@ -58,14 +61,14 @@ def _add_response(exchange: Exchange, message: Mapping[str, Any], text: str) -> 
             exchange.add_result(call.get("id"), _text(call["result"]) or call["result"])
 
 
-def _messages(lines: list[str]) -> list[dict[str, Any]]:
+def _messages(lines: list[str]) -> list[JsonObject]:
     try:
         document = json.loads("\n".join(lines))
         found = document.get("messages") if isinstance(document, dict) else document
         return [m for m in found if isinstance(m, dict)] if isinstance(found, list) else []
     except (ValueError, RecursionError):
         pass
-    messages: dict[str, dict[str, Any]] = {}
+    messages: dict[str, JsonObject] = {}
     for number, line in enumerate(lines):
         try:
             record = json.loads(line)
@@ -86,7 +89,7 @@ def _messages(lines: list[str]) -> list[dict[str, Any]]:
     return list(messages.values())
 
 
-def _rewind(messages: dict[str, dict[str, Any]], name: str) -> None:
+def _rewind(messages: dict[str, JsonObject], name: str) -> None:
     """Take back that message and all after it; without that message all."""
     names = list(messages)
     for one in names[names.index(name) if name in messages else 0 :]:

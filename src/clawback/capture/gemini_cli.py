@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clawback.capture.agent_integration import text
 from clawback.capture.events import AnswerEvent, Event, PromptEvent
 from clawback.capture.hooked import HookedAgent
 from clawback.capture.ingest import Unusable
+
+if TYPE_CHECKING:
+    from clawback.records import JsonObject
 
 
 class GeminiCli(HookedAgent):
@@ -22,7 +25,7 @@ class GeminiCli(HookedAgent):
     def file(self) -> Path:
         return Path.home() / ".gemini" / "settings.json"
 
-    def reply(self, sentence: str) -> dict[str, Any]:
+    def reply(self, sentence: str) -> JsonObject:
         return {"decision": "deny", "reason": sentence}
 
     def parse(self, event: Mapping[str, Any]) -> Event | None:

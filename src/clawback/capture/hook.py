@@ -12,7 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clawback.capture.events import AnswerEvent, PromptEvent
 from clawback.capture.ingest import Unusable, command_of, connect
@@ -22,8 +22,9 @@ from clawback.paths import Home, home
 if TYPE_CHECKING:
     from clawback.capture.agent_integration import AgentIntegration
     from clawback.capture.events import Event
+    from clawback.records import JsonObject
 
-    Respond = Callable[[Home, AgentIntegration, Event], dict[str, Any] | None]
+    Respond = Callable[[Home, AgentIntegration, Event], JsonObject | None]
 
 MAX_PAYLOAD = 16_000_000
 """Bytes of an event. More is no turn that anybody could train on."""
@@ -66,7 +67,7 @@ def main(respond: Respond | None = None) -> None:
     os._exit(0)
 
 
-def handle(here: Home, agent: str, payload: bytes, respond: Respond | None = None) -> dict[str, Any] | None:
+def handle(here: Home, agent: str, payload: bytes, respond: Respond | None = None) -> JsonObject | None:
     """Act on one event of an agent. The return value is output for the agent.
 
     Raises ``Unusable`` for an incomplete event, ``UsageError`` for an unknown agent.
@@ -112,7 +113,7 @@ def _ordered(here: Home, agent: str, event: PromptEvent) -> str:
 
 def act(
     here: Home, agent: AgentIntegration, event: Event | None, respond: Respond | None = None
-) -> dict[str, Any] | None:
+) -> JsonObject | None:
     """Act on an event that an agent's adapter has parsed; the return value is output for the agent."""
     if event is None:
         return None
@@ -149,7 +150,7 @@ def _notes_survived(here: Home) -> bool:
 
 def _responded(
     here: Home, agent: AgentIntegration, event: Event, respond: Respond | None
-) -> dict[str, Any] | None:
+) -> JsonObject | None:
     """What ``respond`` adds. The event is stored: an error here costs one line in the log."""
     try:
         return respond(here, agent, event) if respond else None
@@ -158,7 +159,7 @@ def _responded(
         return None
 
 
-def parse(payload: bytes) -> dict[str, Any]:
+def parse(payload: bytes) -> JsonObject:
     """Bytes from anywhere → a JSON object. Raises ``Unusable``."""
     if len(payload) > MAX_PAYLOAD:
         raise Unusable(f"larger than {MAX_PAYLOAD:,} bytes")

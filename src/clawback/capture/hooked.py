@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clawback.capture import script, settings_file
 from clawback.capture.agent_integration import State
@@ -13,6 +13,9 @@ from clawback.capture.events import AnswerEvent, Event
 from clawback.capture.take_out import is_ours, without_hooks
 from clawback.errors import ConfigError
 from clawback.paths import Home
+
+if TYPE_CHECKING:
+    from clawback.records import JsonObject
 
 INVITATION = "Clawback: was that good? {usage}"
 
@@ -38,10 +41,10 @@ class HookedAgent(ABC):
         """Further files of ours that belong to the settings at ``path``: a page that makes ``/rl`` known, say."""
         return {}
 
-    def more(self, settings: dict[str, Any], home: Home) -> None:  # noqa: B027
+    def more(self, settings: JsonObject, home: Home) -> None:  # noqa: B027
         """Change further settings, where nobody else has set them."""
 
-    def without_more(self, settings: dict[str, Any]) -> None:  # noqa: B027
+    def without_more(self, settings: JsonObject) -> None:  # noqa: B027
         """Take those out again."""
 
     def trouble(self, home: Home, path: Path) -> str:  # noqa: ARG002
@@ -112,19 +115,19 @@ class HookedAgent(ABC):
             )
         return State(True, path, script.trouble(home) or self.trouble(home, path))
 
-    def reply(self, sentence: str) -> dict[str, Any]:
+    def reply(self, sentence: str) -> JsonObject:
         # "block" alone keeps command and reply out of the model's context.
         return {"decision": "block", "reason": sentence}
 
-    def remind(self, text: str) -> dict[str, Any] | None:  # noqa: ARG002
+    def remind(self, text: str) -> JsonObject | None:  # noqa: ARG002
         """Hook output that lets the model read a text with the person's prompt; None where the agent has no such thing."""
         return None
 
-    def send_back(self, sentence: str) -> dict[str, Any] | None:  # noqa: ARG002
+    def send_back(self, sentence: str) -> JsonObject | None:  # noqa: ARG002
         """Hook output that makes the agent answer once more; None where the agent has no such thing."""
         return None
 
-    def ask(self, home: Home, event: Event) -> dict[str, Any] | None:
+    def ask(self, home: Home, event: Event) -> JsonObject | None:
         """After an answer, a line that invites the person to rate, where they want one. It blocks nothing."""
         if not isinstance(event, AnswerEvent) or not _asking(home):
             return None
@@ -141,18 +144,18 @@ class HookedAgent(ABC):
         """Every file that we put hooks into."""
         return [path for path in settings_file.known(home, self.name) if path.suffix == ".json"]
 
-    def _parse(self, path: Path, data: bytes | None) -> dict[str, Any]:
+    def _parse(self, path: Path, data: bytes | None) -> JsonObject:
         settings = settings_file.read_json(path, data)
         hooks = settings.get("hooks", {})
         if not isinstance(hooks, dict) or not all(isinstance(hooks.get(e, []), list) for e in self.events):
             raise ConfigError(f"{path} does not look like {self.title}'s settings, so it was left alone.")
         return settings
 
-    def _without_ours(self, settings: dict[str, Any]) -> dict[str, Any]:
+    def _without_ours(self, settings: JsonObject) -> JsonObject:
         self.without_more(without_hooks(settings))
         return settings
 
-    def _own_commands(self, settings: dict[str, Any]) -> dict[str, str]:
+    def _own_commands(self, settings: JsonObject) -> dict[str, str]:
         """Event → the command of ours that it runs."""
         found = {}
         for event, groups in settings.get("hooks", {}).items():

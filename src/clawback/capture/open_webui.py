@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clawback.capture import plugged
 from clawback.capture.agent_integration import State
@@ -16,6 +16,9 @@ from clawback.capture.events import AnswerEvent, Event
 from clawback.capture.importers.open_webui import without_details
 from clawback.files import replace
 from clawback.paths import Home, home, secret
+
+if TYPE_CHECKING:
+    from clawback.records import JsonObject
 
 FUNCTION = "clawback.py"
 DEFAULTS = ('URL = "http://127.0.0.1:8742"', 'TOKEN = ""')
@@ -66,10 +69,10 @@ class OpenWebUI:
             return parsed._replace(text=without_details(parsed.text))
         return parsed
 
-    def reply(self, sentence: str) -> dict[str, Any]:
+    def reply(self, sentence: str) -> JsonObject:
         return {"reply": sentence}
 
-    def ask(self, home: Home, event: Event) -> dict[str, Any] | None:  # noqa: ARG002
+    def ask(self, home: Home, event: Event) -> JsonObject | None:  # noqa: ARG002
         return None
 
 

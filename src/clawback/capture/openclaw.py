@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clawback.capture import plugged, settings_file
 from clawback.capture.agent_integration import State
@@ -18,6 +18,9 @@ from clawback.capture.events import Event
 from clawback.capture.take_out import without_plugin
 from clawback.errors import ConfigError
 from clawback.paths import Home, secret
+
+if TYPE_CHECKING:
+    from clawback.records import JsonObject
 
 ID = "clawback"
 
@@ -92,10 +95,10 @@ class OpenClaw:
     def parse(self, event: Mapping[str, Any]) -> Event | None:
         return plugged.parse(event)
 
-    def reply(self, sentence: str) -> dict[str, Any]:
+    def reply(self, sentence: str) -> JsonObject:
         return {"reply": sentence}
 
-    def ask(self, home: Home, event: Event) -> dict[str, Any] | None:  # noqa: ARG002
+    def ask(self, home: Home, event: Event) -> JsonObject | None:  # noqa: ARG002
         return None
 
     def _settings(self, named: Path | None) -> Path:
@@ -116,7 +119,7 @@ def _is_ours(path: Any) -> bool:
     return isinstance(path, str) and Path(path).parts[-2:] == ("integrations", "openclaw")
 
 
-def _trouble(home: Home, path: Path, plugins: dict[str, Any], entry: dict[str, Any]) -> str:
+def _trouble(home: Home, path: Path, plugins: JsonObject, entry: JsonObject) -> str:
     """Why the plugin would not reach us, or ""."""
     load = plugins.get("load")
     paths = load.get("paths", []) if isinstance(load, dict) else []
@@ -135,7 +138,7 @@ def _trouble(home: Home, path: Path, plugins: dict[str, Any], entry: dict[str, A
     return ""
 
 
-def _table(held: dict[str, Any], key: str, path: Path) -> dict[str, Any]:
+def _table(held: JsonObject, key: str, path: Path) -> JsonObject:
     found = held.setdefault(key, {})
     if not isinstance(found, dict):
         raise ConfigError(f"{path}: {key} is no table, so it was left alone.")

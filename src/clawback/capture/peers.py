@@ -28,7 +28,7 @@ from clawback.capture.importers.entries import BadLine, Consent, digest
 from clawback.capture.importers.importing import parsed
 from clawback.capture.importers.storing import ImportReport, add
 from clawback.errors import NotFound, UsageError
-from clawback.records import Feedback, Message, Turn
+from clawback.records import Feedback, JsonObject, Message, Turn
 from clawback.redact import redact, redact_all
 from clawback.thinking import split_thinking
 
@@ -47,7 +47,7 @@ MOST_TEXT = 4000
 """Characters that are kept of what a judge wrote."""
 
 
-def _record(row: text_rows.Row) -> dict[str, Any]:
+def _record(row: text_rows.Row) -> JsonObject:
     """The object of a line. Raises ``BadLine``."""
     record = parsed(row)
     if not isinstance(record, dict):
@@ -79,7 +79,7 @@ def import_reinforceclaw(
     return report
 
 
-def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def _rows(path: Path) -> Iterator[tuple[int, JsonObject]]:
     try:
         with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as db:
             db.row_factory = sqlite3.Row
@@ -260,12 +260,12 @@ def _is_message(value: Any) -> bool:
     )
 
 
-def _json(text: Any) -> dict[str, Any]:
+def _json(text: Any) -> JsonObject:
     try:
         found = json.loads(text) if isinstance(text, str) else {}
     except (ValueError, RecursionError):
         return {}
-    kept: dict[str, Any] = found if isinstance(found, dict) else {}
+    kept: JsonObject = found if isinstance(found, dict) else {}
     return kept if isinstance(kept.get("messages", []), list) else {}
 
 

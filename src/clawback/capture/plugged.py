@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clawback.capture import script, settings_file
 from clawback.capture.agent_integration import State, text
@@ -17,6 +17,9 @@ from clawback.capture.events import AnswerEvent, DisplayEvent, Event, FailureEve
 from clawback.capture.ingest import Unusable
 from clawback.endings import ending_of
 from clawback.paths import Home
+
+if TYPE_CHECKING:
+    from clawback.records import JsonObject
 
 HOOK = 'HOOK = "clawback-hook"'
 """The line of a plugin that names the program to run; the path of this home's takes its place."""
@@ -97,10 +100,10 @@ class PluginAgent(ABC):
     def parse(self, event: Mapping[str, Any]) -> Event | None:
         return parse(event)
 
-    def reply(self, sentence: str) -> dict[str, Any]:
+    def reply(self, sentence: str) -> JsonObject:
         return {"reply": sentence}
 
-    def ask(self, home: Home, event: Event) -> dict[str, Any] | None:  # noqa: ARG002
+    def ask(self, home: Home, event: Event) -> JsonObject | None:  # noqa: ARG002
         return None
 
 
@@ -141,7 +144,7 @@ def parse(event: Mapping[str, Any]) -> Event | None:
     return None
 
 
-def work_of(messages: Any) -> tuple[dict[str, Any], ...]:
+def work_of(messages: Any) -> tuple[JsonObject, ...]:
     """The tool calls and results that came with an answer, as chat messages; what is none of these is left out."""
     if not isinstance(messages, list) or not messages:
         return ()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from clawback import pictures
 from clawback.capture import conversation_threads
-from clawback.records import Message, Turn
+from clawback.records import JsonObject, Message, Turn
 from clawback.thinking import split_thinking
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def _without_media(content: Any) -> Any:
 # ------------------------------------------------------------------------------------------------- as a file's content
 
 
-def to_json(served: ServedTurn, privacy: PrivacySection) -> dict[str, Any]:
+def to_json(served: ServedTurn, privacy: PrivacySection) -> JsonObject:
     """Its fields as they may lie on a disk: without secrets. Tokens sampled for words that were replaced are left out."""
     turn = asdict(served.turn)
     clean = {name: _clean(turn[name], privacy) for name in ("messages", "response", "thinking", "calls")}
@@ -137,7 +137,7 @@ def to_json(served: ServedTurn, privacy: PrivacySection) -> dict[str, Any]:
 def from_json(held: Mapping[str, Any]) -> ServedTurn:
     """The way back. Raises ``LookupError``, ``TypeError``, ``ValueError`` or ``AttributeError`` for anything else."""
     names = {field.name for field in fields(Turn)}
-    values: dict[str, Any] = {
+    values: JsonObject = {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in held["turn"].items()
         if name in names

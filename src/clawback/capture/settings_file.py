@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clawback.capture.take_out import json_text as json_text
 from clawback.capture.take_out import remove_folder, restored
@@ -17,8 +17,11 @@ from clawback.errors import ConfigError
 from clawback.files import replace
 from clawback.paths import Home
 
+if TYPE_CHECKING:
+    from clawback.records import JsonObject
 
-def read_json(path: Path, data: bytes | None) -> dict[str, Any]:
+
+def read_json(path: Path, data: bytes | None) -> JsonObject:
     """Raises ``ConfigError`` for what is no JSON object; an absent or empty file is an empty one."""
     try:
         settings = json.loads(data) if data and data.strip() else {}
@@ -59,7 +62,7 @@ def put_back(home: Home, agent: str, path: Path) -> bool:
     return True
 
 
-def take_out(home: Home, agent: str, path: Path, remove: Callable[[dict[str, Any]], Any]) -> bool:
+def take_out(home: Home, agent: str, path: Path, remove: Callable[[JsonObject], Any]) -> bool:
     """Take out of JSON settings what ``remove`` takes out of an object that it is given. False: there is nothing of ours in it.
 
     A file that says the same as before us, whoever has written it since, holds the same bytes afterwards.
@@ -84,7 +87,7 @@ def forget(home: Home, agent: str, path: Path) -> None:
     _record(home, agent, path).unlink(missing_ok=True)
 
 
-def _original_bytes(record: dict[str, Any]) -> bytes | None:
+def _original_bytes(record: JsonObject) -> bytes | None:
     return None if record["before"] is None else bytes.fromhex(record["before"])
 
 
@@ -128,9 +131,9 @@ def _record(home: Home, agent: str, path: Path) -> Path:
     return home.root / "installed" / f"{agent}-{_sha(str(path).encode())[:12]}.json"
 
 
-def _read_record(home: Home, agent: str, path: Path) -> dict[str, Any] | None:
+def _read_record(home: Home, agent: str, path: Path) -> JsonObject | None:
     try:
-        record: dict[str, Any] = json.loads(_record(home, agent, path).read_bytes())
+        record: JsonObject = json.loads(_record(home, agent, path).read_bytes())
     except (OSError, ValueError):
         return None
     return record

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from clawback.capture.events import Event
     from clawback.capture.served import ServedTurn
     from clawback.config import PrivacySection
+    from clawback.records import JsonObject
     from clawback.store import Store
 
 MOST_EVENTS, MOST_BYTES = 5_000, 200_000_000
@@ -90,7 +91,7 @@ def keep_served(here: Home, served: ServedTurn, privacy: PrivacySection) -> None
     _keep(here, {"kind": SERVED, "at": time.time(), "event": to_json(served, privacy)})
 
 
-def _keep(here: Home, record: dict[str, Any]) -> None:
+def _keep(here: Home, record: JsonObject) -> None:
     from clawback.store import keys
 
     try:
@@ -206,7 +207,7 @@ def _store(here: Home, path: Path) -> None:
     path.unlink(missing_ok=True)
 
 
-def _taker(here: Home, record: dict[str, Any]) -> Callable[[Store], object]:
+def _taker(here: Home, record: JsonObject) -> Callable[[Store], object]:
     """What stores the event of a file. Raises what a file that is none of ours brings about."""
     if record["kind"] == SERVED:
         from clawback import config
@@ -225,7 +226,7 @@ def _names(here: Home) -> list[str]:
     return sorted(name for name in os.listdir(here.spool) if name.endswith(SUFFIX))  # noqa: PTH208
 
 
-def _clean(here: Home, event: Event) -> dict[str, Any]:
+def _clean(here: Home, event: Event) -> JsonObject:
     """The event's fields as they may lie on a disk, with how much of the transcript there was, and when."""
     fields = event._asdict()
     for name in ("text", "prompt"):

@@ -19,7 +19,7 @@ from clawback.errors import ClawbackError, UsageError
 
 if TYPE_CHECKING:
     from clawback.paths import Home
-    from clawback.records import Turn, Version
+    from clawback.records import JsonObject, Turn, Version
     from clawback.serve.streams import AnswerRequest, AnswerSource
     from clawback.store import Store
 
@@ -155,7 +155,7 @@ def _notice(turn: Turn | None, cut: bool) -> str:
     return " ".join(filter(None, [stopped, endings.notice(turn.ending)]))
 
 
-def picture_part(file: Path) -> dict[str, Any]:
+def picture_part(file: Path) -> JsonObject:
     """A file as the part of a message. Raises ``UsageError`` for one that is no picture, or too large."""
     from clawback import pictures
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from clawback.environments.play import PlayedEpisode, Player
     from clawback.environments.validate import TaskCheck
     from clawback.policy import Policy
+    from clawback.records import JsonObject
 
 _SPLIT = click.option(
     "--split", type=click.Choice(get_args(Split)), default="test", show_default=True, help="Which tasks."
@@ -113,7 +114,7 @@ def shorten_right(line: str) -> str:
     return line if len(line) <= width() else line[: width() - 1] + "…"
 
 
-def _missing(kind: dict[str, Any]) -> str:
+def _missing(kind: JsonObject) -> str:
     return f"(needs {kind['package'].replace('_', '-')})"
 
 

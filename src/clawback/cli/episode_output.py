@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from clawback.environments.play import PlayedEpisode
+    from clawback.records import JsonObject
 
 
-def data(played: PlayedEpisode) -> dict[str, Any]:
+def data(played: PlayedEpisode) -> JsonObject:
     return {
         "task": played.task.id,
         "seed": played.seed,
@@ -41,7 +42,7 @@ def transcript(played: PlayedEpisode) -> str:
     return "\n".join([*lines, f"Reward {reward} · {played.turns} turns · {played.stop}{unread}"])
 
 
-def summary(figures: dict[str, Any], each: int) -> list[str]:
+def summary(figures: JsonObject, each: int) -> list[str]:
     count = figures["episodes"] - figures["failed"]
     lines = [f"{figures['name']} · {figures['split']} · {figures['policy']} · {count} episodes"]
     if count:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from clawback.feedback.give import Balance
     from clawback.feedback.news import News
     from clawback.paths import Home
-    from clawback.records import Feedback, Run, Turn, Version
+    from clawback.records import Feedback, JsonObject, Run, Turn, Version
     from clawback.release.following import Standing
     from clawback.store.pending import Early
 
@@ -68,7 +68,7 @@ class _State(NamedTuple):
     """The version that the gate has not decided about, and at how many answers it is judged again."""
     missing: int
     """Answers that are still needed for that."""
-    skipped: dict[str, Any] | None
+    skipped: JsonObject | None
     early: list[Early]
     failed: Failure | None
     published: Sequence[Standing]
@@ -122,7 +122,7 @@ def _state(here: Home) -> _State:
         )
 
 
-def _state_data(state: _State) -> dict[str, Any]:
+def _state_data(state: _State) -> JsonObject:
     undecided, run, current = state.undecided, state.run, state.news
     version = {"version": undecided[0], "at": undecided[1], "answers": state.missing} if undecided else None
     return {
@@ -307,7 +307,7 @@ def marks(opinions: list[Feedback]) -> str:
     return ""
 
 
-def as_data(turn: Turn, opinions: list[Feedback]) -> dict[str, Any]:
+def as_data(turn: Turn, opinions: list[Feedback]) -> JsonObject:
     """What ``--json`` prints of a turn (token ids and log-probs left out)."""
     data = asdict(turn) | {"prompt": turn.prompt, "feedback": [asdict(f) for f in opinions]}
     return {key: value for key, value in data.items() if key not in ("response_ids", "response_logprobs")}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,6 +12,7 @@ from clawback.cli.common import CommandGroup, current_home, emit, fold, json_opt
 if TYPE_CHECKING:
     from clawback.jobs.model_choice import Machine
     from clawback.models import LocalModel
+    from clawback.records import JsonObject
 
 
 @click.group(cls=CommandGroup, renamed={"info": "show"})
@@ -72,7 +73,7 @@ def _with_current_model(models: list[LocalModel], base: str) -> list[LocalModel]
     return models if model is None else [model, *models]
 
 
-def _row(model: LocalModel, here: Machine, base: str) -> dict[str, Any]:
+def _row(model: LocalModel, here: Machine, base: str) -> JsonObject:
     from clawback.jobs import model_choice
 
     return {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,6 +14,7 @@ from clawback.progress import describe
 if TYPE_CHECKING:
     from clawback.jobs.moving import Move
     from clawback.paths import Home
+    from clawback.records import JsonObject
 
 CHANGED = 0.1
 """Of the answers: from there on a rule counts as kept more often, or less."""
@@ -114,7 +115,7 @@ def _show(here: Home, as_json: bool) -> int:
     return 1 if held.phase == "failed" else 0
 
 
-def lines(held: Move, progress: dict[str, Any]) -> list[str]:
+def lines(held: Move, progress: JsonObject) -> list[str]:
     """A move as a person reads it."""
     head = f"From {held.origin} (version {held.live}) to {held.to}"
     if held.phase == "failed":
@@ -135,7 +136,7 @@ def lines(held: Move, progress: dict[str, Any]) -> list[str]:
     return [f"{head}: {what} ({describe(progress) if progress else 'starting'})."]
 
 
-def compared(held: Move, comparison: dict[str, Any]) -> list[str]:
+def compared(held: Move, comparison: JsonObject) -> list[str]:
     """What both models' answers showed."""
     from clawback.jobs.moving import ASK
 
@@ -170,12 +171,12 @@ def compared(held: Move, comparison: dict[str, Any]) -> list[str]:
     return [*text, "", ASK]
 
 
-def _rules(rules: list[dict[str, Any]]) -> list[str]:
+def _rules(rules: list[JsonObject]) -> list[str]:
     """Rules by what became of them: lost, gained, as before."""
     if not rules:
         return ["There is no rule that code can check, so none was counted (`clawback rules`)."]
     table = ["Rules kept              new   old"]
-    groups: dict[str, list[dict[str, Any]]] = {"lost": [], "gained": [], "as before": []}
+    groups: dict[str, list[JsonObject]] = {"lost": [], "gained": [], "as before": []}
     for rule in rules:
         gain = rule["candidate"] - rule["live"]
         groups["lost" if gain <= -CHANGED else "gained" if gain >= CHANGED else "as before"].append(rule)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import click
 
 from clawback.cli.common import VERSION, confirm, emit, json_option, named_version, open_store, say
 from clawback.errors import UsageError
+from clawback.records import JsonObject
 
 
 @click.command()
@@ -50,7 +50,7 @@ def draft(name: str, folder: Path, which: str, remove: bool, yes: bool, as_json:
                 f"Some sentences of version {found.number} were never accepted: `clawback prompts use {found.number}` first."
             )
     made = prompt_drafts.draft(folder, name, "" if remove else found.prompt)
-    data: dict[str, Any] = {"file": str(made.path), "diff": made.diff, "written": False}
+    data: JsonObject = {"file": str(made.path), "diff": made.diff, "written": False}
     if not made.diff:
         emit(data, f"{made.path} says so already.", as_json)
         return

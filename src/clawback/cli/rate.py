@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -25,7 +25,7 @@ from clawback.cli.common import (
 from clawback.errors import ClawbackError, NotFound, UsageError
 
 if TYPE_CHECKING:
-    from clawback.records import Feedback
+    from clawback.records import Feedback, JsonObject
     from clawback.store import TurnStore
 
 
@@ -92,7 +92,7 @@ def done(store: TurnStore, opinion: Feedback, sentence: str, as_json: bool) -> N
     turn = store.turn(opinion.turn_id)
     warning, cut = feedback.balance(store).warning, endings.notice(turn.ending, turn.kind)
     started = start_training_if_due(store)
-    data: dict[str, Any] = asdict(opinion) | {"warning": warning, "notice": cut, "training_started": started}
+    data: JsonObject = asdict(opinion) | {"warning": warning, "notice": cut, "training_started": started}
     about = f"{sentence} (turn {turn.id}: "
     lines = [f'{about}"{shorten(turn.response, max(width() - len(about) - 3, 20))}")']
     lines += [fold(text) for text in (cut, warning) if text]

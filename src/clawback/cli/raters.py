@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,7 +19,7 @@ from clawback.cli.common import (
 )
 from clawback.errors import UsageError
 from clawback.paths import person_of
-from clawback.records import OWNER
+from clawback.records import OWNER, JsonObject
 from clawback.store.invitations import ROLES, Role
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ def _assignment_lines(
     return lines
 
 
-def _invited(store: Store) -> list[dict[str, Any]]:
+def _invited(store: Store) -> list[JsonObject]:
     own = store.assigned()
     return [
         {"name": i.name, "role": i.role, "assigned": sum(a.rater == i.name for a in own),

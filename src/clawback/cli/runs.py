@@ -12,7 +12,7 @@ from clawback.cli.inspect import when
 from clawback.progress import describe, kl_of, sparkline
 
 if TYPE_CHECKING:
-    from clawback.records import Run
+    from clawback.records import JsonObject, Run
 
 
 @click.group(cls=CommandGroup, invoke_without_command=True, members={"report": "report:report"})
@@ -76,7 +76,7 @@ def show(run: int, as_json: bool) -> None:
     emit(asdict(found) | {"status": found.state, "history": steps}, fold("\n".join(lines), "  "), as_json)
 
 
-def curves(steps: list[dict[str, Any]]) -> list[str]:
+def curves(steps: list[JsonObject]) -> list[str]:
     """Loss, reward and KL over the steps, a line each: from where to where, and the way between."""
     if not steps:
         return ["No step of it has been measured."]

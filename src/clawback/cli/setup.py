@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from clawback.jobs.installation import MachineSeen, SetupOptions, SetupProposal
+    from clawback.records import JsonObject
 
 LONG_COMMAND = 30
 """Characters of a command up to which the column of the next steps is widened for it."""
@@ -113,7 +114,7 @@ def _report(proposed: SetupProposal, changed: list[Path], notes: list[str], as_j
     lines = [*_wrote(changed, "Everything was in place already."), *notes]
     if not in_walk():
         lines += ["Next:", *(f"  {command:<{wide}}  {what}" for command, what in next_steps)]
-    data: dict[str, Any] = {
+    data: JsonObject = {
         "changed": [str(p) for p in changed],
         "agents": proposed.agents,
         "model": proposed.model,

@@ -11,7 +11,7 @@ from clawback.environments.core import Task
 from clawback.environments.episode_loop import Order
 from clawback.environments.rollouts import EpisodeSource
 from clawback.environments.world_helpers import mixed
-from clawback.records import Episode, with_keys
+from clawback.records import Episode, JsonObject, with_keys
 
 FEWEST = 16
 """Held-out tasks under which nothing is decided."""
@@ -44,7 +44,7 @@ class HeldOutVerdict:
     rated: Mapping[str, Any] | None = None
     """What the gate found by ratings, where the run learned from those too: the version has to be better by both."""
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         return with_keys(asdict(self), KEYS)
 
     @classmethod

@@ -26,7 +26,7 @@ from clawback.environments.episode_loop import (
 )
 from clawback.environments.world_loops import BoundedWorld, let_go
 from clawback.errors import MissingExtra, UsageError
-from clawback.records import Message
+from clawback.records import JsonObject, Message
 
 __all__ = ["PlayedEpisode", "Player", "View", "episode", "let_go", "play", "summary", "wilson"]
 
@@ -244,7 +244,7 @@ def _first(errors: BaseExceptionGroup[Any]) -> BaseException:
     return error
 
 
-def summary(played: Iterable[PlayedEpisode]) -> dict[str, Any]:
+def summary(played: Iterable[PlayedEpisode]) -> JsonObject:
     """The figures of some episodes. Those whose world broke are counted and in no mean."""
     every = list(played)
     whole = [one for one in every if one.reward is not None]

@@ -58,6 +58,8 @@ def reply_tokens(name: str) -> int:
 
 
 if TYPE_CHECKING:
+    from clawback.records import JsonObject
+
     KINDS: Mapping[str, Kind]
     """The kinds that come with Clawback, in the order in which they are shown."""
 
@@ -126,10 +128,10 @@ def _find(bare: str, settings: Mapping[str, object]) -> EnvironmentSet:
     raise _unknown(bare)
 
 
-def split(name: str) -> tuple[str, dict[str, Any]]:
+def split(name: str) -> tuple[str, JsonObject]:
     """The name without its settings, and those: ``a:b?n=3&x=left`` → ``("a:b", {"n": 3, "x": "left"})``."""
     bare, _, query = name.partition("?")
-    settings: dict[str, Any] = {}
+    settings: JsonObject = {}
     for piece in filter(None, query.split("&")):
         key, equals, value = piece.partition("=")
         if not equals or not key:

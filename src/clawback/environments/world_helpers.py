@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from clawback import installed
 from clawback.environments.core import EnvironmentFailure, EnvironmentSet, Split, Task
 from clawback.errors import ClawbackError, MissingExtra, NotFound, UsageError
+from clawback.records import JsonObject
 
 T = TypeVar("T")
 HELD_OUT_FROM = 1_000_000
@@ -160,7 +161,7 @@ def _file(path: Path) -> Any:
     return module
 
 
-def rows(path: Path) -> list[dict[str, Any]]:
+def rows(path: Path) -> list[JsonObject]:
     """JSON lines, or one JSON list of objects. Raises ``NotFound``, ``UsageError``."""
     if not path.is_file():
         raise NotFound(f"There is no file {path}.")

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clawback.feedback.endpoint import Ask
 from clawback.feedback.next_state_judge import remember, remember_failed
 from clawback.feedback.opinions import HINT_SOURCE
 from clawback.feedback.passes import PassPlan, go_over, readings
 from clawback.feedback.verdict import HINT, Vote, read_hint, shown
-from clawback.records import Feedback, Turn
+from clawback.records import Feedback, JsonObject, Turn
 
 if TYPE_CHECKING:
     from clawback.store import Store
@@ -37,7 +37,7 @@ class HintCounts:
     failed: int
     stopped: str
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         return asdict(self)
 
 

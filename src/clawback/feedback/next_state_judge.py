@@ -20,7 +20,7 @@ from clawback.config import SILENT
 from clawback.feedback.endpoint import Ask
 from clawback.feedback.passes import PassPlan, go_over, readings
 from clawback.feedback.verdict import JUDGE, boxed, decided, majority, shown
-from clawback.records import Feedback, Turn, with_keys
+from clawback.records import Feedback, JsonObject, Turn, with_keys
 
 if TYPE_CHECKING:
     from clawback.store import Store
@@ -58,7 +58,7 @@ class Tally:
     failed: int
     stopped: str
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         return with_keys(asdict(self), {"by_conversation": "kept"})
 
 

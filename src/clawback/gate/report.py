@@ -11,7 +11,7 @@ from clawback.gate import questions, sequential
 from clawback.gate.guards import AnswerStatistics
 from clawback.gate.obedience import RuleObedience
 from clawback.gate.rule import Decision, Evidence, decide, error_left, most_questions
-from clawback.records import with_keys
+from clawback.records import JsonObject, with_keys
 
 if TYPE_CHECKING:
     from clawback.config import GateSection, TrialSection
@@ -95,7 +95,7 @@ class Report:
             lines.append(f"  {self.reward_model}")
         return "\n".join(lines)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         evidence = with_keys(asdict(self.evidence), {"unlearned": "kept"})
         evidence |= {
             name: with_keys(evidence[name], {"complete": "whole"}) for name in ANSWERERS if evidence[name]

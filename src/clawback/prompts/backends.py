@@ -13,13 +13,13 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from clawback.errors import ClawbackError, UsageError
 from clawback.http_client import BadReply, StatusError, TransportError
 from clawback.models_api import Api, ModelRequest, ModelServer, guess
 from clawback.prompts.prompt import Prompt
-from clawback.records import Message, text_of
+from clawback.records import JsonObject, Message, text_of
 
 if TYPE_CHECKING:
     from clawback.policy import Policy
@@ -69,7 +69,7 @@ class Usage:
     def __sub__(self, other: Usage) -> Usage:
         return Usage(self.calls - other.calls, self.sent - other.sent, self.received - other.received, self.money - other.money)  # fmt: skip
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         return asdict(self)
 
 

@@ -15,7 +15,7 @@ from clawback.errors import NotFound, UsageError
 from clawback.files import replace as write
 from clawback.prompts import sections as parts
 from clawback.prompts.sections import PromptSection
-from clawback.records import Message
+from clawback.records import JsonObject, Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class Prompt:
         )
         return "\n".join(lines)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         return {
             "text": self.text,
             "version": self.version,

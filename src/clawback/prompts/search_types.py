@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol
 
 from clawback.prompts.backends import ONE_CALL, Usage
 from clawback.prompts.prompt import Prompt
-from clawback.records import Message, Turn, text_of
+from clawback.records import JsonObject, Message, Turn, text_of
 
 Split = Literal["train", "validation"]
 
@@ -73,7 +73,7 @@ class Outcome:
     terms: Mapping[str, float] = field(default_factory=dict)
     usage: Usage = ONE_CALL
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         return {"score": self.score, "feedback": self.feedback, "response": self.response, "terms": dict(self.terms), "usage": self.usage.to_dict()}  # fmt: skip
 
     @classmethod
@@ -132,7 +132,7 @@ class Proposal:
     usage: Usage = ONE_CALL
     problem: str = ""
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         made = self.prompt.to_dict() if self.prompt else None
         return {"prompt": made, "usage": self.usage.to_dict(), "problem": self.problem}
 

@@ -30,6 +30,9 @@ Message = Mapping[str, Any]
 """One chat message as OpenAI-style APIs write it: ``{"role": …, "content": …}``."""
 
 Value = TypeVar("Value")
+JsonObject = dict[str, Any]
+"""What a JSON object is read as, and written from."""
+
 TurnKind = Literal["main", "side"]
 FeedbackKind = Literal["rating", "preference", "edit", "critique", "implicit", "judge", "reward"]
 FEEDBACK_KINDS: tuple[str, ...] = get_args(FeedbackKind)

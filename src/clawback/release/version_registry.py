@@ -23,7 +23,7 @@ from clawback.feedback import bases
 from clawback.files import sha256, sync
 from clawback.models import identity
 from clawback.paths import Home
-from clawback.records import Run, Version
+from clawback.records import JsonObject, Run, Version
 from clawback.release import data_card, following, prompted
 
 if TYPE_CHECKING:
@@ -272,7 +272,7 @@ def reset(store: Store, home: Home, *, ratings: bool = False) -> None:
 # ------------------------------------------------------------------------------------------------- what is written
 
 
-def provenance_of(run: Run, result: TrainResult, number: int) -> dict[str, Any]:
+def provenance_of(run: Run, result: TrainResult, number: int) -> JsonObject:
     """Exactly what made a version."""
     return {
         "version": number,

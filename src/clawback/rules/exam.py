@@ -21,13 +21,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from math import comb
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from clawback.feedback.endpoint import NoAnswer
 from clawback.rules.checks import compiled
 from clawback.rules.rule_judge import ANSWERS, RULES, RuledTurn, RuleJudge
 
 if TYPE_CHECKING:
+    from clawback.records import JsonObject
     from clawback.store import Store
 
 ASKED = 32
@@ -147,7 +148,7 @@ class ExamResult:
             "believed" if self.believed else "not used"
         )
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         return asdict(self) | {"believed": self.believed}
 
 

@@ -6,7 +6,7 @@ Only homes with a believed rule pay for it: without ``rules.json`` a prompt and 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clawback.capture import hook
 from clawback.capture.events import AnswerEvent, PromptEvent
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from clawback.capture.agent_integration import AgentIntegration
     from clawback.capture.events import Event
     from clawback.paths import Home
+    from clawback.records import JsonObject
     from clawback.store import Store
 
 FILE = "rules.json"
@@ -28,7 +29,7 @@ def main() -> None:
     hook.main(respond)
 
 
-def respond(here: Home, agent: AgentIntegration, event: Event) -> dict[str, Any] | None:
+def respond(here: Home, agent: AgentIntegration, event: Event) -> JsonObject | None:
     """What a hook adds to an event that has been stored; None for nothing."""
     if not isinstance(event, PromptEvent | AnswerEvent) or not os.path.exists(here.root / FILE):  # noqa: PTH110
         return None
@@ -37,7 +38,7 @@ def respond(here: Home, agent: AgentIntegration, event: Event) -> dict[str, Any]
     )
 
 
-def _before_answer(here: Home, agent: AgentIntegration) -> dict[str, Any] | None:
+def _before_answer(here: Home, agent: AgentIntegration) -> JsonObject | None:
     """The rules that are at risk, for the model to read with the prompt."""
     import json
 
@@ -46,11 +47,11 @@ def _before_answer(here: Home, agent: AgentIntegration) -> dict[str, Any] | None
     remind = getattr(agent, "remind", None)
     if not text or remind is None or not _setting(here, "remind", default=True):
         return None
-    output: dict[str, Any] | None = remind(text)
+    output: JsonObject | None = remind(text)
     return output
 
 
-def _after_answer(here: Home, agent: AgentIntegration, event: AnswerEvent) -> dict[str, Any] | None:
+def _after_answer(here: Home, agent: AgentIntegration, event: AnswerEvent) -> JsonObject | None:
     """Check what came; where the person wants it, one breach that code sees goes back to the model, once a prompt."""
     from clawback.capture import ingest
     from clawback.rules import receipts, rule_reminders
@@ -62,7 +63,7 @@ def _after_answer(here: Home, agent: AgentIntegration, event: AnswerEvent) -> di
         if send_back is None or not _setting(here, "send_back", default=False):
             return None
         sentence = _sentence(here, store, agent.name, event)
-        output: dict[str, Any] | None = send_back(sentence) if sentence else None
+        output: JsonObject | None = send_back(sentence) if sentence else None
         return output
 
 

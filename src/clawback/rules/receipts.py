@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from clawback.records import Rule, Turn
+from clawback.records import JsonObject, Rule, Turn
 from clawback.rules.checks import check_of
 from clawback.store.rule_tables import Checked
 
@@ -279,7 +279,7 @@ def _breaks(obedience: float | None) -> bool:
 # ------------------------------------------------------------------------------------------------ as a regression test
 
 
-def as_json(receipt: Receipt) -> dict[str, Any]:
+def as_json(receipt: Receipt) -> JsonObject:
     """For the API and ``--json``."""
     rule = receipt.rule
     return {

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from clawback.errors import JudgeError
 from clawback.feedback.endpoint import Ask, BudgetExceeded, NoAnswer
 from clawback.feedback.verdict import fenced
-from clawback.records import Rule, Turn
+from clawback.records import JsonObject, Rule, Turn
 from clawback.store.rule_tables import Checked
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def _unfenced(text: str) -> str:
     return text
 
 
-def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _no_key_twice(pairs: list[tuple[str, Any]]) -> JsonObject:
     if len({key for key, _ in pairs}) < len(pairs):
         raise ValueError("a key stands twice")
     return dict(pairs)

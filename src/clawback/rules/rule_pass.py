@@ -21,7 +21,7 @@ import numpy as np
 from clawback.errors import JudgeError
 from clawback.feedback.endpoint import Ask
 from clawback.feedback.rated_examples import examples_of, rated_samples, sides
-from clawback.records import OWNER, Rule, RuleStatus, Sample, Turn
+from clawback.records import OWNER, JsonObject, Rule, RuleStatus, Sample, Turn
 from clawback.rules import proposers
 from clawback.rules.checks import check_of
 from clawback.rules.exam import ExamResult, exam_of
@@ -65,7 +65,7 @@ class LearnOutcome:
     unchanged: bool = False
     """Nothing was new; nothing was done."""
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         return asdict(self) | {"exam": self.exam.to_dict() if self.exam else None}
 
 
@@ -249,7 +249,7 @@ def _store_results(
     return against
 
 
-def _evidence(rule: Rule, test: RuleTest, judge: str) -> dict[str, Any]:
+def _evidence(rule: Rule, test: RuleTest, judge: str) -> JsonObject:
     """What stays of how the rule came about, and what the test says."""
     origin = {
         name: rule.evidence[name]

@@ -13,12 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clawback.records import with_keys
+from clawback.records import JsonObject, with_keys
 
 Floats = NDArray[np.float64]
 
@@ -61,7 +60,7 @@ class RuleTest:
     def against(self) -> bool:
         return self.p_against <= LEVEL
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         return with_keys(asdict(self), {"passes": "kept"})
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from clawback.capture.served import placed
 from clawback.errors import ClawbackError, NotFound, UsageError
-from clawback.records import Version
+from clawback.records import JsonObject, Version
 from clawback.redact import redact
 from clawback.release.best_of import BestOfTrial
 from clawback.serve import ollama_api, tool_choice, wire
@@ -76,7 +76,7 @@ class AnswersAPI:
         else:
             await wire.respond(send, 200, json.dumps(told).encode())
 
-    async def _models(self, scope: Any, _: bytes) -> dict[str, Any]:
+    async def _models(self, scope: Any, _: bytes) -> JsonObject:
         names = ollama_api.names(self.server)
         models = [{"id": n, "object": "model", "created": 0, "owned_by": "clawback"} for n in names]
         wanted = scope["path"].removeprefix("/v1/models").strip("/")
@@ -86,15 +86,15 @@ class AnswersAPI:
             raise NotFound(f"There is no model {wanted[:100]!r}; GET /v1/models lists them.")
         return models[names.index(wanted)]
 
-    async def _count(self, scope: Any, raw: bytes) -> dict[str, Any]:
+    async def _count(self, scope: Any, raw: bytes) -> JsonObject:
         asked = BY_PATH["/v1/messages"].read(await self._parsed(scope, raw))
         return {"input_tokens": len((await self.server.local.look(asked, self.server.db.live().prompt))[0])}
 
-    async def _look(self, scope: Any, raw: bytes) -> dict[str, Any]:
+    async def _look(self, scope: Any, raw: bytes) -> JsonObject:
         body = await self._parsed(scope, raw) if raw else {}
         return ollama_api.look(self.server, scope["path"], body)
 
-    async def _embed_for_ollama(self, scope: Any, raw: bytes) -> dict[str, Any]:
+    async def _embed_for_ollama(self, scope: Any, raw: bytes) -> JsonObject:
         body, path = await self._parsed(scope, raw), scope["path"]
         vectors, tokens = await self._vectors(body, "prompt" if path == "/api/embeddings" else "input")
         return ollama_api.vectors_of(path, shapes.text(body.get("model")), vectors, tokens)
@@ -110,7 +110,7 @@ class AnswersAPI:
             raise ValueError("dimensions: vectors are as long as the base model is wide; leave it out.")
         return await self.server.local.embed(texts)
 
-    async def _embed(self, scope: Any, raw: bytes) -> dict[str, Any]:
+    async def _embed(self, scope: Any, raw: bytes) -> JsonObject:
         body = await self._parsed(scope, raw)
         written = body.get("encoding_format")
         if written not in (None, "float", "base64"):
@@ -128,7 +128,7 @@ class AnswersAPI:
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
         return {"object": "list", "data": data, "model": BASE, "usage": usage}
 
-    async def _parsed(self, scope: Any, raw: bytes) -> dict[str, Any]:
+    async def _parsed(self, scope: Any, raw: bytes) -> JsonObject:
         encoding = wire.headers(scope).get("content-encoding", "").strip().lower()
         return await asyncio.get_running_loop().run_in_executor(self.reader, wire.parsed, raw, encoding)
 
@@ -136,7 +136,7 @@ class AnswersAPI:
 
     def _read(
         self, dialect: Dialect, raw: bytes, headers: Mapping[str, str]
-    ) -> tuple[dict[str, Any], Asked, str, Version, BestOfTrial | None]:
+    ) -> tuple[JsonObject, Asked, str, Version, BestOfTrial | None]:
         """On the parsing thread: the body, what it asks, its session, the version that is to answer, and whether by the best of several draws."""
         body = wire.parsed(raw, headers.get("content-encoding", "").strip().lower())
         asked = dialect.read(body)

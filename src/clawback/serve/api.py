@@ -14,7 +14,7 @@ from clawback.errors import Busy, UsageError
 from clawback.feedback.due import count_towards_run, needed_for_run, no_gain
 from clawback.feedback.news import news
 from clawback.jobs import rating_inbox as waiting
-from clawback.records import Message, Version
+from clawback.records import JsonObject, Message, Version
 from clawback.serve import episodes_api, feedback_api, openapi_schema, shapes
 from clawback.serve.bodies import NewsBody, PairBody, RollbackBody
 from clawback.serve.dialects import Asked
@@ -328,7 +328,7 @@ class _Pairs:
             # Two draws of one version have seeds of their own.
             seed = wanted.seed + place * (numbers.count(number) > 1)
             answers.append(await _answer_of(server, found.messages, version, seed))
-        made: list[dict[str, Any]] = [
+        made: list[JsonObject] = [
             {"version": number, "response": answer.text}
             for number, answer in zip(numbers, answers, strict=True)
         ]

@@ -7,6 +7,7 @@ from typing import Any
 from clawback import config, store
 from clawback.errors import ClawbackError
 from clawback.paths import Home, secret
+from clawback.records import JsonObject
 from clawback.serve import (
     api,
     guard,
@@ -40,9 +41,9 @@ class SentenceAtStart:
         if scope["type"] != "lifespan":
             await self.app(scope, receive, send)
             return
-        failures: list[dict[str, Any]] = []
+        failures: list[JsonObject] = []
 
-        async def hold_failure(message: dict[str, Any]) -> None:
+        async def hold_failure(message: JsonObject) -> None:
             if message["type"] == "lifespan.startup.failed":
                 failures.append(message)
             else:

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 from clawback.capture import conversation_threads
 from clawback.environments.tools.calls import in_words
-from clawback.records import text_of
+from clawback.records import JsonObject, text_of
 from clawback.records.messages import under
 from clawback.serve.dialects import Asked
 
@@ -48,7 +48,7 @@ def fitted_conversation(policy: Policy, request: Asked, system: str = "") -> tup
 
 
 def _with_tools(
-    chat: Chat, messages: list[dict[str, Any]], tools: Sequence[Mapping[str, Any]], room: int
+    chat: Chat, messages: list[JsonObject], tools: Sequence[Mapping[str, Any]], room: int
 ) -> tuple[list[int], int]:
     """As the template describes tools; where it does not, in words as ``clawback env train`` does, if there is room for them. How many tokens it
     is with the tools, too."""
@@ -70,9 +70,7 @@ def _describes_tools(chat: Chat) -> bool:
     return _describing[chat]
 
 
-def _by_template(
-    chat: Chat, messages: list[dict[str, Any]], tools: list[Mapping[str, Any]] | None
-) -> list[int]:
+def _by_template(chat: Chat, messages: list[JsonObject], tools: list[Mapping[str, Any]] | None) -> list[int]:
     """[] where the template does not take the conversation: it may raise anything."""
     from clawback.models import EndlessTemplate
 
@@ -92,6 +90,6 @@ def _by_template(
     return list(encoding["input_ids"])
 
 
-def _plain(message: Mapping[str, Any]) -> dict[str, Any]:
+def _plain(message: Mapping[str, Any]) -> JsonObject:
     """A message whose content is text, which is what a text model's template takes."""
     return {**message, "content": text_of(message.get("content"))}

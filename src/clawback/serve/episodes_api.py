@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from clawback import store
 from clawback.errors import UsageError
-from clawback.records import Episode, text_of
+from clawback.records import Episode, JsonObject, text_of
 from clawback.serve.endpoints import endpoint
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def episode(server: Server, request: Request) -> Any:
     return _row(found) | {"messages": messages, "steps": steps, "replies": list(found.replies)}
 
 
-def _row(episode: Episode) -> dict[str, Any]:
+def _row(episode: Episode) -> JsonObject:
     return {
         "id": episode.id,
         "environment": episode.environment,

@@ -14,7 +14,7 @@ from clawback.serve.endpoints import endpoint, writing
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from clawback.records import Version
+    from clawback.records import JsonObject, Version
     from clawback.serve.server import Server
     from clawback.store import Store
 
@@ -59,7 +59,7 @@ def use(server: Server, request: Request, body: Used) -> Any:
         return _row(db, now, now)
 
 
-def _row(db: Store, version: Version, live: Version) -> dict[str, Any]:
+def _row(db: Store, version: Version, live: Version) -> JsonObject:
     parent = db.version(version.parent or 0)
     report = version.report or {}
     return {

@@ -13,7 +13,7 @@ from clawback import feedback, store
 from clawback.endings import mark
 from clawback.errors import NotFound
 from clawback.feedback.rater_statistics import disagreements, raters
-from clawback.records import with_keys
+from clawback.records import JsonObject, with_keys
 from clawback.serve.endpoints import endpoint
 from clawback.serve.roles import Person, person
 
@@ -93,7 +93,7 @@ def everybody(server: Server, request: Request) -> Any:  # noqa: ARG001
         }
 
 
-def _shown(db: Store, turn: Turn, whom: Person) -> dict[str, Any]:
+def _shown(db: Store, turn: Turn, whom: Person) -> JsonObject:
     own = [f for f in db.feedback(turn_id=turn.id) if f.author == whom.source]
     return {
         "id": turn.id,
@@ -106,7 +106,7 @@ def _shown(db: Store, turn: Turn, whom: Person) -> dict[str, Any]:
     }
 
 
-def own_opinion(opinion: Feedback) -> dict[str, Any]:
+def own_opinion(opinion: Feedback) -> JsonObject:
     """A rater's own feedback, in the form that they may see."""
     keep = ("id", "turn_id", "other_turn_id", "kind", "value", "text", "created_at", "undone_at")
     return {name: getattr(opinion, name) for name in keep}

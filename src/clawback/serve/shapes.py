@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clawback import feedback, store
 from clawback.endings import mark
 from clawback.progress import describe
-from clawback.records import Feedback, Run, Turn, Version
+from clawback.records import Feedback, JsonObject, Run, Turn, Version
 
 if TYPE_CHECKING:
     from clawback.serve.server import Server
 
 
-def turns(server: Server, db: store.Store, turns: list[Turn], parts: bool = False) -> list[dict[str, Any]]:
+def turns(server: Server, db: store.Store, turns: list[Turn], parts: bool = False) -> list[JsonObject]:
     said = [db.feedback(turn_id=t.id) for t in turns]
     judges = feedback.judges(db, [f for each in said for f in each])
     raters = feedback.rater_weights(db, server.settings.training.raters)
@@ -27,7 +27,7 @@ def turns(server: Server, db: store.Store, turns: list[Turn], parts: bool = Fals
     return made
 
 
-def turn(turn: Turn, opinions: list[Feedback]) -> dict[str, Any]:
+def turn(turn: Turn, opinions: list[Feedback]) -> JsonObject:
     return {
         "id": turn.id,
         "session": turn.session,
@@ -46,24 +46,24 @@ def turn(turn: Turn, opinions: list[Feedback]) -> dict[str, Any]:
     }
 
 
-def version(version: Version) -> dict[str, Any]:
+def version(version: Version) -> JsonObject:
     data = asdict(version)
     data.pop("path")  # where files lie on this machine is nobody's business
     return data
 
 
-def step(turn: Turn) -> dict[str, Any]:
+def step(turn: Turn) -> JsonObject:
     return {"id": turn.id, "response": turn.response, "calls": list(turn.calls)}
 
 
-def runs(db: store.Store, limit: int) -> list[dict[str, Any]]:
+def runs(db: store.Store, limit: int) -> list[JsonObject]:
     """The newest, without which feedback they used."""
     found = db.runs(limit, ids=False)
     learned = db.count_learned(one.id for one in found)
     return [run(one, learned[one.id]) for one in found]
 
 
-def run(run: Run, ratings: int) -> dict[str, Any]:
+def run(run: Run, ratings: int) -> JsonObject:
     kept = (
         "id",
         "algorithm",

@@ -23,6 +23,7 @@ from clawback.store.salvage_rows import SalvageReport, copy_table
 from clawback.store.schema import DAMAGED, newest, open_database
 
 if TYPE_CHECKING:
+    from clawback.records import JsonObject
     from clawback.store import Store
 
 DERIVED = {"counts", "rating_counts", "rule_counts"}
@@ -70,7 +71,7 @@ def salvage(database: Path) -> SalvageReport:
     return report
 
 
-def _rebuild(source: Path, target: Path, database: Path, report: SalvageReport) -> list[dict[str, Any]]:
+def _rebuild(source: Path, target: Path, database: Path, report: SalvageReport) -> list[JsonObject]:
     """Fill a new database from the damaged one; the rows that fit nowhere."""
     from clawback.store import connect
 
@@ -86,7 +87,7 @@ def _rebuild(source: Path, target: Path, database: Path, report: SalvageReport) 
                 copy_table(old, new, table, spare, report)
             new.execute("COMMIT")
             new.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    aside: list[dict[str, Any]] = []
+    aside: list[JsonObject] = []
     with connect(target) as made:
         made._db.execute("PRAGMA foreign_keys = OFF")
         made._db.execute("BEGIN IMMEDIATE")
@@ -182,7 +183,7 @@ def _add_missing(db: sqlite3.Connection) -> None:
             db.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (table, top))
 
 
-def _drop_unreadable(store: Store) -> list[dict[str, Any]]:
+def _drop_unreadable(store: Store) -> list[JsonObject]:
     """Take out rows whose content cannot be read: one of them would stop every list."""
     aside = []
     for table, key, number in unreadable(store):
@@ -207,9 +208,9 @@ def unreadable(store: Store) -> Iterator[tuple[str, str, int]]:
                     yield table, key, number
 
 
-def _drop_orphans(db: sqlite3.Connection) -> list[dict[str, Any]]:
+def _drop_orphans(db: sqlite3.Connection) -> list[JsonObject]:
     """Take out rows that point to one that is gone, or let them point nowhere where they may; until none is left."""
-    aside: list[dict[str, Any]] = []
+    aside: list[JsonObject] = []
     while True:
         changed = False
         for table in _tables(db):
@@ -235,7 +236,7 @@ def _key_of(db: sqlite3.Connection, table: str) -> str:
 
 def _take_out(
     db: sqlite3.Connection, table: str, where: str, values: Sequence[Any], why: str
-) -> list[dict[str, Any]]:
+) -> list[JsonObject]:
     """Delete rows, and before them what belongs to them (triggers count by looking at both); they come back for the file of leftovers."""
     aside = []
     for child in _tables(db):
@@ -263,7 +264,7 @@ def _plain(value: Any) -> Any:
     return value.hex() if isinstance(value, bytes) else value
 
 
-def _write_lines(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+def _write_lines(path: Path, rows: Sequence[JsonObject]) -> None:
     from clawback.files import replace
 
     replace(path, "".join(json.dumps(row) + "\n" for row in rows).encode(), mode=0o600)

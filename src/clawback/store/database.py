@@ -9,13 +9,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 from clawback.errors import NotFound, StoreError
 from clawback.processes import boot_identity
 from clawback.store import connection, troubles
 from clawback.store.connection import sqlite3
 from clawback.store.schema import DAMAGED, ODD
+
+if TYPE_CHECKING:
+    from clawback.records import JsonObject
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -197,7 +200,7 @@ class Base:
         seen = self._look_at_clock(None)
         self.set(CLOCK, seen | {"trusted": seen["wall"], "ahead": 0.0})
 
-    def _look_at_clock(self, moment: float | None) -> dict[str, Any]:
+    def _look_at_clock(self, moment: float | None) -> JsonObject:
         wall = now() if moment is None else moment
         boot, counter = (boot_identity(), _counter()) if moment is None else ("", 0.0)
         known = self.get(CLOCK) or self._first_clock(wall)
@@ -222,10 +225,10 @@ class Base:
         }
 
     @staticmethod
-    def _trusted(seen: dict[str, Any], period: float) -> float:
+    def _trusted(seen: JsonObject, period: float) -> float:
         return float(seen["wall"] if seen["seen"] >= period else seen["trusted"])
 
-    def _first_clock(self, wall: float) -> dict[str, Any]:
+    def _first_clock(self, wall: float) -> JsonObject:
         """Of a home that has not looked before: its newest turn is the last that is known."""
         newest = self._read("SELECT max(created_at) AS at FROM turns")[0]["at"]
         last = wall if newest is None else min(float(newest), wall)

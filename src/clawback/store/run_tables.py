@@ -12,7 +12,7 @@ from clawback.store.connection import sqlite3
 from clawback.store.database import Base, now, readable
 
 if TYPE_CHECKING:
-    from clawback.records import Run
+    from clawback.records import JsonObject, Run
 
 _UPDATABLE = {
     "status",
@@ -160,7 +160,7 @@ class Runs(Base):
                 [(number, phase, step, json.dumps(dict(figures))) for phase, step, figures in steps],
             )
 
-    def steps(self, number: int) -> list[dict[str, Any]]:
+    def steps(self, number: int) -> list[JsonObject]:
         """The figures of a run's steps in the order in which they were made: ``{"phase", "step", "loss", "reward", …}``."""
         rows = self._read("SELECT phase, step, figures FROM run_steps WHERE run_id = ? ORDER BY id", number)
         return [{"phase": r["phase"], "step": r["step"], **json.loads(r["figures"])} for r in rows]

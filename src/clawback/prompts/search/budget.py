@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
 
 from clawback.errors import UsageError
 from clawback.prompts.backends import NOTHING, Usage
+from clawback.records import JsonObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class SearchCost:
                 return f"the budget of {most:g} {'of money' if name == 'money' else name} is used up"
         return ""
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         return {"calls": self.calls, "proposals": self.proposals, **{k: v for k, v in self.usage.to_dict().items() if k != "calls"}}  # fmt: skip
 
 
@@ -81,5 +81,5 @@ class BudgetPlan:
     money: float
     warning: str = ""
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         return {one.name: getattr(self, one.name) for one in fields(self)}

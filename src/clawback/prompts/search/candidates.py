@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from clawback.prompts.prompt import Prompt
 from clawback.prompts.rule_comparison import Rule
 from clawback.prompts.search.ledger import Ledger
 from clawback.prompts.search_types import Example, mean
+from clawback.records import JsonObject
 
 DOUBT = 2.0
 """Tries that a gain is shrunk by: seen on one example only, a third of it is believed of the others."""
@@ -32,7 +32,7 @@ class Candidate:
         """Itself, its parent, and so on."""
         return [self, *(self.parent.ancestors() if self.parent else [])]
 
-    def to_dict(self, ledger: Ledger) -> dict[str, Any]:
+    def to_dict(self, ledger: Ledger) -> JsonObject:
         scores = ledger.scores(self.prompt)
         return {**self.prompt.to_dict(), "id": self.prompt.id, "calls": self.calls, "tried": len(scores), "mean": mean(list(scores.values()))}  # fmt: skip
 

@@ -23,6 +23,7 @@ from clawback.prompts.search.ledger import Ledger, Over
 from clawback.prompts.search.optimize import PromptSearchResult
 from clawback.prompts.search.planning import split_up
 from clawback.prompts.search_types import Case, Evaluate, Example, ProposalRequest, Propose, mean
+from clawback.records import JsonObject
 
 COMPONENT = "system"
 _T = TypeVar("_T")
@@ -52,7 +53,7 @@ def optimize(
     train, validation, note = split_up(examples, seed)
     ledger = Ledger(evaluate, propose, budget, journal)
     adapter = _Adapter(prompt, examples, ledger, tuple(remarks), on_progress, screen)
-    settings: dict[str, Any] = {
+    settings: JsonObject = {
         "max_metric_calls": MOST,
         "seed": seed,
         "display_progress_bar": False,

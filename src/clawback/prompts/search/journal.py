@@ -18,6 +18,7 @@ from clawback.files import append_line
 from clawback.prompts.backends import NOTHING, Usage
 from clawback.prompts.prompt import Prompt
 from clawback.prompts.search_types import Example, Outcome, Proposal, ProposalRequest
+from clawback.records import JsonObject
 
 FORMAT = 1
 
@@ -53,7 +54,7 @@ class Journal:
         tried = (one.usage for one in self.outcomes.values())
         return sum((one.usage for one in self.proposals.values()), sum(tried, NOTHING))
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """The whole state as JSON values, for those who keep it elsewhere than in a file."""
         return {
             "format": FORMAT,

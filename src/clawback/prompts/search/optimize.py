@@ -21,7 +21,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any, ClassVar, Protocol, cast
+from typing import ClassVar, Protocol, cast
 
 from clawback.errors import UsageError
 from clawback.progress import OnProgress
@@ -35,6 +35,7 @@ from clawback.prompts.search.journal import Journal
 from clawback.prompts.search.ledger import Ledger, Over
 from clawback.prompts.search.planning import reserve, split_up
 from clawback.prompts.search_types import Evaluate, Example, ProposalRequest, Propose, mean
+from clawback.records import JsonObject
 
 ENGINES = {"reflect": "optimize", "evolve": "evolution", "gepa": "gepa_engine"}
 
@@ -85,13 +86,13 @@ class PromptSearchResult:
     best_score: float
     error: float
     checked: int
-    candidates: tuple[dict[str, Any], ...]
+    candidates: tuple[JsonObject, ...]
     trace: tuple[tuple[int, str], ...]
     spent: SearchCost
     stopped: str
     notes: tuple[str, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         return {
             "best": self.best.to_dict(),
             "improved": self.improved,

@@ -20,11 +20,11 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from clawback.errors import ClawbackError, ModelError, UsageError
 from clawback.files import replace
+from clawback.records import JsonObject
 from clawback.release.publishers import gguf_adapter, merged_gguf
 from clawback.release.publishers.publisher import (
     NotLoaded,
@@ -127,7 +127,7 @@ class LlamaCpp:
             done += f", and {self.target.presets} is as it was"
         return done
 
-    def _loaded_model(self) -> dict[str, Any]:
+    def _loaded_model(self) -> JsonObject:
         """What a request has to say beside its prompt. Raises ``NotLoaded`` where a server of one model was started with another file."""
         if self.target.presets is None:
             answer = call(f"{self.url}/props", timeout=self.target.timeout)
@@ -139,7 +139,7 @@ class LlamaCpp:
                 )
         return {"cache_prompt": False}
 
-    def _loaded_adapter(self) -> dict[str, Any]:
+    def _loaded_adapter(self) -> JsonObject:
         router = self.target.presets is not None
         where = f"?model={quote(self.target.model)}" if router else ""
         loaded = call(f"{self.url}/lora-adapters{where}", timeout=self.target.timeout)
@@ -168,7 +168,7 @@ class LlamaCpp:
 
     # --------------------------------------------------------------------------------------------------- steps
 
-    def _models(self, reload: bool = False) -> list[dict[str, Any]]:
+    def _models(self, reload: bool = False) -> list[JsonObject]:
         path = "models?reload=1" if reload else "v1/models"
         answer = call(f"{self.url}/{path}", timeout=self.target.timeout)
         found = answer.get("data") if isinstance(answer, dict) else None
@@ -264,12 +264,12 @@ def _content(file: Path) -> bytes | None:
     return file.read_bytes() if file.exists() else None
 
 
-def _status(model: dict[str, Any]) -> str:
+def _status(model: JsonObject) -> str:
     status = model.get("status")
     return str(status.get("value")) if isinstance(status, dict) else ""
 
 
-def _model_file(base: dict[str, Any], presets: Path) -> str:
+def _model_file(base: JsonObject, presets: Path) -> str:
     """Where the base's weights are: what the server says, or its own preset."""
     status = base.get("status")
     args = status.get("args", []) if isinstance(status, dict) else []

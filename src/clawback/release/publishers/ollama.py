@@ -17,6 +17,7 @@ from clawback import paths
 from clawback.errors import ClawbackError, ModelError, UsageError
 from clawback.files import sha256
 from clawback.models.local_models import OLLAMA
+from clawback.records import JsonObject
 from clawback.release.publishers import merged_gguf
 from clawback.release.publishers.publisher import Publication, ServerRefused, Target, ask, call
 
@@ -115,7 +116,7 @@ class Ollama:
         return call(f"{self.url}/api/{what}", body, timeout=self.target.timeout, method=method)
 
 
-def inherited(description: Mapping[str, Any]) -> dict[str, Any]:
+def inherited(description: Mapping[str, Any]) -> JsonObject:
     """What the base's own description says of how to run it, for ``/api/create``."""
     values = {name: description[name] for name in INHERITED if description.get(name)}
     if read := parameters(str(description.get("parameters") or "")):
@@ -123,9 +124,9 @@ def inherited(description: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-def parameters(text: str) -> dict[str, Any]:
+def parameters(text: str) -> JsonObject:
     """The lines of ``/api/show`` (``stop "<|im_end|>"``, ``temperature 0.7``) as values; ``stop`` is a list."""
-    found: dict[str, Any] = {}
+    found: JsonObject = {}
     for line in text.splitlines():
         name, _, rest = line.strip().partition(" ")
         if not name or name in _NO_DEFAULTS:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
 
 from clawback.errors import ClawbackError, ModelError, UsageError
+from clawback.records import JsonObject
 from clawback.release.publishers.publisher import Publication, ServerRefused, Target, ask, call
 
 
@@ -75,20 +75,20 @@ class Vllm:
     def _name(self, publication: Publication) -> str:
         return f"{self.target.model}-v{publication.version}"
 
-    def _adapters(self, models: Sequence[dict[str, Any]]) -> list[str]:
+    def _adapters(self, models: Sequence[JsonObject]) -> list[str]:
         return [str(model.get("id")) for model in models if model.get("parent")]
 
     def _base(self, publication: Publication) -> str:
         return self.target.base or publication.base
 
-    def _models(self) -> list[dict[str, Any]]:
+    def _models(self) -> list[JsonObject]:
         answer = call(f"{self.url}/v1/models", timeout=self.target.timeout)
         found = answer.get("data") if isinstance(answer, dict) else None
         if not isinstance(found, list):
             raise ClawbackError(f"{self.url} is no vLLM: it lists no models.")
         return [model for model in found if isinstance(model, dict)]
 
-    def _check(self, models: list[dict[str, Any]], base: str) -> None:
+    def _check(self, models: list[JsonObject], base: str) -> None:
         """An adapter on another base loads without a word where the shapes happen to fit."""
         bases = {str(m.get("root") or m.get("id")) for m in models if not m.get("parent")}
         names = {str(m.get("id")) for m in models if not m.get("parent")}
