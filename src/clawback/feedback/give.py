@@ -31,18 +31,11 @@ def rate(
 
 
 def score(
-    store: TurnStore,
-    turn_id: int,
-    number: float,
-    *,
-    scale: str = TEN,
-    note: str = "",
-    source: str = "cli",
-    event_id: str = "",
+    store: TurnStore, turn_id: int, number: float, *, note: str = "", source: str = "cli", event_id: str = ""
 ) -> Feedback:
-    """A number on a scale: 1 (awful) to 10 (perfect) unless another is named. It is kept as given, and counts by what is usual for this person."""
+    """A number from 1 (awful) to 10 (perfect); ``scored`` makes one of another scale. It is kept as given, and counts by what is usual for this person."""
     return store.add_feedback(
-        replace(scored(number, scale), turn_id=turn_id, text=note, source=source, event_id=event_id)
+        replace(scored(number), turn_id=turn_id, text=note, source=source, event_id=event_id)
     )
 
 
