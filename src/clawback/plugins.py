@@ -27,7 +27,8 @@ COMMANDS = "clawback.commands"
 ENVIRONMENTS = "clawback.environments"
 """Environment sets by name: a ``registry.Kind``, a set, or what makes one."""
 TRAINERS = "clawback.trainers"
-"""What trains in place of this machine: a module with ``policy``, ``recipe``, ``present`` and ``train`` (``jobs.seams.Trainer``)."""
+"""What trains in place of this machine: a module with ``policy``, ``recipe``, ``present`` and ``train`` (``jobs.seams.Trainer``);
+``processes`` shares the gradient of a run here out: a module with ``group`` and ``workers_of_a_node``."""
 SAMPLERS = "clawback.samplers"
 """What draws answers and episodes in place of the run's own process (``jobs.seams.VllmDrawing``, ``jobs.seams.ClusterDrawing``)."""
 ENGINES = "clawback.engines"
@@ -101,10 +102,13 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "repository": f"{_BOX}:REPOSITORY",
         "miniwob": "clawback.extensions.browser.kinds:MINIWOB",
     },
-    TRAINERS: {"hosted": "clawback.extensions.hosted.hosted_run"},
+    TRAINERS: {
+        "hosted": "clawback.extensions.hosted.hosted_run",
+        "processes": "clawback.extensions.scale.process_group",
+    },
     SAMPLERS: {
         "vllm": "clawback.extensions.hosted.vllm_drawing",
-        "ray": "clawback.extensions.cluster.ray_drawing",
+        "ray": "clawback.extensions.scale.ray_drawing",
     },
     ENGINES: {"mlx": "clawback.extensions.mlx.mlx_policy"},
     SERVERS: {"people": "clawback.extensions.people.everyone"},

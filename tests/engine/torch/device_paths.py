@@ -670,7 +670,7 @@ def reward_model(stage):
 @scenario
 def beside_others(stage):
     """What goes to other processes and machines, and what comes from there."""
-    from clawback.extensions.cluster.adapters import named, published
+    from clawback.extensions.scale.adapters import named, published
     from clawback.learning.run import adapter_hash
 
     policy = stirred(stage.policy())

@@ -20,8 +20,8 @@ class ModelWorker:
     """Holds a base and one adapter at a time. Subclasses have ``work``: the same request gets the same answer."""
 
     def __init__(self, about: dict[str, Any], threads: int) -> None:
-        """``about``: from ``parallel.description_of``. Raises ``ModelError`` where this machine has another model under that name."""
-        from clawback.learning import load_described
+        """``about``: from ``process_group.description_of``. Raises ``ModelError`` where this machine has another model under that name."""
+        from clawback.extensions.scale.process_worker import load_described
 
         torch.set_num_threads(max(1, threads))
         self.policy = load_described(about)

@@ -1,4 +1,4 @@
-"""``python -m clawback.learning.loop.process_worker``: a further process of a run, started by the first (``parallel.py``)."""
+"""``python -m clawback.extensions.scale.process_worker``: a further process of a run, started by the first (``process_group.py``)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import torch
 import torch.distributed as dist
 
 from clawback.errors import ClawbackError, ModelError
-from clawback.learning.loop import parallel, sharding
-from clawback.learning.loop.packing import Shared
+from clawback.extensions.scale import process_group, sharding
+from clawback.learning import Shared
 from clawback.models import Sampling
 from clawback.policy import Policy, load
 from clawback.rl import algorithms
@@ -21,11 +21,11 @@ def main() -> int:
     """Serve gradients until the first process says that it is over, or is gone."""
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
-    parallel.join_group(rank, world, os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+    process_group.join_group(rank, world, os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
     policy: Policy | None = None
     while True:
         try:
-            told = parallel.receive()
+            told = process_group.receive()
         except (RuntimeError, ValueError):
             return 1  # the first process is gone, and with it the run
         if told["do"] == "end":
@@ -78,12 +78,12 @@ def step(policy: Policy, message: dict[str, Any], rank: int) -> None:
     samples, tokens, cover, entropy, mismatch, scale = message["shared"]
     shared = Shared(samples, tokens, cover, entropy, None, mismatch, scale)
     name, settings = message["algorithm"]
-    examples = [parallel.from_plain(plain) for plain in message["parts"][rank]]
+    examples = [process_group.from_plain(plain) for plain in message["parts"][rank]]
     passes = int(message.get("passes", 0))
     policy.scorer.micro_tokens = int(message.get("micro_tokens", policy.scorer.micro_tokens))
-    figures = parallel.backward(policy, algorithm_of(name, settings), examples, shared, passes)
-    dist.reduce(parallel.flattened(adapter), 0)
-    parallel.send(figures, to=0)
+    figures = process_group.backward(policy, algorithm_of(name, settings), examples, shared, passes)
+    dist.reduce(process_group.flattened(adapter), 0)
+    process_group.send(figures, to=0)
 
 
 def algorithm_of(name: str, settings: dict[str, Any]) -> Any:

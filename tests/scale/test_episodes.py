@@ -13,14 +13,14 @@ from clawback.environments.collecting import Collector, Dealing
 from clawback.environments.core import EnvironmentFailure
 from clawback.environments.rollouts import Play, Rollouts
 from clawback.errors import TrainingError
-from clawback.extensions.cluster.player import PlayingWorker, Scene
-from clawback.extensions.cluster.ray_episodes import ClusterRollouts
-from clawback.learning.loop.parallel import description_of
+from clawback.extensions.scale.player import PlayingWorker, Scene
+from clawback.extensions.scale.process_group import description_of
+from clawback.extensions.scale.ray_episodes import ClusterRollouts
 from clawback.models.types import Sampling
 from clawback.policy import load
 from clawback.policy.policy import Policy
 from clawback.records import Episode
-from tests.cluster.crews import Here
+from tests.scale.crews import Here
 
 WORLDS = "tests.environments.worlds:Worlds"
 PLAY = Play(together=4, max_tokens=3)
@@ -140,7 +140,7 @@ def test_a_worker_with_other_weights_ends_the_run() -> None:
 
 def test_worlds_that_break_everywhere_stop_the_playing_and_are_no_reward_of_zero() -> None:
     policy = loaded(False)
-    with cluster(policy, "tests.cluster.test_episodes:Breaking") as rollouts:
+    with cluster(policy, "tests.scale.test_episodes:Breaking") as rollouts:
         kept: list[Episode] = []
         rollouts.on_episodes = kept.extend
         rollouts.start(

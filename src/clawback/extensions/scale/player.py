@@ -11,7 +11,7 @@ from typing import Any
 from clawback.environments.core import EnvironmentSet
 from clawback.environments.find import find
 from clawback.environments.rollouts import Play, Rollouts
-from clawback.extensions.cluster.model_worker import ModelWorker, Weights
+from clawback.extensions.scale.model_worker import ModelWorker, Weights
 from clawback.models import Chat, Sampling
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import Any
 
-from clawback.extensions.cluster.dispatch import Unit, WorkerReport
+from clawback.extensions.scale.dispatch import Unit, WorkerReport
 
 
 class Here:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clawback.errors import UsageError
-from clawback.extensions.cluster.ray_crew import connect
+from clawback.extensions.scale.ray_crew import connect
 from clawback.jobs.seams import Cluster, Rollout
 
 if TYPE_CHECKING:
@@ -31,10 +31,10 @@ def connected(ray: tuple[str, int]) -> Iterator[Cluster]:
 
 def players(cluster: Cluster, rollout: Rollout) -> AbstractContextManager[EpisodeSource]:
     """The cluster's workers play a run's episodes."""
-    from clawback.extensions.cluster.player import PlayingWorker, Scene
-    from clawback.extensions.cluster.ray_crew import RayCrew
-    from clawback.extensions.cluster.ray_episodes import ClusterRollouts
-    from clawback.learning import description_of
+    from clawback.extensions.scale.player import PlayingWorker, Scene
+    from clawback.extensions.scale.process_group import description_of
+    from clawback.extensions.scale.ray_crew import RayCrew
+    from clawback.extensions.scale.ray_episodes import ClusterRollouts
 
     policy, wish, chat = rollout.policy, rollout.wish, rollout.policy.chat
     assert rollout.recipe is not None
@@ -63,7 +63,7 @@ def players(cluster: Cluster, rollout: Rollout) -> AbstractContextManager[Episod
 
 def sampler(ray: tuple[str, int], recipe: Recipe, tell: OnProgress) -> AbstractContextManager[Sampler]:
     """The cluster's workers draw the fresh answers of a run on ratings."""
-    from clawback.extensions.cluster.ray_sampler import RaySampler
+    from clawback.extensions.scale.ray_sampler import RaySampler
 
     return RaySampler(ray[0], recipe, ray[1], tell)
 
@@ -72,11 +72,11 @@ def sampler(ray: tuple[str, int], recipe: Recipe, tell: OnProgress) -> AbstractC
 def judging(judge: SelfJudge, ray: tuple[str, int], on_progress: OnProgress | None) -> Iterator[int]:
     """The judge's answers are drawn by a cluster meanwhile: how many may be asked for at once."""
     from clawback import engine
-    from clawback.extensions.cluster.asking import SharedDraw
-    from clawback.extensions.cluster.dispatch import AHEAD
-    from clawback.extensions.cluster.model_worker import DrawingWorker
-    from clawback.extensions.cluster.ray_crew import RayCrew
-    from clawback.learning import description_of
+    from clawback.extensions.scale.asking import SharedDraw
+    from clawback.extensions.scale.dispatch import AHEAD
+    from clawback.extensions.scale.model_worker import DrawingWorker
+    from clawback.extensions.scale.process_group import description_of
+    from clawback.extensions.scale.ray_crew import RayCrew
 
     policy = judge.policy
     if policy.full:

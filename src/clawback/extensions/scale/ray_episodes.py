@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from clawback.environments.rollouts import Order, Rollouts, check_broken
 from clawback.errors import TrainingError
-from clawback.extensions.cluster.adapters import AdapterCrew, lost, published
-from clawback.extensions.cluster.dispatch import AHEAD, Dispatcher, Unit
+from clawback.extensions.scale.adapters import AdapterCrew, lost, published
+from clawback.extensions.scale.dispatch import AHEAD, Dispatcher, Unit
 from clawback.records import Episode
 
 if TYPE_CHECKING:
     from clawback.environments.core import EnvironmentSet
-    from clawback.extensions.cluster.player import Scene
+    from clawback.extensions.scale.player import Scene
     from clawback.policy import Policy
 
 

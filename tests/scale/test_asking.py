@@ -9,14 +9,14 @@ import pytest
 
 from clawback import engine
 from clawback.errors import TrainingError
-from clawback.extensions.cluster.asking import SharedDraw
-from clawback.extensions.cluster.model_worker import DrawingWorker
+from clawback.extensions.scale.asking import SharedDraw
+from clawback.extensions.scale.model_worker import DrawingWorker
+from clawback.extensions.scale.process_group import description_of
 from clawback.feedback.endpoint import CallBudget
 from clawback.jobs.judge_pass import SelfJudge
-from clawback.learning.loop.parallel import description_of
 from clawback.policy.policy import Policy
-from tests.cluster.crews import Here
-from tests.cluster.test_episodes import loaded
+from tests.scale.crews import Here
+from tests.scale.test_episodes import loaded
 
 ASKED = [("Is it good?", f"Answer {number}: - one - two") for number in range(6)]
 

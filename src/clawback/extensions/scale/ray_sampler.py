@@ -15,14 +15,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from clawback.errors import TrainingError
-from clawback.extensions.cluster.adapters import lost, published
-from clawback.extensions.cluster.dispatch import Unit, dispatch
-from clawback.learning import description_of
+from clawback.extensions.scale.adapters import lost, published
+from clawback.extensions.scale.dispatch import Unit, dispatch
+from clawback.extensions.scale.process_group import description_of
 from clawback.policy import gap
 from clawback.sampling import Chance, Sampled, stop_ids
 
 if TYPE_CHECKING:
-    from clawback.extensions.cluster.ray_crew import RayCrew
+    from clawback.extensions.scale.ray_crew import RayCrew
     from clawback.learning import Recipe
     from clawback.policy import Policy
 
@@ -41,7 +41,7 @@ class RaySampler:
         tell: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
         """Raises ``UsageError`` where no cluster answers."""
-        from clawback.extensions.cluster.ray_crew import connect
+        from clawback.extensions.scale.ray_crew import connect
 
         self.ray, self.recipe, self.count = connect(address), recipe, count
         self.tell = tell or (lambda _: None)
@@ -53,8 +53,8 @@ class RaySampler:
     def __call__(
         self, policy: Policy, prompts: Sequence[Sequence[int]], chance: Chance, merge: bool
     ) -> list[list[Sampled]]:
-        from clawback.extensions.cluster.model_worker import DrawingWorker
-        from clawback.extensions.cluster.ray_crew import RayCrew
+        from clawback.extensions.scale.model_worker import DrawingWorker
+        from clawback.extensions.scale.ray_crew import RayCrew
 
         if self.crew is None:
             self.crew = RayCrew(self.ray, DrawingWorker, [description_of(policy, self.recipe)], self.count)

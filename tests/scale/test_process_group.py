@@ -20,9 +20,9 @@ from safetensors.torch import load_file
 from clawback import embedded, engine
 from clawback.embedded import corpus
 from clawback.errors import TrainingError, UsageError
+from clawback.extensions.scale import process_group
 from clawback.learning import RunConditions
 from clawback.learning.examples import TrainingExample
-from clawback.learning.loop import parallel
 from clawback.models.chat_tokens import Encoded
 from clawback.policy import load
 from clawback.records import Sample
@@ -47,8 +47,8 @@ def test_an_example_travels_whole() -> None:
         paired=True,
     )
     file = io.BytesIO()
-    torch.save(parallel.to_plain(whole), file)
-    back = parallel.from_plain(torch.load(io.BytesIO(file.getvalue()), weights_only=True))
+    torch.save(process_group.to_plain(whole), file)
+    back = process_group.from_plain(torch.load(io.BytesIO(file.getvalue()), weights_only=True))
     for one in dataclasses.fields(TrainingExample):
         sent, got = getattr(whole, one.name), getattr(back, one.name)
         if isinstance(sent, torch.Tensor):
@@ -62,7 +62,7 @@ def test_an_example_travels_whole() -> None:
 @given(st.lists(st.integers(1, 300), min_size=1, max_size=40), st.integers(1, 6), st.sampled_from([1, 2]))
 def test_shares_are_all_of_it_once_and_about_even(sizes: list[int], count: int, together: int) -> None:
     examples = [example(1, size) for size in sizes]
-    parts = parallel.shares(examples, count, together)
+    parts = process_group.shares(examples, count, together)
     assert sorted(i for part in parts for i in part) == list(range(len(sizes)))
     if together == 2:  # a pair stays together
         where = {i: r for r, part in enumerate(parts) for i in part}
@@ -110,10 +110,10 @@ def test_two_processes_give_the_losses_and_the_adapter_of_one(tmp_path: Path) ->
 @pytest.mark.slow
 def test_a_process_that_dies_is_named_and_the_run_goes_on_afterwards(tmp_path: Path) -> None:
     want, _ = run(tmp_path / "whole", 2)
-    found: list[parallel.ProcessGroup] = []
-    real = parallel.ProcessGroup.gradient
+    found: list[process_group.ProcessGroup] = []
+    real = process_group.ProcessGroup.gradient
 
-    def spied(self: parallel.ProcessGroup, *how: Any) -> Any:
+    def spied(self: process_group.ProcessGroup, *how: Any) -> Any:
         found.append(self)
         return real(self, *how)
 
@@ -123,7 +123,7 @@ def test_a_process_that_dies_is_named_and_the_run_goes_on_afterwards(tmp_path: P
             found[-1].workers[0].wait()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parallel.ProcessGroup, "gradient", spied)
+        patch.setattr(process_group.ProcessGroup, "gradient", spied)
         with pytest.raises(TrainingError, match="Process 2 of 2 has ended"):
             run(tmp_path / "killed", 2, tell=kill)
     got, done = run(tmp_path / "killed", 2)
@@ -144,7 +144,7 @@ def test_two_machines_are_two_processes_wherever_they_are(
     want, _ = run(tmp_path / "one", 2)
     for name, value in (
         ("MASTER_ADDR", "127.0.0.1"),
-        ("MASTER_PORT", str(parallel._free_port())),
+        ("MASTER_PORT", str(process_group._free_port())),
         ("NNODES", "2"),
     ):
         monkeypatch.setenv(name, value)

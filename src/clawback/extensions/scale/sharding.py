@@ -1,7 +1,7 @@
 """Sharding of the base over the processes of a run, by PyTorch's ``fully_shard`` (FSDP2), for a base that does not fit into one of them.
 
 Each process keeps its part of every layer of the decoder and gathers a layer when it computes it, forward and
-backward. Embeddings, LM head and adapter are whole in every process; ``parallel.py`` adds up the adapter's
+backward. Embeddings, LM head and adapter are whole in every process; ``process_group.py`` adds up the adapter's
 gradients as always. So an adapter is never in pieces, and nothing has to be put together to save it.
 
 Gathering takes all processes at once. A process without examples for a pass takes part with one token that

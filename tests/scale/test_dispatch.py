@@ -9,7 +9,7 @@ from collections.abc import Hashable, Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawback.extensions.cluster.dispatch import Unit, WorkerReport, dispatch
+from clawback.extensions.scale.dispatch import Unit, WorkerReport, dispatch
 
 
 class Mortal:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
-from clawback.extensions.cluster.adapters import AdapterCrew, lost, published
-from clawback.extensions.cluster.dispatch import Dispatcher, Unit
-from clawback.extensions.cluster.ray_sampler import cut
+from clawback.extensions.scale.adapters import AdapterCrew, lost, published
+from clawback.extensions.scale.dispatch import Dispatcher, Unit
+from clawback.extensions.scale.ray_sampler import cut
 from clawback.policy import gap
 from clawback.sampling import Chance, Sampled
 

@@ -14,12 +14,12 @@ from safetensors.torch import load_file
 from clawback import embedded, engine
 from clawback.embedded import corpus
 from clawback.errors import UsageError
+from clawback.extensions.scale import sharding
 from clawback.learning import RunConditions
-from clawback.learning.loop import sharding
 from clawback.policy import load
 from clawback.policy.policy import Policy
 from clawback.records import Sample
-from tests.engine.torch.test_parallel import LOSS, WEIGHT, samples
+from tests.scale.test_process_group import LOSS, WEIGHT, samples
 
 
 def paired() -> list[Sample]:

@@ -15,16 +15,16 @@ import torch
 from safetensors.torch import load_file
 
 from clawback import config, embedded, engine, jobs, store
-from clawback.extensions.cluster.ray_sampler import RaySampler
+from clawback.extensions.scale.ray_sampler import RaySampler
 from clawback.feedback.endpoint import CallBudget
 from clawback.jobs import judge_pass, playing
 from clawback.paths import Home
 from clawback.policy import load
 from clawback.policy.policy import Policy
 from clawback.records import Sample
-from tests.cluster.test_asking import ASKED
 from tests.conftest import rate_some
-from tests.engine.torch.test_parallel import samples
+from tests.scale.test_asking import ASKED
+from tests.scale.test_process_group import samples
 
 pytestmark = pytest.mark.slow
 ray = pytest.importorskip("ray", reason="Ray is not installed: make test-ray")

@@ -13,7 +13,7 @@ from typing import Any
 
 from clawback import installed
 from clawback.errors import MissingExtra, TrainingError, UsageError
-from clawback.extensions.cluster.dispatch import Unit, WorkerReport
+from clawback.extensions.scale.dispatch import Unit, WorkerReport
 
 START_SECONDS = 300.0
 MOST_STARTS = 4

@@ -29,14 +29,13 @@ import torch.distributed as dist
 from torch import Tensor
 
 from clawback.errors import Interrupted, UsageError
-from clawback.learning.examples import TrainingExample
-from clawback.learning.loop import sharding
-from clawback.learning.loop.packing import Shared, gradients, together
+from clawback.extensions.scale import sharding
+from clawback.learning import Shared, TrainingExample, gradients, together
 from clawback.learning.machines import node, nodes, number
 from clawback.models import Encoded, Pixels
 
 if TYPE_CHECKING:
-    from clawback.learning.recipe import Recipe
+    from clawback.learning import Recipe
     from clawback.policy import Policy
     from clawback.rl.algorithms import Algorithm
 
@@ -44,8 +43,6 @@ WAIT = timedelta(minutes=10)
 """For a worker to load the base and do its share."""
 PATIENCE = timedelta(days=2)
 """For the first process, which may draw answers for hours. Where it dies, the connection says so at once."""
-ALONE = frozenset({"natural", "values"})
-"""What an algorithm needs that cannot be shared out."""
 MOST = 64
 
 
@@ -122,14 +119,12 @@ class ProcessGroup:
 
 
 @contextmanager
-def processes(
-    policy: Policy, recipe: Recipe, count: int, shard: bool = False
-) -> Iterator[ProcessGroup | None]:
-    """The workers of a run, ended with it. None where one process is enough. ``count``: on each machine. ``shard``: the base is in parts from here on,
-    and the policy of no use afterwards but to be saved. Raises ``Interrupted``, ``UsageError``."""
-    if count * nodes() <= 1:
-        yield None
-        return
+def group(policy: Policy, recipe: Recipe) -> Iterator[ProcessGroup]:
+    """The workers of a run of two processes and more, ended with it. Where the recipe shards the base, it is in parts from here on, and the policy of no
+    use afterwards but to be saved. Raises ``Interrupted``, ``UsageError``."""
+    count, shard = recipe.conditions.processes, recipe.conditions.shard
+    if shard:
+        sharding.check(policy)
     if not 1 <= count <= MOST or node() != 0:
         raise UsageError(
             f"--processes is 1 to {MOST}, and the run is begun on the machine whose NODE_RANK is 0."
@@ -140,22 +135,22 @@ def processes(
     threads = torch.get_num_threads()
     torch.set_num_threads(max(1, threads // count))
     workers = [_start(rank, world, count, address, port, torch.get_num_threads()) for rank in range(1, count)]
-    group = ProcessGroup(world, workers, sharded=shard)
+    made = ProcessGroup(world, workers, sharded=shard)
     try:
         try:
             join_group(0, world, address, port)
             send({"do": "begin", "policy": {**description_of(policy, recipe), "sharded": shard}})
             if shard:
                 sharding.in_turn(0, world, lambda: sharding.shard(policy))
-                sharding.announce(policy, group.announce)
+                sharding.announce(policy, made.announce)
         except RuntimeError as error:
-            group.broken = True
+            made.broken = True
             raise Interrupted(
-                f"{world} processes did not find each other at {address}:{port}: {group.dead() or str(error).splitlines()[0]}."
+                f"{world} processes did not find each other at {address}:{port}: {made.dead() or str(error).splitlines()[0]}."
             ) from error
-        yield group
+        yield made
     finally:
-        if group.broken:
+        if made.broken:
             for one in workers:
                 one.kill()
         else:
@@ -317,7 +312,7 @@ def _start(
         "OMP_WAIT_POLICY": "PASSIVE",
     }
     return subprocess.Popen(
-        [sys.executable, "-m", "clawback.learning.loop.process_worker"],
+        [sys.executable, "-m", "clawback.extensions.scale.process_worker"],
         env={**os.environ, **told},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

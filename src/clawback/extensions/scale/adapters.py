@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from clawback.extensions.cluster import dispatch
+from clawback.extensions.scale import dispatch
 
 if TYPE_CHECKING:
     from clawback.policy import Policy
