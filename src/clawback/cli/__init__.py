@@ -41,7 +41,7 @@ DAILY: dict[str, tuple[str, str]] = {
     "versions": ("versions", "Versions: list, compare, check, roll back, publish."),
     "rules": ("rules", "What you want of every answer, and how often it was kept."),
     "import": ("import_files", "Bring histories and preference sets in."),
-    "export": ("files", "Write turns with their feedback to a file."),
+    "export": ("export_files", "Write turns with their feedback to a file."),
     "serve": ("serve", "Answer agents, record their turns, show the web page."),
     "doctor": ("setup", "Find out what is wrong, and how to fix it."),
     "config": ("settings", "Show and change the settings."),

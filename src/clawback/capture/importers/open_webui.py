@@ -13,11 +13,9 @@ from clawback.capture.importers.entries import BadLine, Entry, FileReading, Reco
 from clawback.capture.importers.fields import first, opinion_in, picture_parts, stamp
 from clawback.capture.importers.messages import role_of, steps_of
 from clawback.capture.importers.trees import MessageTree, Node, step_nodes
+from clawback.capture.open_webui import DETAILS
 
 _STAMPS_OF_OPINIONS = ("updated_at", "created_at", "create_time", "createdAt")
-_DETAILS = re.compile(
-    r"<details type=\"(\w+)\"([^>]*)>\s*(?:<summary>.*?</summary>)?\s*(.*?)</details>\s*", re.DOTALL
-)
 _ATTRIBUTES = re.compile(r'(\w+)="([^"]*)"')
 
 
@@ -100,7 +98,7 @@ def _blocks_of(words: str) -> list[dict[str, Any]]:
     """The text of an answer and the folded boxes that Open WebUI puts in: thoughts, and calls of tools with their results."""
     blocks: list[dict[str, Any]] = []
     end = 0
-    for box in _DETAILS.finditer(words):
+    for box in DETAILS.finditer(words):
         blocks.append({"type": "text", "text": words[end : box.start()].strip()})
         end = box.end()
         if box[1] == "reasoning":
@@ -112,11 +110,6 @@ def _blocks_of(words: str) -> list[dict[str, Any]]:
             blocks.append({**fields, "type": "tool_call", "output": output})
     blocks.append({"type": "text", "text": words[end:].strip()})
     return [block for block in blocks if block.get("text") != ""]
-
-
-def without_details(words: str) -> str:
-    """The text of an answer without these boxes."""
-    return "\n\n".join(block["text"] for block in _blocks_of(words) if block["type"] == "text")
 
 
 def _attribute(value: str) -> Any:
