@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from clawback import feedback, store
-from clawback.capture import importers
 from clawback.cli import main
+from clawback.extensions import importers
 from clawback.jobs.pair_questions import Feedbacks, observations
 from clawback.jobs.rating_inbox import Inbox
 from clawback.paths import Home

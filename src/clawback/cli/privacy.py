@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from clawback import config
+from clawback import config, plugins
 from clawback.cli.common import as_record, confirm, current_home, emit, json_option, open_store, quantity, say
 from clawback.errors import UsageError
 
@@ -69,9 +69,7 @@ def forget(options: ForgetOptions, dry_run: bool, yes: bool, as_json: bool) -> i
         else:
             wish = erasure.wanted(store, turns=options.turns, session=options.session, person=options.person)
         if options.copy is not None and wish is not None:
-            from clawback.capture import importers
-
-            importers.export_file(
+            plugins.load(plugins.IMPORTERS, "files").export_file(
                 store, options.copy, turns=wish.turns, session=options.session, person=options.person
             )
     if wish is None:
