@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from clawback.jobs.winning import KEY as WIN_RATES
 from clawback.release.data_card import wilson
+from clawback.rewards import HELD_OUT
 
 if TYPE_CHECKING:
     from clawback.release.trial import Trial
     from clawback.store import Store
     from clawback.store.version_tables import Engagement
-
-HELD_OUT = "reward_held_out"
-"""Where a training of the reward model leaves what it was worth on prompts that it had not seen."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,14 +14,9 @@ from clawback.store.schema import DAMAGED
 
 def upkeep(home: Home) -> None:
     """Make the day's copy of the database, and let turns fade that nobody rated, if the settings say so. Raises ``StoreError``."""
-    copy_database(home)
-    rating_inbox.fade(home)
-
-
-def copy_database(home: Home) -> None:
-    """The day's copy, if it is due."""
     with store.connect(home.database) as db:
         copies.copy_if_due(db, config.load(home.config).privacy.copies)
+    rating_inbox.fade(home)
 
 
 def save_what_can_be_read(home: Home) -> SalvageReport | None:
