@@ -57,8 +57,8 @@ def forget(options: ForgetOptions, dry_run: bool, yes: bool, as_json: bool) -> i
     clawback data forget --session claude-code:ab12 --retrain
     clawback data forget --person slack:U024 --export all-of-it.jsonl
     """
+    from clawback.admin import forgetting
     from clawback.cli.progress_bar import progress_bar
-    from clawback.jobs import forgetting
     from clawback.privacy import erasure
 
     here = current_home()
@@ -95,7 +95,7 @@ def forget(options: ForgetOptions, dry_run: bool, yes: bool, as_json: bool) -> i
 
 
 def _summary(done: object, retrain: bool) -> str:
-    from clawback.jobs.forgetting import ForgettingOutcome
+    from clawback.admin.forgetting import ForgettingOutcome
 
     assert isinstance(done, ForgettingOutcome)
     lines = [done.erased.text()]

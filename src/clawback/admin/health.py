@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TypedDict
 
 from clawback import config, installed, plugins, store
+from clawback.admin import model_choice, model_proof
 from clawback.errors import ClawbackError, ModelError, NotFound
-from clawback.jobs import model_choice, model_proof
 from clawback.models import check_folder, check_trainable, conversion_of
 from clawback.paths import Home, tidy
 from clawback.store import copies
@@ -132,8 +132,8 @@ def _agents(home: Home) -> Iterator[Finding]:
 def _server(home: Home) -> Iterator[Finding]:
     import socket
 
+    from clawback.admin import system_service
     from clawback.capture import script, server_proof
-    from clawback.jobs import system_service
 
     told = home.root / script.SERVER
     announced = script.announced(home)

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from clawback import config, store
+from clawback.admin import installation, model_choice
+from clawback.admin.model_choice import Machine
 from clawback.cli import main
 from clawback.errors import UsageError
-from clawback.jobs import installation, model_choice
-from clawback.jobs.model_choice import Machine
 from clawback.models import local_models
 from clawback.models.types import LocalModel, ModelInfo
 from clawback.paths import Home

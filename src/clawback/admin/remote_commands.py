@@ -1,6 +1,6 @@
 """``/rl`` commands that need more than the store: ``train``, ``rollback``, ``reset`` (disabled unless the settings list them), the gate's questions, and what becomes of the news.
 
-``python -m clawback.jobs.remote_commands HOME AGENT TEXT SESSION BY EVENT`` is for a hook that finds no server: the modules
+``python -m clawback.admin.remote_commands HOME AGENT TEXT SESSION BY EVENT`` is for a hook that finds no server: the modules
 that hooks import know nothing of runs and gates.
 """
 

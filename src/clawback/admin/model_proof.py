@@ -18,7 +18,7 @@ from clawback.models import conversion_of, converted_before, hub_cache, identity
 from clawback.paths import Home
 
 if TYPE_CHECKING:
-    from clawback.jobs.proof import Proof
+    from clawback.admin.proof import Proof
 
 MOST_KEPT = 64
 LIBRARIES = ("clawback", "torch", "transformers")
@@ -64,7 +64,7 @@ def prove(home: Home, base: str, model: config.ModelSection) -> Proof | None:
     revision = model.revision if base == model.base else None
     if (folder := folder_of(home, base, revision)) is None:
         return None
-    from clawback.jobs.proof import Proof, prove
+    from clawback.admin.proof import Proof, prove
 
     key = _key(base, folder, model)
     tried = _read(record(home))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from clawback import config, store
+from clawback.admin import rating_inbox
 from clawback.errors import Busy, StoreBusy, StoreError
-from clawback.jobs import rating_inbox
 from clawback.paths import Home
 from clawback.release.version_registry import LOCK_SECONDS
 from clawback.store import copies, damaged_database

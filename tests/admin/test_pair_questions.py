@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from clawback import feedback, store
+from clawback.admin.pair_questions import Feedbacks, observations
+from clawback.admin.rating_inbox import Inbox
 from clawback.cli import main
 from clawback.extensions import importers
-from clawback.jobs.pair_questions import Feedbacks, observations
-from clawback.jobs.rating_inbox import Inbox
 from clawback.paths import Home
 from clawback.records import Feedback, Turn
 from clawback.store import Store

@@ -12,10 +12,10 @@ import time
 import pytest
 
 from clawback import config, feedback, store
+from clawback.admin import rating_inbox
 from clawback.cli import main
 from clawback.cli.chat import KEYS, UNKNOWN
 from clawback.cli.inbox import SIDES, _compare, steps_line
-from clawback.jobs import rating_inbox
 from clawback.paths import Home
 from clawback.records import Turn
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from clawback.jobs import report_figures as figures
+from clawback.admin import report_figures as figures
 from clawback.release import data_card, trial
 from clawback.release.data_card import OpinionGroup, StandingRating
 

@@ -11,9 +11,10 @@ import yaml
 from click.testing import CliRunner
 
 from clawback import config, engine
+from clawback.admin import openclaw_rl
 from clawback.cli.settings import config as command
 from clawback.errors import UsageError
-from clawback.jobs import inputs, openclaw_rl, tracking
+from clawback.jobs import inputs, tracking
 from clawback.models.types import ModelInfo
 from clawback.paths import Home
 

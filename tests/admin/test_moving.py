@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 
 from clawback import config, embedded, feedback, release, store
+from clawback.admin import health, move_worker, moving
 from clawback.cli import main
 from clawback.errors import Busy, ClawbackError, TrainingError, UsageError
 from clawback.feedback import bases
 from clawback.gate import adapter_gate
-from clawback.jobs import health, move_worker, moving, training_job
+from clawback.jobs import training_job
 from clawback.models import local_models
 from clawback.paths import Home
 from clawback.records import Rule, Turn

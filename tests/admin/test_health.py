@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from clawback import feedback, store
-from clawback.jobs import health
+from clawback.admin import health
 from clawback.paths import Home
 from clawback.records import Turn, Version
 

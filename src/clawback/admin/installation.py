@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clawback import config, installed
+from clawback.admin import model_choice, model_proof, system_service
+from clawback.admin.model_choice import Machine
 from clawback.capture import agent_integration
 from clawback.errors import ClawbackError, ModelError, TrainingError, UsageError
 from clawback.http_client import answers
-from clawback.jobs import model_choice, model_proof, system_service
-from clawback.jobs.model_choice import Machine
 from clawback.models import LocalModel, converted_before, gguf_file, local_models
 from clawback.paths import Home, tidy
 from clawback.progress import note

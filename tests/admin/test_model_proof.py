@@ -11,9 +11,9 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from clawback import config
+from clawback.admin import health, model_choice, model_proof, proof
 from clawback.cli import main
 from clawback.errors import ModelError
-from clawback.jobs import health, model_choice, model_proof, proof
 from clawback.models import local_models
 from clawback.paths import Home
 from tests.engine import gguf_files
@@ -241,7 +241,7 @@ def test_a_base_model_is_told_from_one_that_was_made_to_answer(
     ],
 )
 def test_a_name_may_say_that_a_model_is_a_base(name: str, kind: str) -> None:
-    from tests.jobs.test_model_choice import found
+    from tests.admin.test_model_choice import found
 
     assert found(name, 1e9).kind == kind
     assert found(name, 1e9, chat=False).kind == "base"

@@ -10,11 +10,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from clawback import config, feedback, store
+from clawback.admin.pair_questions import PairQuestions
 from clawback.capture import conversation_threads
 from clawback.errors import UsageError
 from clawback.feedback import information
 from clawback.gate.report import open_questions
-from clawback.jobs.pair_questions import PairQuestions
 from clawback.paths import Home
 from clawback.records import GATE, UNLEARNED, Turn
 

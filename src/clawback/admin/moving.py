@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clawback import config, files, store
+from clawback.admin import model_choice
 from clawback.errors import Busy, ModelError, NotFound, UsageError
 from clawback.feedback import bases
-from clawback.jobs import model_choice, preflight
+from clawback.jobs import preflight
 from clawback.models import converted_before, gguf_file, local_models
 from clawback.paths import Home
 from clawback.processes import identity, is_alive
@@ -31,7 +32,7 @@ from clawback.store import keys
 if TYPE_CHECKING:
     from clawback.store import Store
 
-WORKER = "clawback.jobs.move_worker"
+WORKER = "clawback.admin.move_worker"
 STATE = "move.json"
 MOVED = "moved"
 """In the store: what the last move came from, for ``undo``."""

@@ -11,8 +11,8 @@ import pytest
 from scipy.stats import binomtest
 
 from clawback import feedback, paths, store
+from clawback.admin import html_report
 from clawback.cli import main
-from clawback.jobs import html_report
 from clawback.records import Turn
 from clawback.release import data_card
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from clawback import config, store
+from clawback.admin import health, installation, remote_commands, system_service
 from clawback.capture import script, server_proof, status_line
 from clawback.cli import main
-from clawback.jobs import health, installation, remote_commands, system_service
 from clawback.models import local_models
 from clawback.paths import Home
 from clawback.records import Run, Turn
