@@ -9,9 +9,8 @@ import gc
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from clawback import store
+from clawback import jobs, store
 from clawback.errors import ClawbackError, UsageError
-from clawback.jobs import training_job
 from clawback.paths import Home
 from clawback.privacy import erasure
 from clawback.privacy.erasure import Erased, ErasureRequest
@@ -96,7 +95,7 @@ def train_without(
     with store.connect(home.database) as db:
         erasure.step_back(db, home)
     try:
-        return training_job.train_once(home, seed=seed, on_progress=on_progress).version, ""
+        return jobs.train_once(home, seed=seed, on_progress=on_progress).version, ""
     except ClawbackError as error:
         return None, str(error)
 

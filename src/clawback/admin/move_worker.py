@@ -15,14 +15,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from clawback import config, feedback, store
+from clawback import config, feedback, jobs, store
 from clawback.admin import model_proof, moving
 from clawback.admin.moving import Move
 from clawback.errors import Busy, ClawbackError, ModelError, Stopped
 from clawback.gate import obedience, prompt_choice, prompt_gate
 from clawback.gate.fresh import question
 from clawback.gate.report import Report
-from clawback.jobs import training_job
 from clawback.jobs.worker import say, write_to_log
 from clawback.paths import Home
 from clawback.progress import Progress
@@ -94,7 +93,7 @@ def learn(home: Home, move: Move) -> None:
     with store.connect(copy.database) as db:
         ended = next(iter(db.runs(limit=1, ids=False)), None)
     if ended is None or ended.status != "done":
-        training_job.train_once(copy, anyway=True, on_progress=tell)
+        jobs.train_once(copy, anyway=True, on_progress=tell)
 
 
 def compare(home: Home, move: Move) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clawback import config, files, store
+from clawback import config, files, jobs, store
 from clawback.admin import model_choice
 from clawback.errors import Busy, ModelError, NotFound, UsageError
 from clawback.feedback import bases
@@ -375,12 +375,10 @@ def keep_old(home: Home) -> str:
         move = None
     if move is not None and move.running:
         save(home, replace(move, phase="stop"))
-        from clawback.jobs import control
-
         with store.connect(copy_of(home).database) as db:
             learning = db.active_run() is not None
         if learning:
-            control.stop(copy_of(home))
+            jobs.stop(copy_of(home))
         return (
             f"The move to {move.to} stops after its present step, and is removed then. Nothing has changed."
         )
