@@ -15,7 +15,7 @@ import clawback
 from clawback import engine, feedback, store
 from clawback.errors import TrainingError, UsageError
 from clawback.extensions.hosted.hosted_training import recipe_for
-from clawback.jobs import teacher_answers
+from clawback.extensions.teachers import teacher_answers
 from clawback.learning.authorship import is_foreign, is_other, may_learn
 from clawback.learning.run import TrainingRun
 from clawback.learning.sources import ratings

@@ -12,7 +12,7 @@ from clawback.cli.common import as_record, confirm, current_home, emit, json_opt
 from clawback.errors import UsageError
 
 if TYPE_CHECKING:
-    from clawback.jobs.teacher_answers import Teacher, TeacherTerms
+    from clawback.extensions.teachers.teacher_answers import Teacher, TeacherTerms
 
 SHOWN = 5
 
@@ -81,8 +81,8 @@ def corpus(options: CorpusOptions, output: Path, as_json: bool) -> None:
     clawback prompts corpus --source turns --output p.jsonl --hold-out 0.1
     clawback prompts corpus --source wikipedia --output p.jsonl --limit 200
     """
-    from clawback.capture import corpora
     from clawback.cli.progress_bar import progress_bar
+    from clawback.extensions.teachers import corpora
 
     with progress_bar(quiet=as_json) as follow:
         if options.source == "file":
@@ -163,8 +163,8 @@ class BaselineOptions:
 @click.option("--dry-run", is_flag=True, help="Only say what it would cost.")
 @click.option("--yes", is_flag=True, help="Do not ask before calls are paid for.")
 @json_option
-@as_record("clawback.jobs.teacher_answers:TeacherTerms", "terms")
-@as_record("clawback.jobs.teacher_answers:Teacher", "teacher")
+@as_record("clawback.extensions.teachers.teacher_answers:TeacherTerms", "terms")
+@as_record("clawback.extensions.teachers.teacher_answers:Teacher", "teacher")
 @as_record(BaselineOptions)
 def baseline(options: BaselineOptions, teacher: Teacher, terms: TeacherTerms, as_json: bool) -> int:
     """Have a teacher model answer a corpus of prompts. The answers go into the store (to be rated) and a file.
@@ -178,10 +178,10 @@ def baseline(options: BaselineOptions, teacher: Teacher, terms: TeacherTerms, as
         --model claude-haiku-4-5 --per-minute 50
     clawback lab baseline --prompts p.txt --output answers.json --own distil
     """
-    from clawback.capture import corpora
     from clawback.cli.common import needs
     from clawback.cli.progress_bar import progress_bar
-    from clawback.jobs import teacher_answers as job
+    from clawback.extensions.teachers import corpora
+    from clawback.extensions.teachers import teacher_answers as job
 
     here = current_home()
     if teacher.api == "local":

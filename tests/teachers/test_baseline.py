@@ -14,7 +14,7 @@ import pytest
 from clawback import feedback, paths, store
 from clawback.cli import main
 from clawback.errors import ClawbackError
-from clawback.jobs import teacher_answers
+from clawback.extensions.teachers import teacher_answers
 from clawback.prompts import OpenAIBackend, ScriptedLLM
 
 KEY = "sk-" + "a1B2" * 10

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clawback import store
-from clawback.capture import corpora
 from clawback.cli import main
 from clawback.errors import ClawbackError, NotFound, UsageError
+from clawback.extensions.teachers import corpora
 from clawback.feedback.agreement import near, triples
 from clawback.records import Turn
 
