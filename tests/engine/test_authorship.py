@@ -40,7 +40,7 @@ ENCODERS = {
     "gate.evidence.measure": "reads ratings",
     "gate.evidence.enjoyed": "reads what liked answers look like",
     "gate.fresh.per_token": "scores answers",
-    "jobs.move_worker.answers_of": "measures how long rated answers are",
+    "admin.move_worker.answers_of": "measures how long rated answers are",
 }
 
 
