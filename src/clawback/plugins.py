@@ -33,6 +33,10 @@ SAMPLERS = "clawback.samplers"
 """What draws answers and episodes in place of the run's own process (``jobs.seams.VllmDrawing``, ``jobs.seams.ClusterDrawing``)."""
 ENGINES = "clawback.engines"
 """Engines by device: a module with ``load``, as ``engine.load``."""
+IMPORTERS = "clawback.importers"
+"""Reads and writes files of turns: a module with ``scored_lines`` and ``export_file``."""
+ROUTES = "clawback.routes"
+"""Routes under ``/api``: a function of the ``serve.server.Server`` that returns Starlette routes; for the owner alone."""
 SERVERS = "clawback.servers"
 """What serves in place of one home's app: a module with ``make`` and ``names``."""
 SANDBOXES = "clawback.sandboxes"
@@ -81,10 +85,14 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "open-webui": "clawback.capture.open_webui:OpenWebUI",
     },
     COMMANDS: {
+        "import": "clawback.extensions.importers.commands:import_",
+        "export": "clawback.extensions.importers.export_command:export",
         "people": "clawback.extensions.people.commands:people",
         "demo": "clawback.extensions.demo.commands:demo",
+        "prompts.corpus": "clawback.extensions.teachers.commands:corpus",
         "connect.channel": "clawback.extensions.channels.commands:channel",
         "connect.mcp": "clawback.extensions.channels.commands:mcp",
+        "lab.baseline": "clawback.extensions.teachers.commands:baseline",
         "lab.hosted": "clawback.extensions.hosted.commands:hosted",
         "lab.federated": "clawback.extensions.federated.commands:federated",
     },
@@ -111,6 +119,8 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "ray": "clawback.extensions.scale.ray_drawing",
     },
     ENGINES: {"mlx": "clawback.extensions.mlx.mlx_policy"},
+    IMPORTERS: {"files": "clawback.extensions.importers"},
+    ROUTES: {"imports": "clawback.extensions.importers.import_api:routes"},
     SERVERS: {"people": "clawback.extensions.people.everyone"},
     SANDBOXES: {"own": "clawback.extensions.sandbox.services"},
     WRAPPERS: {

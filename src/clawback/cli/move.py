@@ -12,7 +12,7 @@ from clawback.errors import UsageError
 from clawback.progress import describe
 
 if TYPE_CHECKING:
-    from clawback.jobs.moving import Move
+    from clawback.admin.moving import Move
     from clawback.paths import Home
 
 CHANGED = 0.1
@@ -54,7 +54,7 @@ def move(to: str | None, keep: str | None, undo: bool, dry_run: bool, as_json: b
 
 
 def _begin(here: Home, to: str, dry_run: bool, as_json: bool) -> int:
-    from clawback.jobs import moving
+    from clawback.admin import moving
 
     if dry_run:
         plan = moving.plan(here, to)
@@ -79,7 +79,7 @@ def _begin(here: Home, to: str, dry_run: bool, as_json: bool) -> int:
 
 
 def _choose(here: Home, keep: str | None, as_json: bool) -> int:
-    from clawback.jobs import moving
+    from clawback.admin import moving
 
     if keep == "old":
         text = moving.keep_old(here)
@@ -102,7 +102,7 @@ def _choose(here: Home, keep: str | None, as_json: bool) -> int:
 
 
 def _show(here: Home, as_json: bool) -> int:
-    from clawback.jobs import moving
+    from clawback.admin import moving
 
     held = moving.current(here)
     if held is None:
@@ -137,7 +137,7 @@ def lines(held: Move, progress: dict[str, Any]) -> list[str]:
 
 def compared(held: Move, comparison: dict[str, Any]) -> list[str]:
     """What both models' answers showed."""
-    from clawback.jobs.moving import ASK
+    from clawback.admin.moving import ASK
 
     new, old = comparison["new"], comparison["old"]
     held_back = (

@@ -614,7 +614,7 @@ def placed(stage):
 @scenario
 def proven(stage):
     """A model is tried before it is taken, and judges whether answers keep rules."""
-    from clawback.jobs import proof
+    from clawback.admin import proof
     from clawback.jobs.base_judge import BaseJudge
 
     proved = proof.prove(str(stage.folder("llama")), None, {}, device=stage.device.type)
