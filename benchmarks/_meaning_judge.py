@@ -113,8 +113,8 @@ def with_judge(right: float) -> Callable[[Room, Person], dict[str, Any]]:
                 outcome = rule_reading.learn(made, settings, db)
                 asker = rule_reading.judge_of(made, settings.judge, db)
                 entered = rule_reading.entry(db, asker)
-            features = [Rule(text, check) for text, check in entered["features"]]
-            weighs = rule_reading.RunJudge(features, asker if entered["judge"] else None)
+            features = [Rule(text, check) for text, check in entered.features]
+            weighs = rule_reading.RunJudge(features, asker if entered.judge else None)
             used = [i for i in range(MANY) if i % HELD]
             rated = rows(room.answers, [places[i] for i in used])
             ensemble = read(room, rated, [values[i] for i in used], judge=weighs if features else None)
@@ -125,7 +125,7 @@ def with_judge(right: float) -> Callable[[Room, Person], dict[str, Any]]:
         believed = {rule.text for rule in (*outcome.believed, *outcome.waiting)}
         line |= {"wish": person.wish.name, "p": round(ensemble.trust.p, 3), "trusted": ensemble.trust.trusted}
         line |= {
-            "judge_believed": bool(entered["judge"]),
+            "judge_believed": bool(entered.judge),
             "rule_found": mine in believed,
             "calls": judge.calls,
         }

@@ -145,17 +145,22 @@ def read_quality(count: int) -> Callable[[Room, Person], Line]:
     return reading
 
 
-def run_quality(room: Room, person: Person) -> Line:
-    values, answers = by_quality(room.graded), room.graded
-    places = person.places(room.count, RATINGS)
-    said = {i: Said(room.own[i], answers[i].response, tap=values[i], model=answers[i].model) for i in places}
-    room.policy.put(None)
-    with home(room, turns(room, said), person.number) as root:
-        line = train(root)
-        version = line.pop("version")
-        line |= compared(room, version)
-        line |= measured(room, version, lambda *_: True)
-    return line | {"broken": kept(line)}
+def run_quality(count: int) -> Callable[[Room, Person], Line]:
+    """A run on the same taps."""
+
+    def run(room: Room, person: Person) -> Line:
+        values, answers = by_quality(room.graded), room.graded
+        places = person.places(room.count, count)
+        said = {i: Said(room.own[i], answers[i].response, tap=values[i], model=answers[i].model) for i in places}  # fmt: skip
+        room.policy.put(None)
+        with home(room, turns(room, said), person.number) as root:
+            line = train(root)
+            version = line.pop("version")
+            line |= compared(room, version)
+            line |= measured(room, version, lambda *_: True)
+        return line | {"broken": kept(line)}
+
+    return run
 
 
 def change(room: Room, person: Person) -> Line:
@@ -240,8 +245,8 @@ ROWS = {
     "content-judge-60": Row("content, 64 taps, a judge that is right in 60 %", "refused in ≥ 95 %", by_content(0.1), with_judge(0.6), run_with_judge(0.6),),
     "content-alone": Row("content, 64 taps, no judge", "AUC ≥ 0.72, or nothing read in ≥ 90 % of what is not", by_content(0.1), of_own(MANY), run_own(MANY), least=0.72, shows="auc"),
     "foreign-form": Row("32 ratings of stronger models' answers, form", "≥ 90 % of the gain from one's own, ≤ 300 CPU s", by_form(0.1), read_foreign, run_foreign),
-    "foreign-quality": Row("32 ratings of other models' answers by quality", "pairwise accuracy ≥ 0.60", anybody, read_quality(RATINGS), run_quality, shows="accuracy", least=0.6),
-    "quality-64": Row("64 ratings of other models' answers by quality", "–", anybody, read_quality(MANY)),
+    "foreign-quality": Row("32 ratings of other models' answers by quality", "pairwise accuracy ≥ 0.60", anybody, read_quality(RATINGS), run_quality(RATINGS), shows="accuracy", least=0.6),
+    "quality-64": Row("64 ratings of other models' answers by quality", "pairwise accuracy ≥ 0.60", anybody, read_quality(MANY), run_quality(MANY), shows="accuracy", least=0.6),
     "gsm8k": Row("right or wrong on GSM8K, 64 taps and 16 solutions as edits (Qwen)", "≥ +5 points", anybody, run=run_sums, least=0.05),
     "edits": Row("eight edits", "at least 32 taps' worth", by_form(0.0), read_edits, run_edits),
     "change": Row("a change of mind, 64 taps before and 32 after", "found by 32, no false alarm in 20", by_form(0.1), change),

@@ -136,8 +136,8 @@ def _close(values: Sequence[Any], expected: Sequence[Any], what: str) -> None:
 
 def _refusal_of_init(bench: Bench) -> str:
     """The sentence by which ``clawback init`` refuses the model; "" where it takes it."""
+    from clawback.admin import proof
     from clawback.errors import ModelError
-    from clawback.jobs import proof
 
     try:
         proof.tried(bench.policy, {})

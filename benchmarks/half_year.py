@@ -110,7 +110,7 @@ class HalfYear:
     def rate(self, number: int, taste: Any) -> list[int]:
         """``RATINGS`` taps on what the inbox shows."""
         from clawback import feedback, store
-        from clawback.jobs.rating_inbox import Inbox
+        from clawback.admin.rating_inbox import Inbox
 
         values: list[int] = []
         shown: set[int] = set()
@@ -167,7 +167,7 @@ def answer(
 ) -> tuple[Any, int]:
     """Say which of two answers is better as long as the gate asks: the one that is liked, "the same" of two or of none. The last report, and how many were asked."""
     from clawback import feedback, jobs, store
-    from clawback.jobs.rating_inbox import Inbox
+    from clawback.admin.rating_inbox import Inbox
 
     asked = 0
     while report is not None and report.again_at and (found := Inbox(home).questions()):

@@ -110,7 +110,7 @@ def command(root: Path, *words: str) -> tuple[str, float]:
 
 def ask(root: Path, likes: Likes, how: str, chance: random.Random) -> list[float]:
     """Fifteen questions and their answers; the seconds that each was waited for."""
-    from clawback.jobs.rating_inbox import Inbox
+    from clawback.admin.rating_inbox import Inbox
     from clawback.paths import Home
 
     inbox, waits = Inbox(Home(root)), []
@@ -140,7 +140,7 @@ def reply(root: Path, pair: Any, likes: Likes, chance: random.Random) -> None:
 def answer_gate(root: Path, likes: Likes, chance: random.Random) -> int:
     """Answer what the gate asks until it asks no more; how many questions that were."""
     from clawback import jobs
-    from clawback.jobs.rating_inbox import Inbox
+    from clawback.admin.rating_inbox import Inbox
     from clawback.paths import Home
 
     home, count = Home(root), 0
@@ -195,7 +195,7 @@ def believed(root: Path, world: World, liked: Any) -> float:
     """AUC, on the same answers, of the belief by which the questions are chosen: it takes a comparison as one."""
     from benchmarks.reading import auc
     from clawback import store
-    from clawback.jobs.pair_questions import Feedbacks, observations
+    from clawback.admin.pair_questions import Feedbacks, observations
     from clawback.paths import Home
     from clawback.rewards.comparison_belief import Comparable
 

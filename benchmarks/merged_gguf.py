@@ -70,9 +70,10 @@ def compare(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     adapter = train(world, options, folder / "run")
     trained = time.process_time() - started
     merged = publish(options, folder, adapter)
+    own = [one for [one] in world.policy.generate(asked(world), max_tokens=evidence.ROOM, seed=SEED)]
     drawn = {
         ("ours", "base"): [one["text"] for one in world.base_held],
-        ("ours", "version"): texts(world.policy.generate(asked(world), max_tokens=evidence.ROOM, seed=SEED)),
+        ("ours", "version"): [one.text for one in own],
         ("llama.cpp", "base"): llama_answers(python, world, origin.path, options.rows),
         ("llama.cpp", "version"): llama_answers(python, world, merged, options.rows),
     }
@@ -81,6 +82,7 @@ def compare(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "train_cpu_seconds": round(trained),
         "bytes": [origin.path.stat().st_size, merged.stat().st_size],
         "answers": len(world.held),
+        "shifts": shifts(python, world, (origin.path, merged), [list(one.ids) for one in own]),
         "rows": [
             {"program": program, "policy": policy, **shares(answers)}
             for (program, policy), answers in drawn.items()
@@ -115,28 +117,64 @@ def publish(options: argparse.Namespace, folder: Path, adapter: Path) -> Path:
     return out
 
 
-def llama_answers(python: Path, world: evidence.World, file: Path, rows: int) -> list[str]:
-    """What llama.cpp answers with a file: drawn as ours are, and cut as ours are where a next speaker begins."""
-    from clawback.sampling import Sampled, completion, stop_ids, until_speaker
+def shifts(
+    python: Path, world: evidence.World, files: tuple[Path, Path], answers: list[list[int]]
+) -> dict[str, float]:
+    """How much likelier the version has become to give its answers, nats a token: by llama.cpp (original and merged file) and by ours, answer by answer.
+
+    Answers that are drawn differ by chance; what the two programs make of the same tokens does not. ``correlation`` and ``slope`` (theirs on ours) are 1 where the
+    file is the version; ``base_gap`` is the mean distance before anything is learned: of the programs, and of the 4 bits.
+    """
+    import numpy as np
+
+    lengths = np.array([len(ids) for ids in answers])
+    before, after = (np.array(llama_job(python, world, file, answers=answers)) / lengths for file in files)
+    version = np.array([float(one.mean()) for one in world.policy.logprobs(asked(world), answers)])
+    with world.policy.base():
+        base = np.array([float(one.mean()) for one in world.policy.logprobs(asked(world), answers)])
+    ours, theirs = version - base, after - before
+    return {
+        "ours": round(float(ours.mean()), 3),
+        "llama.cpp": round(float(theirs.mean()), 3),
+        "correlation": round(float(np.corrcoef(ours, theirs)[0, 1]), 3),
+        "slope": round(float(np.polyfit(ours, theirs, 1)[0]), 3),
+        "base_gap": round(float(np.abs(before - base).mean()), 3),
+        "version_gap": round(float(np.abs(after - version).mean()), 3),
+    }
+
+
+def llama_job(python: Path, world: evidence.World, file: Path, **more: Any) -> list[Any]:
+    """What the peer's script prints of a file: answers as ours are drawn, or of given ``answers`` the log-probs."""
+    from clawback.sampling import stop_ids
 
     policy, sampling = world.policy, world.policy.sampling
     prompts = [policy.chat.prompt(messages, policy.max_prompt) for messages in asked(world)]
     job = {
         "prompts": prompts,
         "max_tokens": evidence.ROOM,
-        "rows": rows,
+        "rows": 1,
         "temperature": sampling.scale,
         "top_k": sampling.top_k,
         "top_p": sampling.top_p,
         "seed": SEED,
-        "stop": (stop := stop_ids(policy.model, policy.chat.end_id)),
+        "stop": stop_ids(policy.model, policy.chat.end_id),
     }
     with tempfile.NamedTemporaryFile("w", suffix=".json") as work:
-        json.dump(job, work)
+        json.dump(job | more, work)
         work.flush()
         done = subprocess.run([python, str(PEER), str(file), work.name], stdout=subprocess.PIPE, check=True)
+    return list(json.loads(done.stdout))
+
+
+def llama_answers(python: Path, world: evidence.World, file: Path, rows: int) -> list[str]:
+    """What llama.cpp answers with a file, cut as ours are where a next speaker begins."""
+    from clawback.sampling import Sampled, completion, stop_ids, until_speaker
+
+    policy, stop = world.policy, stop_ids(world.policy.model, world.policy.chat.end_id)
+    prompts = [policy.chat.prompt(messages, policy.max_prompt) for messages in asked(world)]
     answers = [
-        Sampled(tuple(ids), (0.0,) * len(ids), ids[-1] in stop) for ids in map(list, json.loads(done.stdout))
+        Sampled(tuple(ids), (0.0,) * len(ids), ids[-1] in stop)
+        for ids in llama_job(python, world, file, rows=rows)
     ]
     cut = until_speaker(policy.chat.speaker, answers)
     return [completion(policy.chat, prompt, one).text for prompt, one in zip(prompts, cut, strict=True)]
@@ -144,10 +182,6 @@ def llama_answers(python: Path, world: evidence.World, file: Path, rows: int) ->
 
 def asked(world: evidence.World) -> list[Any]:
     return [user(prompt) for prompt in world.held]
-
-
-def texts(groups: list[list[Any]]) -> list[str]:
-    return [one.text for [one] in groups]
 
 
 def shares(answers: list[str]) -> dict[str, float]:
@@ -163,6 +197,8 @@ def shares(answers: list[str]) -> dict[str, float]:
 def table(figures: dict[str, Any]) -> str:
     lines = ["| program | policy | liked | standard error | words |", "| --- | --- | --- | --- | --- |"]
     lines += ["| " + " | ".join(map(str, row.values())) + " |" for row in figures["rows"]]
+    moved = figures["shifts"]
+    lines += ["", "Of the version's own answers, nats a token: " + ", ".join(f"{name} {value}" for name, value in moved.items())]  # fmt: skip
     return "\n".join(lines)
 
 

@@ -7,7 +7,7 @@ answers prompts that it has not seen. ``--words``: they also say a sentence to e
     python -m benchmarks real --tastes test --persons 2 --words
 
 ``--recipes mis-po,kto:learning_rate=0.0003,auto:refine_rounds=3+passes=2`` are other algorithms and settings on the same taps, and ``dpo`` on as many comparisons of two answers, of which the person likes
-one. ``prompt`` and ``few-shot`` are what anybody would try first: the sentence, or three liked answers, before each prompt. ``kept`` measures
+one. ``--draw URL``: the answers of a run are drawn by a vLLM there. ``prompt`` and ``few-shot`` are what anybody would try first: the sentence, or three liked answers, before each prompt. ``kept`` measures
 the version of ``auto`` that an earlier call left in ``--keep``.
 """
 
@@ -21,7 +21,8 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,9 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("--dtype", default="auto")
     parser.add_argument("--keep", type=Path, help="folder for the versions, one a run")
+    parser.add_argument(
+        "--draw", default="", metavar="URL", help="address of a vLLM with the model, which draws the answers"
+    )
     options = parser.parse_args(argv)
     if not options.prompts.is_file():
         print(f"There is no {options.prompts}: name a file with --prompts.", file=sys.stderr)
@@ -219,9 +223,17 @@ class World:
             phases = run_budget.fit(run, run_budget.Allowed(math.inf))[1].phases
         took = Took()
         try:
-            result = engine.train(
-                self.policy, train, chosen, seed=seed, out=out, prompts=prompts, on_progress=took
-            )
+            with drawn_by(options.draw) as sampler:
+                result = engine.train(
+                    self.policy,
+                    train,
+                    chosen,
+                    seed=seed,
+                    out=out,
+                    prompts=prompts,
+                    on_progress=took,
+                    sampler=sampler,
+                )
         except NothingRead as error:  # no version: the base goes on answering
             self.policy.put(None)
             return {"algorithm": "none", "instruction": "", "note": str(error), "steps": 0}
@@ -236,6 +248,8 @@ class World:
             "note": result.note,
             "steps": result.steps,
         }
+        if sampler is not None:
+            found |= {"drawn_by": sampler.name, "gap": round(sampler.gap, 4)}
         if options.gate:
             found |= self._judged(Path(result.path), taste, samples, held, seed)
         return found
@@ -336,6 +350,18 @@ class Took:
         if told in ("choose", "train") or (told == "draw" and "sentence" in progress):
             return str(told)
         return self.phase
+
+
+@contextmanager
+def drawn_by(address: str) -> Iterator[Any]:
+    """A sampler by the vLLM at an address; None without one."""
+    if not address:
+        yield None
+        return
+    from clawback.extensions.hosted.vllm_sampler import VllmSampler
+
+    with tempfile.TemporaryDirectory() as folder, VllmSampler(address, Path(folder)) as sampler:
+        yield sampler
 
 
 def sums(path: Path) -> list[tuple[str, str]]:

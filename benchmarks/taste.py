@@ -130,7 +130,7 @@ def _prompts(captured: Any, unrated: Any, held: Any, case: Case) -> list[Any]:
 def _choose(captured: Any, samples: list[Any], count: int, taste: Any, person: Any, case: Case) -> None:
     """Add ratings of captured answers that nobody rated, those that the inbox asks about, until there are ``count``."""
     from clawback import config, feedback, store
-    from clawback.jobs.rating_inbox import Inbox
+    from clawback.admin.rating_inbox import Inbox
     from clawback.paths import Home
     from clawback.records import Turn
 

@@ -12,8 +12,9 @@ from collections.abc import Callable
 
 import pytest
 
-from clawback.capture import conversation_threads, peers
+from clawback.capture import conversation_threads
 from clawback.environments.tools import function_schema, task_rewards
+from clawback.extensions.importers import peers
 from clawback.extensions.sandbox.terminal import folders
 from clawback.extensions.sandbox.terminal import shell_tools as terminal_tools
 from clawback.feedback import verdict

@@ -13,6 +13,7 @@ from clawback.cli import main
 from clawback.environments import registry
 from clawback.errors import NotFound, UsageError
 from clawback.release import publishers
+from clawback.serve import app
 
 ROOT = Path(__file__).parent.parent
 
@@ -53,6 +54,9 @@ def package(tmp_path, monkeypatch):
         "        self.target = target\n"
         "class Scribe:\n"
         "    name = title = 'scribe'\n"
+        "def routes(server):\n"
+        "    from starlette.routing import Route\n"
+        "    return [Route('/waves', print)]\n"
     )
     info = tmp_path / "somebody-1.dist-info"
     info.mkdir()
@@ -62,6 +66,7 @@ def package(tmp_path, monkeypatch):
         "[clawback.environments]\nmine = somebody:KIND\n"
         "[clawback.publishers]\ncopy = somebody:Copy\nmerged = somebody:Copy\n"
         "[clawback.agents]\nscribe = somebody:Scribe\n"
+        "[clawback.routes]\nwaves = somebody:routes\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     importlib.invalidate_caches()
@@ -95,6 +100,14 @@ def test_another_package_adds_an_agent(package):
     assert agent_integration.names()[-1] == "scribe"
     with pytest.raises(UsageError, match=r"no agent 'scrib'; there are: claude-code, .*, scribe\."):
         agent_integration.find("scrib")
+
+
+def test_another_package_adds_routes_behind_those_of_the_core(package, monkeypatch):
+    monkeypatch.setattr(plugins, "_has_extension", lambda name: name != "importers")
+    paths = [route.path for route in app.api_routes(None)]
+    assert paths[-1] == "/waves"
+    assert "/turns" in paths
+    assert "/export" not in paths, "its extension was taken away"
 
 
 def test_what_registers_is_what_its_group_says():

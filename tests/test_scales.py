@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clawback import feedback, scales, store
-from clawback.capture import importers
 from clawback.errors import UsageError
+from clawback.extensions import importers
 from clawback.feedback import command
 from clawback.jobs import preflight
 from clawback.paths import Home

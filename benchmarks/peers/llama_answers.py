@@ -3,7 +3,7 @@
     PYTHON benchmarks/peers/llama_answers.py MODEL.gguf TOKENS.json
 
 ``TOKENS.json``: ``{"prompts": [[id, …], …], "max_tokens", "rows", "temperature", "top_k", "top_p", "seed", "stop": [id, …]}``. Prints JSON: the token ids of
-an answer to each prompt, its stop token among them, if it came.
+an answer to each prompt, its stop token among them, if it came. With ``"answers": [[id, …], …]`` it prints the sum of each one's log-probs at that temperature in place of them.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import llama_cpp as ll
+import numpy as np
 from llama_batched import fill
 
 READ_TOKENS = 2048
@@ -30,6 +31,10 @@ def main(path: str, work: str) -> None:
     if not model:
         raise SystemExit(f"llama.cpp cannot load {path}.")
     context = ll.llama_init_from_model(model, settings_of(job))
+    if "answers" in job:
+        pairs = zip(job["prompts"], job["answers"], strict=True)
+        print(json.dumps([logprob(context, *pair, job["temperature"]) for pair in pairs]))
+        return
     sampler = sampler_of(job)
     answers: list[list[int]] = []
     for first in range(0, len(job["prompts"]), job["rows"]):
@@ -74,6 +79,23 @@ def draw(context: Any, sampler: Any, prompts: list[list[int]], job: dict[str, An
             answers[row].append(ll.llama_sampler_sample(sampler, context, output))
     ll.llama_batch_free(batch)
     return answers
+
+
+def logprob(context: Any, prompt: list[int], answer: list[int], temperature: float) -> float:
+    """The sum over the answer's tokens, each after what stands before it."""
+    ll.llama_memory_clear(ll.llama_get_memory(context), True)
+    ids = [*prompt, *answer[:-1]]
+    batch = ll.llama_batch_init(READ_TOKENS, 0, 1)
+    fill(batch, [(token, place, 0, place >= len(prompt) - 1) for place, token in enumerate(ids)])
+    decode(context, batch)
+    words = ll.llama_vocab_n_tokens(ll.llama_model_get_vocab(ll.llama_get_model(context)))
+    total = 0.0
+    for output, token in enumerate(answer):
+        place = len(prompt) - 1 + output
+        logits = np.ctypeslib.as_array(ll.llama_get_logits_ith(context, place), (words,)) / temperature
+        total += float(logits[token] - logits.max() - np.log(np.exp(logits - logits.max()).sum()))
+    ll.llama_batch_free(batch)
+    return total
 
 
 def goes_on(answer: list[int], job: dict[str, Any]) -> bool:

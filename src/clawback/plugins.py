@@ -27,11 +27,16 @@ COMMANDS = "clawback.commands"
 ENVIRONMENTS = "clawback.environments"
 """Environment sets by name: a ``registry.Kind``, a set, or what makes one."""
 TRAINERS = "clawback.trainers"
-"""What trains in place of this machine: a module with ``policy``, ``recipe``, ``present`` and ``train`` (``jobs.seams.Trainer``)."""
+"""What trains in place of this machine: a module with ``policy``, ``recipe``, ``present`` and ``train`` (``jobs.seams.Trainer``);
+``processes`` shares the gradient of a run here out: a module with ``group`` and ``workers_of_a_node``."""
 SAMPLERS = "clawback.samplers"
 """What draws answers and episodes in place of the run's own process (``jobs.seams.VllmDrawing``, ``jobs.seams.ClusterDrawing``)."""
 ENGINES = "clawback.engines"
 """Engines by device: a module with ``load``, as ``engine.load``."""
+IMPORTERS = "clawback.importers"
+"""Reads and writes files of turns: a module with ``scored_lines`` and ``export_file``."""
+ROUTES = "clawback.routes"
+"""Routes under ``/api``: a function of the ``serve.server.Server`` that returns Starlette routes; for the owner alone."""
 SERVERS = "clawback.servers"
 """What serves in place of one home's app: a module with ``make`` and ``names``."""
 SANDBOXES = "clawback.sandboxes"
@@ -80,10 +85,14 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "open-webui": "clawback.capture.open_webui:OpenWebUI",
     },
     COMMANDS: {
+        "import": "clawback.extensions.importers.commands:import_",
+        "export": "clawback.extensions.importers.export_command:export",
         "people": "clawback.extensions.people.commands:people",
         "demo": "clawback.extensions.demo.commands:demo",
+        "prompts.corpus": "clawback.extensions.teachers.commands:corpus",
         "connect.channel": "clawback.extensions.channels.commands:channel",
         "connect.mcp": "clawback.extensions.channels.commands:mcp",
+        "lab.baseline": "clawback.extensions.teachers.commands:baseline",
         "lab.hosted": "clawback.extensions.hosted.commands:hosted",
         "lab.federated": "clawback.extensions.federated.commands:federated",
     },
@@ -101,12 +110,17 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "repository": f"{_BOX}:REPOSITORY",
         "miniwob": "clawback.extensions.browser:MINIWOB",
     },
-    TRAINERS: {"hosted": "clawback.extensions.hosted.hosted_run"},
+    TRAINERS: {
+        "hosted": "clawback.extensions.hosted.hosted_run",
+        "processes": "clawback.extensions.scale.process_group",
+    },
     SAMPLERS: {
         "vllm": "clawback.extensions.hosted.vllm_drawing",
-        "ray": "clawback.extensions.cluster.ray_drawing",
+        "ray": "clawback.extensions.scale.ray_drawing",
     },
     ENGINES: {"mlx": "clawback.extensions.mlx.mlx_policy"},
+    IMPORTERS: {"files": "clawback.extensions.importers"},
+    ROUTES: {"imports": "clawback.extensions.importers.import_api:routes"},
     SERVERS: {"people": "clawback.extensions.people.everyone"},
     SANDBOXES: {"own": "clawback.extensions.sandbox.services"},
     WRAPPERS: {

@@ -16,8 +16,8 @@ pytest.importorskip("mcp")
 from mcp import Client, StdioServerParameters, stdio_client
 
 from clawback import feedback, store
+from clawback.admin import rating_inbox
 from clawback.extensions.channels.mcp import LISTED, SHOWN
-from clawback.jobs import rating_inbox
 from clawback.paths import Home
 from clawback.records import Turn
 

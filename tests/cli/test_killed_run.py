@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from clawback import store
+from clawback.admin import health
 from clawback.capture import status_line
 from clawback.cli import main
 from clawback.feedback import command
 from clawback.feedback.due import claim_start
-from clawback.jobs import health
 from clawback.paths import Home
 from clawback.records import Run
 from clawback.serve import shapes

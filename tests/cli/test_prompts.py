@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from clawback import config, feedback, store
+from clawback.admin.rating_inbox import Inbox
 from clawback.cli import main
 from clawback.errors import DoesNotFit
 from clawback.extensions.demo import cloud
 from clawback.gate.questions import MOST
 from clawback.jobs import prompt_learning
-from clawback.jobs.rating_inbox import Inbox
 from clawback.paths import home as home_of
 from clawback.records import GATE
 from clawback.release import prompted

@@ -10,10 +10,9 @@ import pytest
 
 from clawback import config, store
 from clawback.jobs import answering, rewarding, run_grader
-from clawback.jobs.report_figures import HELD_OUT
 from clawback.paths import Home
 from clawback.records import Turn, Version
-from clawback.rewards import reward_files
+from clawback.rewards import HELD_OUT, reward_files
 from clawback.rewards.rated import RatedAnswer
 from tests.feedback.judge_server import judge_server
 from tests.rewards.test_encoder import ANNOYING, PLEASING, scored

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from clawback import config, jobs, store
+from clawback.admin import rating_inbox
 from clawback.embedded import corpus
 from clawback.errors import UsageError
 from clawback.extensions.demo import Demo, loop
-from clawback.jobs import rating_inbox
 from clawback.paths import Home
 from clawback.records import Run, Version
 from tests.engine import gguf_files

@@ -22,7 +22,7 @@ from agents import claude_environment
 from messages_server import MessagesServer
 
 from clawback import embedded, engine, store
-from clawback.jobs.rating_inbox import Inbox
+from clawback.admin.rating_inbox import Inbox
 from clawback.paths import Home
 
 STALLED = 300

@@ -15,7 +15,7 @@ import clawback
 from clawback import engine, feedback, store
 from clawback.errors import TrainingError, UsageError
 from clawback.extensions.hosted.hosted_training import recipe_for
-from clawback.jobs import teacher_answers
+from clawback.extensions.teachers import teacher_answers
 from clawback.learning.authorship import is_foreign, is_other, may_learn
 from clawback.learning.run import TrainingRun
 from clawback.learning.sources import ratings
@@ -40,7 +40,7 @@ ENCODERS = {
     "gate.evidence.measure": "reads ratings",
     "gate.evidence.enjoyed": "reads what liked answers look like",
     "gate.fresh.per_token": "scores answers",
-    "jobs.move_worker.answers_of": "measures how long rated answers are",
+    "admin.move_worker.answers_of": "measures how long rated answers are",
 }
 
 

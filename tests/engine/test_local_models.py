@@ -255,7 +255,7 @@ def test_nothing_but_names_and_headers_is_read_of_what_lies_about(alone: Path, c
 
 
 def test_a_file_that_lies_about_is_proposed_only_where_nothing_else_is(alone: Path, content: bytes) -> None:
-    from clawback.jobs import model_choice
+    from clawback.admin import model_choice
 
     machine = model_choice.Machine(16 << 30, 8)
     path = alone / "Downloads" / "m.gguf"

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clawback import feedback, store
-from clawback.capture.importers import export_file, import_file
 from clawback.endings import ending_of, mark, notice
+from clawback.extensions.importers import export_file, import_file
 from clawback.feedback import command
 from clawback.paths import Home
 from clawback.records import CUT, UNLEARNED, Ending, Turn

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from clawback import config, feedback, release, store
+from clawback.admin.rating_inbox import Inbox
 from clawback.errors import UsageError
 from clawback.extensions.demo import cloud
 from clawback.gate import prompt_choice, questions
 from clawback.gate import prompt_gate as prompt_gate
 from clawback.gate.report import Report, answered, settle
-from clawback.jobs.rating_inbox import Inbox
 from clawback.paths import Home
 from clawback.records import GATE, Message, Turn
 from clawback.release import prompted

@@ -14,11 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clawback import config, store
+from clawback.admin import health, remote_commands
 from clawback.cli import main
 from clawback.errors import ConfigError
 from clawback.feedback import command, due
 from clawback.feedback.due import Failure
-from clawback.jobs import background, health, remote_commands, worker
+from clawback.jobs import background, worker
 from clawback.paths import Home
 from clawback.records import Feedback, Turn
 from clawback.runs import process

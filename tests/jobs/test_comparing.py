@@ -7,6 +7,7 @@ import json
 import pytest
 
 from clawback import config, feedback, store
+from clawback.admin import rating_inbox
 from clawback.capture import hook
 from clawback.cli import conversation
 from clawback.extensions.channels.channel import Desk, Heard
@@ -14,7 +15,7 @@ from clawback.gate import questions
 from clawback.gate.guards import AnswerStatistics
 from clawback.gate.report import Report
 from clawback.gate.rule import Evidence
-from clawback.jobs import comparing, rating_inbox, training_job
+from clawback.jobs import comparing, training_job
 from clawback.jobs.comparing import Surface
 from clawback.models.types import Completion
 from clawback.paths import Home

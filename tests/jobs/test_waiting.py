@@ -9,6 +9,7 @@ from dataclasses import asdict
 import pytest
 
 from clawback import config, feedback, jobs, release, store
+from clawback.admin import rating_inbox
 from clawback.cli import main
 from clawback.errors import TrainingError, UsageError
 from clawback.extensions.channels.mcp import LISTED, _seen
@@ -18,7 +19,7 @@ from clawback.gate.guards import AnswerStatistics
 from clawback.gate.questions import ShownAnswers
 from clawback.gate.report import Report
 from clawback.gate.rule import Evidence
-from clawback.jobs import inputs, rating_inbox, training_job, worker
+from clawback.jobs import inputs, training_job, worker
 from clawback.models.types import Completion
 from clawback.paths import Home
 from clawback.records import GATE, Message, Run, Turn, Version

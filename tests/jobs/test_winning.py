@@ -7,10 +7,11 @@ import time
 import pytest
 
 from clawback import store
+from clawback.admin import html_report, report_figures
 from clawback.config import JudgeSection
 from clawback.errors import JudgeError, UsageError
 from clawback.feedback.endpoint import JudgeAnswer, NoAnswer
-from clawback.jobs import html_report, report_figures, winning
+from clawback.jobs import winning
 from clawback.paths import Home
 from clawback.records import Feedback, Turn, Version
 from clawback.release import trial

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clawback import feedback, jobs, store
-from clawback.capture import importers
+from clawback.admin import forgetting
 from clawback.cli import main
 from clawback.errors import Busy, ConfigError, NotFound, UsageError
-from clawback.jobs import forgetting
+from clawback.extensions import importers
 from clawback.paths import Home
 from clawback.privacy import erasure, retention
 from clawback.records import Feedback, Run, Turn, Version

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from clawback import config, engine, release, store
-from clawback.jobs import health
+from clawback.admin import health
 from clawback.paths import Home
 from clawback.release import following, publishing, version_registry
 from clawback.runs import process

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from clawback import feedback, store
-from clawback.capture import importers
 from clawback.capture.events import PromptEvent
 from clawback.capture.taps import obey
 from clawback.cli import main
+from clawback.extensions import importers
 from clawback.feedback import authors
 from clawback.paths import Home
 from clawback.records import Feedback, Turn, Version

@@ -14,10 +14,11 @@ import pytest
 
 import clawback
 from clawback import config, jobs, store
+from clawback.admin import remote_commands
 from clawback.capture import hook, ingest
 from clawback.capture.events import AnswerEvent, PromptEvent, ReactionEvent
 from clawback.cli import main
-from clawback.jobs import prompt_worker, remote_commands
+from clawback.jobs import prompt_worker
 from clawback.paths import Home
 from clawback.runs import process
 

@@ -12,10 +12,10 @@ import httpx
 import pytest
 
 from clawback import config, feedback, paths, store
+from clawback.extensions.importers import import_api
 from clawback.paths import Home
 from clawback.records import Turn
 from clawback.serve import app as serving
-from clawback.serve import import_api
 
 from .conftest import Running
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from clawback import config, feedback, processes, store
+from clawback.admin import rating_inbox
 from clawback.cli import main
-from clawback.jobs import rating_inbox
 from clawback.paths import Home
 from clawback.records import Feedback, Turn
 from clawback.store import Store, database

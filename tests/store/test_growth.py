@@ -15,8 +15,9 @@ from benchmarks import growth
 from benchmarks._grown_home import SESSION, grow
 from benchmarks.growth import EVERYDAY, in_store
 from clawback import config, feedback, store
+from clawback.admin import rating_inbox
 from clawback.feedback import turn_reward
-from clawback.jobs import inputs, rating_inbox
+from clawback.jobs import inputs
 from clawback.paths import Home
 from clawback.records import Turn
 from clawback.store import schema
@@ -58,9 +59,9 @@ def test_it_costs_no_more_with_ten_times_the_turns(
         monkeypatch.setattr("clawback.store.turns.FOLLOWED", 200)
     if what == "pairs":
         for bound in ("MOST_GUESSES", "MOST_PAIRS", "MOST_REPEATED"):
-            monkeypatch.setattr(f"clawback.jobs.pair_questions.{bound}", 20)
+            monkeypatch.setattr(f"clawback.admin.pair_questions.{bound}", 20)
     if what == "health":
-        monkeypatch.setattr("clawback.jobs.health.GLANCE", 0)
+        monkeypatch.setattr("clawback.admin.health.GLANCE", 0)
     few, many = (steps(EVERYDAY[what], grown[turns], monkeypatch) for turns in (FEW, MANY))
     # A tree is a level deeper here and there.
     assert many <= 1.3 * few + 200, f"{few} steps with {FEW} turns, {many} with {MANY}"

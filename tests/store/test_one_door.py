@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from clawback import feedback, store
-from clawback.capture import importers, text_rows
+from clawback.capture import text_rows
 from clawback.errors import ClawbackError, StoreError
+from clawback.extensions import importers
 from clawback.records import Feedback, Turn
 
 KEY = "ghp" + "_" + "a1B2" * 9

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from clawback import pictures, store
-from clawback.capture import importers
+from clawback.extensions import importers
 from clawback.paths import Home
 from clawback.records import PICTURE, Message, Turn
 

@@ -1,1 +1,1 @@
-"""Capture of turns: from agents' hooks and from files."""
+"""Capture of turns: from agents' hooks and plugins, and from our server."""

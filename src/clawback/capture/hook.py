@@ -96,7 +96,7 @@ def _ordered(here: Home, agent: str, event: PromptEvent) -> str:
     from clawback.runs import process
 
     paths = [path for path in sys.path if path]
-    program = f"import sys; sys.path[:0] = {paths!r}; import runpy; runpy.run_module('clawback.jobs.remote_commands', run_name='__main__')"
+    program = f"import sys; sys.path[:0] = {paths!r}; import runpy; runpy.run_module('clawback.admin.remote_commands', run_name='__main__')"
     event_words = [event.text, event.session, event.by, event.name]
     asked = [sys.executable, "-I", "-c", program, str(here.root), agent, *event_words]
     done = subprocess.run(

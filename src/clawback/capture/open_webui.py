@@ -6,6 +6,7 @@ Nothing of Open WebUI is changed from here: ``install`` writes the function, wit
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from clawback.capture import plugged
 from clawback.capture.agent_integration import State
 from clawback.capture.events import AnswerEvent, Event
-from clawback.capture.importers.open_webui import without_details
 from clawback.files import replace
 from clawback.paths import Home, home, secret
 
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 FUNCTION = "clawback.py"
 DEFAULTS = ('URL = "http://127.0.0.1:8742"', 'TOKEN = ""')
 """Lines of the function in whose place this home's address and token stand."""
+DETAILS = re.compile(
+    r"<details type=\"(\w+)\"([^>]*)>\s*(?:<summary>.*?</summary>)?\s*(.*?)</details>\s*", re.DOTALL
+)
+"""A folded box that Open WebUI puts into an answer: thoughts, or a call of a tool with its result. Groups: type, attributes, content."""
 
 
 class OpenWebUI:
@@ -74,6 +78,12 @@ class OpenWebUI:
 
     def ask(self, home: Home, event: Event) -> JsonObject | None:  # noqa: ARG002
         return None
+
+
+def without_details(answer: str) -> str:
+    """The text of an answer without the folded boxes."""
+    parts = (part.strip() for part in DETAILS.split(answer)[:: DETAILS.groups + 1])
+    return "\n\n".join(filter(None, parts))
 
 
 def function(home: Home) -> bytes:

@@ -40,8 +40,8 @@ DAILY: dict[str, tuple[str, str]] = {
     "train": ("train", "Train a new version now."),
     "versions": ("versions", "Versions: list, compare, check, roll back, publish."),
     "rules": ("rules", "What you want of every answer, and how often it was kept."),
-    "import": ("import_files", "Bring histories and preference sets in."),
-    "export": ("files", "Write turns with their feedback to a file."),
+    "import": (EXTENSION, "Bring histories and preference sets in."),
+    "export": (EXTENSION, "Write turns with their feedback to a file."),
     "serve": ("serve", "Answer agents, record their turns, show the web page."),
     "doctor": ("setup", "Find out what is wrong, and how to fix it."),
     "config": ("settings", "Show and change the settings."),
@@ -115,7 +115,7 @@ class LazyGroup(click.Group):
             group = self.get_command(ctx, area)
             return group.get_command(ctx, name) if isinstance(group, click.Group) else None
         if file := COMMANDS.get(cmd_name):
-            return load_command(f"{file}:{'import_' if cmd_name == 'import' else cmd_name}")
+            return load_command(f"{file}:{cmd_name}")
         from clawback import plugins  # an extension's, or another package's
 
         path = plugins.where(plugins.COMMANDS, cmd_name)

@@ -21,7 +21,6 @@ DATA = {
 LAB = {
     "judge": "judge:judge",
     "reward": "reward:reward",
-    "baseline": "baseline:baseline",
     **extension_commands("lab"),
 }
 

@@ -24,7 +24,7 @@ from clawback.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from clawback.jobs.rating_inbox import AnswerPair, Inbox
+    from clawback.admin.rating_inbox import AnswerPair, Inbox
     from clawback.records import Turn
     from clawback.store import Store
 
@@ -56,7 +56,7 @@ def inbox(limit: int, rating: bool, pairs: bool, draw: bool, as_json: bool) -> N
     clawback inbox --pairs --rate
     clawback inbox --draw --rate --limit 15
     """
-    from clawback.jobs.rating_inbox import Inbox
+    from clawback.admin.rating_inbox import Inbox
 
     if rating and not sys.stdin.isatty():
         raise UsageError("One key each needs a terminal. From a script: `clawback good --turn N`.")

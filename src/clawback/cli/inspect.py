@@ -201,8 +201,8 @@ def _move(here: Home) -> str:
     """How far a move to another base is, in a line; "" where there is none."""
     if not here.move.exists():
         return ""
+    from clawback.admin import moving
     from clawback.cli.move import lines
-    from clawback.jobs import moving
 
     held = moving.current(here)
     if held is None:

@@ -10,7 +10,7 @@ import click
 from clawback.cli.common import CommandGroup, current_home, emit, fold, json_option
 
 if TYPE_CHECKING:
-    from clawback.jobs.model_choice import Machine
+    from clawback.admin.model_choice import Machine
     from clawback.models import LocalModel
     from clawback.records import JsonObject
 
@@ -40,7 +40,7 @@ def list_(as_json: bool) -> None:
     clawback model list --json
     """
     from clawback import config
-    from clawback.jobs import installation, model_choice
+    from clawback.admin import installation, model_choice
     from clawback.models import local_models
 
     base = config.load(current_home().config).model.base
@@ -61,8 +61,8 @@ def list_(as_json: bool) -> None:
 def _with_current_model(models: list[LocalModel], base: str) -> list[LocalModel]:
     """The list with the model of the settings, which may lie in a folder that is not looked into."""
     from clawback import config
+    from clawback.admin import model_choice
     from clawback.errors import ClawbackError
-    from clawback.jobs import model_choice
 
     if base == config.EMBEDDED or any(model.name == base for model in models):
         return models
@@ -74,7 +74,7 @@ def _with_current_model(models: list[LocalModel], base: str) -> list[LocalModel]
 
 
 def _row(model: LocalModel, here: Machine, base: str) -> JsonObject:
-    from clawback.jobs import model_choice
+    from clawback.admin import model_choice
 
     return {
         "name": model.name,
@@ -141,7 +141,7 @@ def show(name: str | None, as_json: bool) -> None:
     clawback model show ollama:llama3.2 --json
     """
     from clawback import config, embedded
-    from clawback.jobs import model_choice
+    from clawback.admin import model_choice
 
     base = name or config.load(current_home().config).model.base
     data = embedded.info() if base == config.EMBEDDED else model_choice.describe(base)

@@ -12,7 +12,7 @@ from clawback.errors import UsageError
 from clawback.progress import describe
 
 if TYPE_CHECKING:
-    from clawback.jobs.moving import Move
+    from clawback.admin.moving import Move
     from clawback.paths import Home
     from clawback.records import JsonObject
 
@@ -55,7 +55,7 @@ def move(to: str | None, keep: str | None, undo: bool, dry_run: bool, as_json: b
 
 
 def _begin(here: Home, to: str, dry_run: bool, as_json: bool) -> int:
-    from clawback.jobs import moving
+    from clawback.admin import moving
 
     if dry_run:
         plan = moving.plan(here, to)
@@ -80,7 +80,7 @@ def _begin(here: Home, to: str, dry_run: bool, as_json: bool) -> int:
 
 
 def _choose(here: Home, keep: str | None, as_json: bool) -> int:
-    from clawback.jobs import moving
+    from clawback.admin import moving
 
     if keep == "old":
         text = moving.keep_old(here)
@@ -103,7 +103,7 @@ def _choose(here: Home, keep: str | None, as_json: bool) -> int:
 
 
 def _show(here: Home, as_json: bool) -> int:
-    from clawback.jobs import moving
+    from clawback.admin import moving
 
     held = moving.current(here)
     if held is None:
@@ -138,7 +138,7 @@ def lines(held: Move, progress: JsonObject) -> list[str]:
 
 def compared(held: Move, comparison: JsonObject) -> list[str]:
     """What both models' answers showed."""
-    from clawback.jobs.moving import ASK
+    from clawback.admin.moving import ASK
 
     new, old = comparison["new"], comparison["old"]
     held_back = (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from clawback import config
+from clawback import config, plugins
 from clawback.cli.common import as_record, confirm, current_home, emit, json_option, open_store, quantity, say
 from clawback.errors import UsageError
 
@@ -57,8 +57,8 @@ def forget(options: ForgetOptions, dry_run: bool, yes: bool, as_json: bool) -> i
     clawback data forget --session claude-code:ab12 --retrain
     clawback data forget --person slack:U024 --export all-of-it.jsonl
     """
+    from clawback.admin import forgetting
     from clawback.cli.progress_bar import progress_bar
-    from clawback.jobs import forgetting
     from clawback.privacy import erasure
 
     here = current_home()
@@ -69,9 +69,7 @@ def forget(options: ForgetOptions, dry_run: bool, yes: bool, as_json: bool) -> i
         else:
             wish = erasure.wanted(store, turns=options.turns, session=options.session, person=options.person)
         if options.copy is not None and wish is not None:
-            from clawback.capture import importers
-
-            importers.export_file(
+            plugins.load(plugins.IMPORTERS, "files").export_file(
                 store, options.copy, turns=wish.turns, session=options.session, person=options.person
             )
     if wish is None:
@@ -97,7 +95,7 @@ def forget(options: ForgetOptions, dry_run: bool, yes: bool, as_json: bool) -> i
 
 
 def _summary(done: object, retrain: bool) -> str:
-    from clawback.jobs.forgetting import ForgettingOutcome
+    from clawback.admin.forgetting import ForgettingOutcome
 
     assert isinstance(done, ForgettingOutcome)
     lines = [done.erased.text()]

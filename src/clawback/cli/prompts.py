@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from clawback.cli.baseline import corpus
 from clawback.cli.common import (
     VERSION,
     CommandGroup,
@@ -18,6 +17,7 @@ from clawback.cli.common import (
     confirm,
     current_home,
     emit,
+    extension_commands,
     fold,
     json_option,
     named_version,
@@ -48,7 +48,7 @@ STAGES = {
 @click.group(
     cls=CommandGroup,
     invoke_without_command=True,
-    members={"distill": "prompts:distill", "rollback": "versions:rollback"},
+    members={"distill": "prompts:distill", "rollback": "versions:rollback", **extension_commands("prompts")},
     renamed={"list": "history"},
 )
 @click.pass_context
@@ -359,7 +359,6 @@ def use(version: str | None, path: Path | None, yes: bool, as_json: bool) -> Non
 
 
 prompts.add_command(draft)
-prompts.add_command(corpus)
 
 
 @click.command()

@@ -174,8 +174,8 @@ def assign(options: AssignOptions, dry_run: bool, as_json: bool) -> None:
     clawback raters assign --to anna --to ben --turn 3 --turn 7
     clawback raters assign --count 100 --overlap 3 --shared 0.3
     """
+    from clawback.admin.rating_inbox import unassigned
     from clawback.feedback import assignment
-    from clawback.jobs.rating_inbox import unassigned
 
     with open_store() as store:
         people = [store.rater(n).name for n in options.names] or [i.name for i in store.invited() if i.role != "viewer"]  # fmt: skip

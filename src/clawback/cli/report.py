@@ -28,8 +28,8 @@ def report(output: Path, as_json: bool) -> None:
     clawback runs report
     clawback runs report --output team.html
     """
+    from clawback.admin import html_report as job
     from clawback.files import replace
-    from clawback.jobs import html_report as job
 
     if not output.absolute().parent.is_dir():  # a folder that was mistyped is not to be made
         raise FileNotFoundError(errno.ENOENT, "", str(output))

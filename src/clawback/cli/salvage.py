@@ -21,7 +21,7 @@ def salvage(as_json: bool) -> None:
     clawback doctor
     clawback data salvage
     """
-    from clawback.jobs import upkeep
+    from clawback.admin import upkeep
 
     here = current_home()
     if not here.database.exists():

@@ -27,7 +27,7 @@ def install(as_json: bool) -> None:
     \b
     clawback connect service install
     """
-    from clawback.jobs import system_service as services
+    from clawback.admin import system_service as services
 
     changed = services.install(current_home())
     text = "\n".join(f"wrote {path}" for path in changed) or "It was in place already."
@@ -42,7 +42,7 @@ def uninstall(as_json: bool) -> None:
     \b
     clawback connect service uninstall
     """
-    from clawback.jobs import system_service as services
+    from clawback.admin import system_service as services
 
     changed = services.uninstall(current_home())
     text = "\n".join(f"removed {path}" for path in changed) or "There was nothing to take out."
@@ -57,7 +57,7 @@ def status(as_json: bool) -> int:
     \b
     clawback connect service status
     """
-    from clawback.jobs import system_service as services
+    from clawback.admin import system_service as services
 
     state = services.status(current_home())
     said = (

@@ -153,7 +153,7 @@ def import_(file: Path, dry_run: bool, as_json: bool) -> int:
     clawback config import training_config.yaml --dry-run
     clawback config import session_config.json
     """
-    from clawback.jobs import openclaw_rl
+    from clawback.admin import openclaw_rl
 
     answers = openclaw_rl.read(file)
     found = openclaw_rl.changes(answers)

@@ -15,7 +15,7 @@ from clawback.paths import tidied, tidy
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from clawback.jobs.installation import MachineSeen, SetupOptions, SetupProposal
+    from clawback.admin.installation import MachineSeen, SetupOptions, SetupProposal
     from clawback.records import JsonObject
 
 LONG_COMMAND = 30
@@ -53,7 +53,7 @@ T = TypeVar("T")
 )
 @click.option("--dry-run", is_flag=True, help="Say what would be changed, and change nothing.")
 @json_option
-@as_record("clawback.jobs.installation:SetupOptions", "wanted")
+@as_record("clawback.admin.installation:SetupOptions", "wanted")
 def init(yes: bool, remove: bool, wanted: SetupOptions, dry_run: bool, as_json: bool) -> None:
     """Set Clawback up with your agents, or remove it.
 
@@ -67,7 +67,7 @@ def init(yes: bool, remove: bool, wanted: SetupOptions, dry_run: bool, as_json: 
     clawback init --dry-run
     clawback init --remove
     """
-    from clawback.jobs import installation
+    from clawback.admin import installation
 
     here = current_home()
     if wanted.settings is not None and len(wanted.agents) != 1:
@@ -107,7 +107,7 @@ def init(yes: bool, remove: bool, wanted: SetupOptions, dry_run: bool, as_json: 
 
 def _report(proposed: SetupProposal, changed: list[Path], notes: list[str], as_json: bool) -> None:
     """What was written, what was noticed, and what to type next."""
-    from clawback.jobs import installation
+    from clawback.admin import installation
 
     next_steps = installation.next_steps(proposed)
     wide = max((len(command) for command, _ in next_steps if len(command) <= LONG_COMMAND), default=0)
@@ -126,7 +126,7 @@ def _report(proposed: SetupProposal, changed: list[Path], notes: list[str], as_j
 
 
 def _remove(quiet: bool, agents: list[str], settings: Path | None, as_json: bool) -> None:
-    from clawback.jobs import installation
+    from clawback.admin import installation
 
     here = current_home()
     if not quiet:
@@ -142,8 +142,8 @@ def _ask(seen: MachineSeen, proposed: SetupProposal, wanted: SetupOptions) -> Se
     """Each proposal is the default of its question; what was given on the command line is not asked again."""
     from dataclasses import replace
 
+    from clawback.admin import installation
     from clawback.capture import agent_integration
-    from clawback.jobs import installation
 
     if not wanted.agents:
         known = f"{', '.join(agent_integration.names())}; several with commas, or none"
@@ -204,7 +204,7 @@ def doctor(as_json: bool) -> int:
     \b
     clawback doctor
     """
-    from clawback.jobs import health
+    from clawback.admin import health
 
     with waiting("looking", as_json):
         findings = health.check(current_home())

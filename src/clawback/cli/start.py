@@ -103,7 +103,7 @@ def exports() -> list[Path]:
 
 def ask_some() -> None:
     """Ask which of two answers is better, as often as it tells most; where there are no two, draw some or ask for ratings. What was answered stays, whenever the person stops."""
-    from clawback.jobs.rating_inbox import Inbox
+    from clawback.admin.rating_inbox import Inbox
 
     with open_store() as store:
         words = words_so_far(store)

@@ -29,7 +29,7 @@ COMPARES = ("ab", "a", "b", "same")
 NEWS = {"y": True, "keep": True, "n": False, "back": False}
 """Words about what the last run brought: whether it stays."""
 ORDERS = (*ADMIN, *COMPARES, *NEWS)
-"""Words that need more than the store; ``jobs.remote_commands`` executes them."""
+"""Words that need more than the store; ``admin.remote_commands`` executes them."""
 """The gate's question which of two answers is better, and the answers to it. They are not run here (``jobs.comparing``)."""
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from clawback import plugins
 from clawback.errors import UsageError
 from clawback.jobs import seams
 
@@ -202,9 +203,8 @@ def sampler(
 
 def help_out(count: int) -> int:
     """On a machine that is not the first: ``count`` workers of the run that is begun there. The highest of their exit codes."""
-    from clawback.learning import workers_of_a_node
-
-    return workers_of_a_node(count)
+    workers: int = plugins.load(plugins.TRAINERS, "processes").workers_of_a_node(count)
+    return workers
 
 
 def _process_count(command: list[str], environment: Mapping[str, str]) -> int:

@@ -14,19 +14,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clawback import config, feedback, store
-from clawback.capture.importers import scored_lines
 from clawback.errors import Busy, TrainingError, UsageError
 from clawback.jobs import judge_pass
-from clawback.jobs.report_figures import HELD_OUT
 from clawback.learning import BaseModelReader
 from clawback.paths import Home
 from clawback.records import Turn
+from clawback.rewards import HELD_OUT, measures, overoptimization, reward_files, similarity
 from clawback.rewards import encoder as encoders
-from clawback.rewards import measures, overoptimization, reward_files, similarity
 from clawback.rewards.composite import UNIT, Range
 from clawback.rewards.composite import scale as scaled
 from clawback.rewards.measures import Floats, Interval
-from clawback.rewards.rated import RatedAnswer, folds, hold_out, mark, of_samples, read
+from clawback.rewards.rated import RatedAnswer, folds, hold_out, mark, of_samples, read, scored_lines
 from clawback.rewards.state_features import Looks
 
 if TYPE_CHECKING:

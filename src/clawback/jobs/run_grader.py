@@ -43,8 +43,8 @@ def grader(home: Home, settings: config.RewardSection) -> tuple[RewardModelGrade
     """
     if not settings.grade:
         return None, ""
-    from clawback.jobs.report_figures import HELD_OUT
     from clawback.jobs.rewarding import load, ratings, watch
+    from clawback.rewards import HELD_OUT
     from clawback.rewards.measures import Interval
 
     model, card = load(home)

@@ -26,9 +26,9 @@ from clawback.feedback.due import (
     training_due,
 )
 from clawback.jobs.background import stamp
-from clawback.jobs.upkeep import copy_database
 from clawback.paths import Home
 from clawback.runs.run_options import RunOptions
+from clawback.store import copies
 
 MAX_LOG = 5_000_000
 
@@ -60,8 +60,8 @@ def main(arguments: list[str]) -> int:
         drop_preparation(home, run)
     with store.connect(home.database) as db:
         db.set(FAILED, None)
-    with contextlib.suppress(ClawbackError):
-        copy_database(home)
+    with contextlib.suppress(ClawbackError), store.connect(home.database) as db:
+        copies.copy_if_due(db, config.load(home.config).privacy.copies)
     return say(f"run {outcome.run.id}: {outcome.report.summary()}")
 
 

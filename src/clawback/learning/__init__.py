@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from clawback.learning.examples import Plan, TrainingExample
     from clawback.learning.loop import checkpoint
     from clawback.learning.loop.checkpoint import State
-    from clawback.learning.loop.packing import logprob_gradients
-    from clawback.learning.loop.parallel import description_of, workers_of_a_node
-    from clawback.learning.loop.process_worker import load_described
+    from clawback.learning.loop.packing import Shared, gradients, logprob_gradients, together
     from clawback.learning.loop.trainer import Fitted, LoopSettings
     from clawback.learning.reading import BaseModelReader
     from clawback.learning.recipe import Recipe
@@ -41,10 +39,8 @@ else:
             "episode_run": "Form",
             "examples": "TrainingExample Plan",
             "loop.checkpoint": "State checkpoint",
-            "loop.packing": "logprob_gradients",
-            "loop.parallel": "description_of workers_of_a_node",
+            "loop.packing": "Shared gradients logprob_gradients together",
             "loop.trainer": "Fitted LoopSettings",
-            "loop.process_worker": "load_described",
             "reading": "BaseModelReader",
             "recipe": "Recipe",
             "result": "finished write_adapter write_result",

@@ -6,7 +6,7 @@ import dataclasses
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -19,12 +19,13 @@ from clawback.records import Sample
 
 if TYPE_CHECKING:
     from clawback.learning.examples import Plan
-    from clawback.learning.loop.learner import Learner
-    from clawback.learning.loop.parallel import ProcessGroup
+    from clawback.learning.loop.learner import GradientGroup, Learner
     from clawback.learning.loop.trainer import Fitted, LoopSettings
     from clawback.policy import Policy
     from clawback.rewards.views import Judge
 
+UNSHARED = frozenset({"natural", "values"})
+"""What an algorithm needs that cannot be shared out among processes."""
 DRAWING = ("auto", "rollouts", "distil")
 """Algorithms that draw fresh answers and grade them (``learning/sources/plan.py``)."""
 
@@ -75,7 +76,6 @@ def _run(run: TrainingRun, out: Path, identity: str) -> TrainResult:
     """``identity``: the run's fingerprint, taken before it began."""
     from clawback.learning.estimate import estimate, prepare
     from clawback.learning.examples import Settling
-    from clawback.learning.loop import parallel
     from clawback.learning.loop.torch_learner import TorchLearner
     from clawback.learning.loop.trainer import fit
 
@@ -90,16 +90,16 @@ def _run(run: TrainingRun, out: Path, identity: str) -> TrainResult:
     ):  # of those that draw answers more is known before they begin: ``budget.fit``
         guess = estimate(policy.info, recipe, policy=policy, samples=run.samples)
         tell({"phase": "estimate", "text": str(guess), "bytes": guess.bytes, "seconds": guess.seconds})
-    count, shard = recipe.conditions.processes, recipe.conditions.shard
+    shard = recipe.conditions.shard
     with ExitStack() as stack:
         # A base in parts is so before anything is scored; else the one process has all threads until the steps begin.
-        group = stack.enter_context(sharded(policy, recipe, count)) if shard else None
+        group = stack.enter_context(gradient_group(policy, recipe)) if shard else None
         plan = plan_for(run)
         tell({"phase": "plan", "algorithm": plan.name, "note": plan.note, "steps": plan.source.steps})
-        _check_plan(plan, recipe, count)
+        _check_plan(plan, recipe)
         settings = settings_of(plan, recipe, run.seed, out, identity)
         if group is None:
-            group = stack.enter_context(parallel.processes(policy, recipe, count))
+            group = stack.enter_context(gradient_group(policy, recipe))
         learner = TorchLearner(policy, settings, plan.source.critic, group)
         fitted = fit(learner, plan.source, plan.algorithm, settings, [tell])
     settled = plan.source.settle() if isinstance(plan.source, Settling) else ""
@@ -164,18 +164,16 @@ def fit_elsewhere(
     return plan, fit(learner_of(plan, settings), plan.source, plan.algorithm, settings, [run.tell])
 
 
-def _check_plan(plan: Plan, recipe: Recipe, count: int) -> None:
-    """Raises ``UsageError`` where the algorithm cannot do what the recipe says. ``count``: processes on this machine."""
-    from clawback.learning.loop import parallel
+def _check_plan(plan: Plan, recipe: Recipe) -> None:
+    """Raises ``UsageError`` where the algorithm cannot do what the recipe says."""
     from clawback.rl import algorithms
-    from clawback.runs import run_options
 
     needs = algorithms.needs(plan.algorithm)
     if recipe.full and "natural" in needs:
         raise UsageError(
             f"{plan.name} takes steps that want a matrix of all weights it trains: leave [training] full out."
         )
-    if count * run_options.machine_count() > 1 and (alone := parallel.ALONE & needs):
+    if world_size(recipe) > 1 and (alone := UNSHARED & needs):
         raise UsageError(
             f"{plan.name} cannot be shared out among processes ({', '.join(sorted(alone))}); "
             "leave --processes and NNODES out."
@@ -233,16 +231,28 @@ def shardable(recipe: Recipe) -> Recipe:
     return recipe
 
 
-def sharded(policy: Policy, recipe: Recipe, count: int) -> AbstractContextManager[ProcessGroup | None]:
-    """Processes that share the base out. Raises ``UsageError`` where that cannot be."""
-    from clawback.learning.loop import parallel, sharding
+def world_size(recipe: Recipe) -> int:
+    """Processes of the run, on all machines. Raises ``UsageError`` where the environment's machines cannot find each other."""
     from clawback.runs import run_options
 
-    if count * run_options.machine_count() < 2:
-        raise UsageError("--shard shares the base out among processes: name how many with --processes.")
-    shardable(recipe)
-    sharding.check(policy)
-    return parallel.processes(policy, recipe, count, shard=True)
+    return recipe.conditions.processes * run_options.machine_count()
+
+
+def gradient_group(policy: Policy, recipe: Recipe) -> AbstractContextManager[GradientGroup | None]:
+    """The further processes of a run; None where one is enough. With ``shard`` they share the base out. Raises ``UsageError`` where that cannot be."""
+    from clawback import plugins
+
+    shard = recipe.conditions.shard
+    if world_size(recipe) < 2:
+        if shard:
+            raise UsageError("--shard shares the base out among processes: name how many with --processes.")
+        return nullcontext()
+    if shard:
+        shardable(recipe)
+    group: AbstractContextManager[GradientGroup | None] = plugins.load(plugins.TRAINERS, "processes").group(
+        policy, recipe
+    )
+    return group
 
 
 def plan_for(run: TrainingRun) -> Plan:

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from clawback.rewards.reward_head import RewardHead, Trust, fit
 
-__all__ = ["RewardHead", "Trust", "fit"]
+__all__ = ["HELD_OUT", "RewardHead", "Trust", "fit"]
+HELD_OUT = "reward_held_out"
+"""The store's key of a trained reward model's figures on prompts that it had not seen."""
 
 
 def __getattr__(name: str) -> object:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from clawback import plugins
 from clawback.errors import UsageError
-from clawback.records import Sample, Turn
+from clawback.records import Message, Sample, Turn
 from clawback.rewards.composite import SIGNED, UNIT, scale
 
 Rows = NDArray[np.int64]
@@ -37,8 +38,6 @@ def read(path: Path, how: str = "auto") -> list[RatedAnswer]:
     ``how`` says what a score means: ``1-10``, ``0-1``, or ``auto``. Raises ``NotFound`` without a file,
     ``UsageError`` for a line that cannot be read: skipping it would train on part of the file without notice.
     """
-    from clawback.capture.importers import scored_lines
-
     found = []
     for number, messages, response, reward in scored_lines(path, how):
         if reward is None:
@@ -46,6 +45,18 @@ def read(path: Path, how: str = "auto") -> list[RatedAnswer]:
         prompt = Turn("", messages, response).prompt
         found.append(RatedAnswer(prompt, response, scale(reward, SIGNED, UNIT)))
     return found
+
+
+def scored_lines(
+    path: Path, how: str = "auto"
+) -> Iterator[tuple[int, tuple[Message, ...], str, float | None]]:
+    """(line number, messages, response, rating in [-1, 1] or None) of every line, as ``clawback import`` reads it.
+
+    Raises ``NotFound`` without a file or without importers, ``UsageError`` for a line that cannot be read.
+    """
+    lines: Iterator[tuple[int, tuple[Message, ...], str, float | None]]
+    lines = plugins.load(plugins.IMPORTERS, "files").scored_lines(path, how)
+    return lines
 
 
 def of_samples(samples: Iterable[Sample], versions: dict[int, int | None] | None = None) -> list[RatedAnswer]:

@@ -10,10 +10,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from clawback import __version__, feedback, jobs, release, store
+from clawback.admin import rating_inbox as waiting
 from clawback.errors import Busy, UsageError
 from clawback.feedback.due import count_towards_run, needed_for_run, no_gain
 from clawback.feedback.news import news
-from clawback.jobs import rating_inbox as waiting
 from clawback.records import JsonObject, Message, Version
 from clawback.serve import episodes_api, feedback_api, openapi_schema, shapes
 from clawback.serve.bodies import NewsBody, PairBody, RollbackBody
@@ -245,7 +245,7 @@ def learning(server: Server, request: Request) -> Any:  # noqa: ARG001
 
 
 def health(server: Server, request: Request) -> Any:  # noqa: ARG001
-    from clawback.jobs import health as checks
+    from clawback.admin import health as checks
 
     recorder = server.recorder
     return {

@@ -4,23 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from clawback import config, store
+from clawback import config, plugins, store
 from clawback.errors import ClawbackError
 from clawback.paths import Home, secret
 from clawback.records import JsonObject
-from clawback.serve import (
-    api,
-    guard,
-    hooks,
-    import_api,
-    page,
-    prompts_api,
-    rater_api,
-    roles,
-    rules_api,
-    setup_api,
-    wire,
-)
+from clawback.serve import api, guard, hooks, page, prompts_api, rater_api, roles, rules_api, setup_api, wire
 from clawback.serve.answers_api import AnswersAPI
 from clawback.serve.dialects import OLLAMA
 from clawback.serve.server import Server
@@ -99,8 +87,12 @@ def api_routes(server: Server) -> list[Any]:
         *rules_api.routes(server),
         *rater_api.routes(server),
         *setup_api.routes(server),
-        *import_api.routes(server),
         *hooks.routes(server),
+        *(
+            route
+            for name in plugins.names(plugins.ROUTES)
+            for route in plugins.load(plugins.ROUTES, name)(server)
+        ),
     ]
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import msgspec
 
 
@@ -71,26 +69,6 @@ class PairBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     seed: int = 0
     keep: bool = False
     """Store both answers as turns, so that one can be preferred to the other; equal answers are not stored."""
-
-
-class NewImport(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """The body of ``POST /api/imports``: a file that is to be uploaded."""
-
-    name: str
-    size: Annotated[int, msgspec.Meta(ge=0)] = 0
-
-
-class ImportOptions(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """The body of ``POST /api/imports/ID/table`` and ``…/store``: the options of ``clawback import``."""
-
-    scale: str = ""
-    """``1-5``, where the scores do not say it themselves."""
-    person: str = ""
-    """Whose opinions these are where a line names nobody; empty: yours."""
-    mine: bool = False
-    """Opinions in a set that strangers made count as yours."""
-    liked: bool = False
-    """Answers of which the file says nothing count as liked."""
 
 
 class SettingValue(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):

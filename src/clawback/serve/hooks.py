@@ -9,10 +9,10 @@ import hmac
 import json
 from typing import TYPE_CHECKING, Any
 
+from clawback.admin.remote_commands import order
 from clawback.capture import agent_integration, hook, script, server_proof, status_line
 from clawback.capture.events import PromptEvent
 from clawback.errors import UsageError
-from clawback.jobs.remote_commands import order
 from clawback.rules.hook import respond
 
 if TYPE_CHECKING:

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from clawback import config, jobs, release, store
+from clawback.admin import upkeep
 from clawback.capture import spool
 from clawback.errors import ClawbackError
 from clawback.feedback import training_due
-from clawback.jobs import prompt_worker, upkeep
+from clawback.jobs import prompt_worker
 from clawback.paths import Home
 from clawback.policy.memory import give_back
 from clawback.records import Turn, Version

@@ -82,7 +82,7 @@ def agents(server: Server, request: Request) -> Any:  # noqa: ARG001
 
 def models(server: Server, request: Request) -> Any:  # noqa: ARG001
     """The models of this machine; ``set`` marks the one of the settings."""
-    from clawback.jobs import model_choice
+    from clawback.admin import model_choice
     from clawback.models import local_models
 
     base, machine = config.load(server.home.config).model.base, model_choice.machine()

@@ -614,7 +614,7 @@ def placed(stage):
 @scenario
 def proven(stage):
     """A model is tried before it is taken, and judges whether answers keep rules."""
-    from clawback.jobs import proof
+    from clawback.admin import proof
     from clawback.jobs.base_judge import BaseJudge
 
     proved = proof.prove(str(stage.folder("llama")), None, {}, device=stage.device.type)
@@ -670,7 +670,7 @@ def reward_model(stage):
 @scenario
 def beside_others(stage):
     """What goes to other processes and machines, and what comes from there."""
-    from clawback.extensions.cluster.adapters import named, published
+    from clawback.extensions.scale.adapters import named, published
     from clawback.learning.run import adapter_hash
 
     policy = stirred(stage.policy())

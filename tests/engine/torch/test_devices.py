@@ -32,9 +32,6 @@ ELSEWHERE = {
     "release/gguf_merge.py": "files",
     "models/mlx_adapter.py": "files, before there is a model",
     "models/lora_config.py": "files, before there is a model",
-    "learning/loop/parallel.py": "other processes, and tensors that travel to them on the CPU",
-    "learning/loop/sharding.py": "refuses what is not on the CPU",
-    "learning/loop/process_worker.py": "other processes",
 }
 """Files of which no function has to be reached."""
 

@@ -13,9 +13,9 @@ pytest.importorskip("PIL")
 
 from clawback import engine
 from clawback.errors import TrainingError
+from clawback.extensions.scale.process_group import from_plain, to_plain
 from clawback.gate.fresh import VersionPair, draw
 from clawback.learning.examples import TrainingExample
-from clawback.learning.loop.parallel import from_plain, to_plain
 from clawback.learning.run import TrainingRun
 from clawback.learning.sources import plan
 from clawback.models import vision

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from clawback import config
+from clawback.admin.remote_commands import order
 from clawback.capture import ingest, script, server_proof, spool, stored_text
 from clawback.capture.events import AnswerEvent, DisplayEvent, FailureEvent, PromptEvent, ReactionEvent
 from clawback.errors import ClawbackError, StoreBusy
 from clawback.feedback import command
-from clawback.jobs.remote_commands import order
 from clawback.paths import Home, secret
 from clawback.records import OWNER
 from clawback.scales import SIGNS

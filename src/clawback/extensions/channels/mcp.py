@@ -14,11 +14,12 @@ from mcp_types import ToolAnnotations
 from pydantic import Field
 
 from clawback import config, feedback
+from clawback.admin import rating_inbox
 from clawback.capture import ingest, stored_text
 from clawback.errors import ClawbackError, NotFound, UsageError
 from clawback.feedback import command
 from clawback.feedback.rated_examples import MOST, rated_examples
-from clawback.jobs import rating_inbox, rule_proposals
+from clawback.jobs import rule_proposals
 from clawback.paths import Home
 from clawback.records import GATE, Turn
 from clawback.rules import receipts

@@ -22,11 +22,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from clawback import config, feedback, release, store
+from clawback.admin.rating_inbox import Inbox
 from clawback.errors import ClawbackError, UsageError
 from clawback.extensions.demo.cloud import MODEL, TASTES, Cloud, questions
 from clawback.jobs import prompt_learning
 from clawback.jobs.prompt_search import SearchResult
-from clawback.jobs.rating_inbox import Inbox
 from clawback.paths import Home, secret
 from clawback.progress import OnProgress
 from clawback.records import Turn, Version

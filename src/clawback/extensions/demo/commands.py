@@ -152,7 +152,7 @@ def in_the_cloud(folder: Path | None, taste: str | None, seed: int, as_json: boo
 
 def checked(model: str, *, quiet: bool) -> str:
     """A base by its name, and how long a run on it may take. Raises ``UsageError`` for what is no model."""
-    from clawback.jobs import model_choice
+    from clawback.admin import model_choice
     from clawback.models import local_models
 
     found = local_models.find()

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clawback import config, feedback, jobs, release, store
+from clawback.admin.rating_inbox import Inbox
 from clawback.errors import NothingToGain, UsageError
 from clawback.extensions.demo.worlds import mean, world
-from clawback.jobs.rating_inbox import Inbox
 from clawback.paths import Home
 from clawback.progress import OnProgress
 from clawback.records import Turn

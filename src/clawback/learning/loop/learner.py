@@ -7,12 +7,18 @@ checkpoints and events are the loop's (``trainer.py``), the same for both.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+from torch import Tensor
 
 from clawback.learning.examples import TrainingExample
 from clawback.learning.loop.checkpoint import State
 from clawback.rl.algorithms import Algorithm
 from clawback.scoring import Scored
+
+if TYPE_CHECKING:
+    from clawback.learning.loop.packing import Shared
+    from clawback.policy import Policy
 
 
 class Learner(Protocol):
@@ -57,4 +63,19 @@ class Learner(Protocol):
 
         Returns the loop's state that belongs to them: an earlier one where the newest weights are lost, None where all are.
         """
+        ...
+
+
+class GradientGroup(Protocol):
+    """Further processes that a step's gradient is shared out among (``extensions/scale/process_group.py``)."""
+
+    def gradient(
+        self,
+        policy: Policy,
+        algorithm: Algorithm,
+        adapter: Sequence[Tensor],
+        examples: Sequence[TrainingExample],
+        shared: Shared,
+    ) -> dict[str, float]:
+        """Gradients of the whole step in ``adapter``'s ``grad``, and the step's figures. Raises ``Interrupted`` where a process has died."""
         ...

@@ -19,7 +19,7 @@ from clawback.rl.algorithms import Algorithm
 from clawback.scoring import Scored
 
 if TYPE_CHECKING:
-    from clawback.learning.loop.parallel import ProcessGroup
+    from clawback.learning.loop.learner import GradientGroup
     from clawback.learning.loop.trainer import LoopSettings
 
 
@@ -31,7 +31,7 @@ class TorchLearner:
         policy: Policy,
         settings: LoopSettings,
         critic: nn.Module | None = None,
-        group: ProcessGroup | None = None,
+        group: GradientGroup | None = None,
     ) -> None:
         """``group``: further processes that a step's gradient is shared out among. Raises ``TrainingError`` where there is no adapter."""
         self.policy, self.critic, self.group = policy, critic, group

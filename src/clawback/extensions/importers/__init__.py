@@ -1,0 +1,24 @@
+"""Histories and preference sets of all kinds, in and out. What is read is one list: ``formats``. Importing it is cheap.
+
+``import_file`` reads one file as it is; the command goes by ``importing``, which shows what was understood before anything is stored.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from clawback import faces
+
+if TYPE_CHECKING:
+    from clawback.extensions.importers.export import export_file
+    from clawback.extensions.importers.file_import import import_file, import_transcripts, scored_lines
+    from clawback.extensions.importers.storing import ImportReport
+else:
+    __all__, __getattr__ = faces.face(
+        __name__,
+        {
+            "export": "export_file",
+            "file_import": "import_file import_transcripts scored_lines",
+            "storing": "ImportReport",
+        },
+    )
