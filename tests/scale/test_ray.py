@@ -15,6 +15,7 @@ import torch
 from safetensors.torch import load_file
 
 from clawback import config, embedded, engine, jobs, store
+from clawback.extensions.scale import ray_drawing
 from clawback.extensions.scale.ray_sampler import RaySampler
 from clawback.feedback.endpoint import CallBudget
 from clawback.jobs import judge_pass, playing
@@ -172,7 +173,7 @@ def test_a_node_that_judges_is_killed_and_the_votes_are_those_of_one_process(clu
     expected = [vote(alone, asked) for asked in ASKED]
     told: list[Any] = []
     with (
-        judge_pass.shared(together, (cluster.address, 0), told.append) as at_once,
+        ray_drawing.judging(together, (cluster.address, 0), told.append) as at_once,
         ThreadPoolExecutor(at_once) as pool,
     ):
         assert at_once == 4  # two machines, two answers ahead each

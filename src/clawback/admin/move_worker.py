@@ -137,8 +137,8 @@ def compare(home: Home, move: Move) -> dict[str, Any]:
         "gain": evidence.gain,
         "gain_sd": evidence.gain_sd,
         "better": evidence.better,
-        "new": asdict(evidence.candidate),
-        "old": asdict(evidence.live),
+        "new": evidence.candidate.to_dict(),
+        "old": evidence.live.to_dict(),
         "examples": examples,
     }
 

@@ -115,9 +115,9 @@ def show(number: int, limit: int, end_id: int | None, as_json: bool) -> None:
         rated = receipts.ratings(store, rule, feedback.samples(store))
         broken = receipts.breaches(store, rule, limit, end_id)
     data = receipts.as_json(receipt) | {
-        "by_model_and_week": {m: {w: asdict(s) for w, s in weeks.items()} for m, weeks in by_model.items()},
+        "by_model_and_week": {m: {w: s.to_dict() for w, s in weeks.items()} for m, weeks in by_model.items()},
         "ratings": asdict(rated),
-        "breaches": [asdict(one) for one in broken],
+        "breaches": [one.to_dict() for one in broken],
     }
     parts = [
         rule_receipts.head(receipt),

@@ -8,10 +8,11 @@ answers *and* with the answers that were liked: whoever likes short ones gets sh
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Protocol
 
 from clawback.config import GateSection
+from clawback.records import JsonObject, with_keys
 
 EMPTY_MORE = 0.05
 MORE = 0.10
@@ -46,6 +47,10 @@ class AnswerStatistics:
     """Under the base, given the prompt. None: not measured, as in reports from before it was."""
     relevance: float | None = None
     """By how much the log-prob is higher than given another one of the prompts. 0: whatever was asked, the same is said."""
+
+    def to_dict(self) -> JsonObject:
+        """As reports store it."""
+        return with_keys(asdict(self), {"complete": "whole"})
 
 
 class Measured(Protocol):

@@ -97,9 +97,7 @@ class Report:
 
     def to_dict(self) -> JsonObject:
         evidence = with_keys(asdict(self.evidence), {"unlearned": "kept"})
-        evidence |= {
-            name: with_keys(evidence[name], {"complete": "whole"}) for name in ANSWERERS if evidence[name]
-        }
+        evidence |= {name: of.to_dict() for name in ANSWERERS if (of := getattr(self.evidence, name))}
         return asdict(self) | {"evidence": evidence}
 
     @classmethod

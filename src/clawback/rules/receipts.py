@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from clawback.records import JsonObject, Rule, Turn
+from clawback.records import JsonObject, Rule, Turn, with_keys
 from clawback.rules.checks import check_of
 from clawback.store.rule_tables import Checked
 
@@ -40,6 +40,10 @@ class KeptShare:
 
     def __add__(self, other: KeptShare) -> KeptShare:
         return KeptShare(self.passes + other.passes, self.checked + other.checked)
+
+    def to_dict(self) -> dict[str, int]:
+        """For the API and ``--json``."""
+        return {"kept": self.passes, "checked": self.checked}
 
     def text(self) -> str:
         """``83 % (10 of 12)``; "–" where nothing was checked."""
@@ -70,6 +74,10 @@ class Breach:
     model: str
     excerpt: str = ""
     line: int = 0
+
+    def to_dict(self) -> JsonObject:
+        """For the API and ``--json``."""
+        return with_keys(asdict(self), {"excerpt": "place"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +293,6 @@ def as_json(receipt: Receipt) -> JsonObject:
     return {
         "id": rule.id, "text": rule.text, "author": rule.author, "status": rule.status, "created_at": rule.created_at,
         "check": rule.check, "judged": receipt.judged, "evidence": dict(rule.evidence),
-        "kept": receipt.overall.passes, "checked": receipt.overall.checked,
-        "last_week": {"kept": receipt.last_week.passes, "checked": receipt.last_week.checked},
-        "models": [{"model": name, "kept": one.passes, "checked": one.checked} for name, one in receipt.models.items()],
+        **receipt.overall.to_dict(), "last_week": receipt.last_week.to_dict(),
+        "models": [{"model": name, **one.to_dict()} for name, one in receipt.models.items()],
     }  # fmt: skip

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from clawback import feedback, store
 from clawback.jobs import rule_prompt, rule_proposals
-from clawback.records import Rule, with_keys
+from clawback.records import Rule
 from clawback.rules import receipts, rule_reminders
 from clawback.serve.bodies import NewRule
 from clawback.serve.endpoints import endpoint, writing
@@ -54,15 +54,14 @@ def receipt(server: Server, request: Request) -> Any:
         [shares] = receipts.receipts(db, [rule])
         limit = min(_number(request, "limit") or receipts.BREACHES, MOST_BREACHES)
         return receipts.as_json(shares) | {
-            "weeks": [{"week": week, **asdict(share)} for week, share in shares.weeks.items()],
+            "weeks": [{"week": week, **share.to_dict()} for week, share in shares.weeks.items()],
             "by_model_and_week": {
-                model: {week: asdict(share) for week, share in weeks.items()}
+                model: {week: share.to_dict() for week, share in weeks.items()}
                 for model, weeks in receipts.table(db, rule).items()
             },
             "ratings": asdict(receipts.ratings(db, rule, feedback.samples(db, newest=RATED))),
             "breaches": [
-                with_keys(asdict(one), {"excerpt": "place"})
-                for one in receipts.breaches(db, rule, limit, _number(request, "before"))
+                one.to_dict() for one in receipts.breaches(db, rule, limit, _number(request, "before"))
             ],
         }
 
