@@ -106,6 +106,7 @@ MOVED = {
     "environments.tools.rewards": "environments.tools.task_rewards",
     "environments.tools.schema": "environments.tools.function_schema",
     "environments.worlds": "environments.world_helpers",
+    "extensions.cluster": "extensions.scale",
     "extensions.worlds.verifiers": "extensions.worlds.vf_eval",
     "federated": "extensions.federated",
     "feedback.aggregate": "feedback.turn_reward",
@@ -141,6 +142,7 @@ MOVED = {
     "jobs.report_figures": "admin.report_figures",
     "jobs.service": "admin.system_service",
     "jobs.setup": "admin.installation",
+    "jobs.teacher_answers": "extensions.teachers.teacher_answers",
     "jobs.training": "jobs.training_job",
     "jobs.upkeep": "admin.upkeep",
     "people": "extensions.people.homes",
@@ -181,6 +183,7 @@ MOVED = {
     "store.runs": "store.run_tables",
     "store.salvage": "store.damaged_database",
     "store.versions": "store.version_tables",
+    "system_prompt": "records.messages",
 }
 """Old name → new name, both below ``clawback``. A room's modules move with it. ``engine.recipe`` is a function now: an alias would replace it."""
 _ROOT = "clawback."
