@@ -16,7 +16,7 @@ import pytest
 
 from clawback import paths, store
 from clawback.cli import COMMANDS, SUMMARIES, main, versions
-from clawback.records import Feedback, Turn, Version
+from clawback.records import Feedback, Rule, Turn, Version
 
 from .conftest import Terminal
 
@@ -94,6 +94,16 @@ def test_ratings_that_came_to_nothing_are_told_of(capsys: pytest.CaptureFixture[
     code, out, _ = run(capsys, "doctor")
     assert code == 1
     assert "BAD  1 of your ratings came to nothing: its answer never came" in out
+
+
+def test_status_shows_a_rule_that_waits_for_a_yes(capsys: pytest.CaptureFixture[str], turns: None) -> None:
+    with store.connect(paths.home().database) as db:
+        rule = db.add_rule(Rule("Speak of fire.", 'says "fire" = yes', "agent:some", status="believed"))
+        db.add_rule(Rule("Use no list.", "list = no", status="believed"))
+    assert data(capsys, "status")["rules"] == [{"id": rule.id, "text": "Speak of fire."}]
+    assert f"clawback rules keep {rule.id}" in run(capsys, "status")[1]
+    assert run(capsys, "rules", "keep", str(rule.id))[0] == 0
+    assert data(capsys, "status")["rules"] == []
 
 
 def test_a_rating_that_was_replaced_is_not_counted(capsys: pytest.CaptureFixture[str], turns: None) -> None:

@@ -6,7 +6,8 @@ import pytest
 from clawback import config, store
 from clawback.errors import JudgeError
 from clawback.feedback.endpoint import NoAnswer
-from clawback.jobs import rule_reading
+from clawback.jobs import rule_proposals, rule_reading
+from clawback.learning import Recipe
 from clawback.records import Rule
 from clawback.rules.rule_judge import ANSWERS
 
@@ -65,6 +66,21 @@ def test_a_judge_that_fails_costs_its_verdicts_and_not_the_run(tmp_path, error, 
     assert len(judge.calls) == calls
     assert np.isnan(verdicts[:ANSWERS]).all()
     assert any("verdicts are missing" in told.get("note", "") for told in notes)
+
+
+def test_a_run_says_which_believed_rule_of_an_agent_needs_the_owners_yes(home):
+    notes = []
+    with store.connect(home.database) as db:
+        rule = db.add_rule(Rule("Speak of fire.", 'says "fire" = yes', "agent:some", status="believed"))
+        recipe = Recipe()
+        entered = rule_reading.with_rules(home, config.Config(), db, recipe, notes.append)
+        assert entered.conditions.rules.sentences == ()
+        assert any(f"clawback rules keep {rule.id}" in told.get("note", "") for told in notes)
+        rule_proposals.accept(db, rule.id)
+        notes.clear()
+        entered = rule_reading.with_rules(home, config.Config(), db, recipe, notes.append)
+    assert entered.conditions.rules.sentences == ("Speak of fire.",)
+    assert not any("rules keep" in told.get("note", "") for told in notes)
 
 
 def test_a_run_enters_believed_rules_as_sentences_and_all_that_stand_as_features(home):

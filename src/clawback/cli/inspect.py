@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from clawback.feedback.give import Balance
     from clawback.feedback.news import News
     from clawback.paths import Home
-    from clawback.records import Feedback, JsonObject, Run, Turn, Version
+    from clawback.records import Feedback, JsonObject, Rule, Run, Turn, Version
     from clawback.release.following import Standing
     from clawback.store.pending import Early
 
@@ -75,6 +75,8 @@ class _State(NamedTuple):
     news: News | None
     move: str
     scheduled: datetime | None
+    rules: list[Rule]
+    """Believed rules that wait for the owner's yes."""
     troubles: list[str]
     """Of the agents' hooks, a sentence each."""
 
@@ -96,6 +98,7 @@ def _state(here: Home) -> _State:
     from clawback.feedback.due import last_failure, no_gain
     from clawback.feedback.news import news
     from clawback.release import following
+    from clawback.rules.spoken import waiting_rules
     from clawback.runs import schedule
 
     settings = config.load(here.config)
@@ -118,6 +121,7 @@ def _state(here: Home) -> _State:
             news=news(store),
             move=_move(here),
             scheduled=schedule.scheduled(store),
+            rules=waiting_rules(store),
             troubles=list(agent_integration.troubles(here)),
         )
 
@@ -143,6 +147,7 @@ def _state_data(state: _State) -> JsonObject:
         "lost": [one._asdict() for one in state.lost],
         "move": state.move,
         "scheduled": state.scheduled.isoformat(timespec="minutes") if state.scheduled else None,
+        "rules": [{"id": rule.id, "text": rule.text} for rule in state.rules],
         "agents": state.troubles,
         "news": current._asdict() | {"sentence": current.sentence} if current else None,
         "published": [
@@ -190,6 +195,10 @@ def _state_text(state: _State) -> str:
         lines.append(f"Failed    {when(state.failed.at)}: {state.failed.why}")
     if state.move:
         lines.append(f"Move      {state.move}")
+    lines += [
+        f"Rule      {rule.text} Your ratings speak for it: `clawback rules keep {rule.id}`, or `drop`"
+        for rule in state.rules
+    ]
     lines += [f"Published {one.sentence(live)}" for one in state.published]
     lines += [state.balance.warning] if state.balance.warning else []
     if base == config.EMBEDDED:

@@ -111,11 +111,16 @@ def with_rules(
     """The recipe with the rules as they are now, after a test of them on the ratings. ``policy``: as for ``judge_of``."""
     tell({"phase": "rules"})
     outcome = learn(home, settings, db, policy)
-    for note in outcome.notes:
+    for note in [*outcome.notes, *map(waiting_note, outcome.waiting)]:
         tell({"phase": "reward", "note": note})
     judge = judge_of(home, settings.judge, db, policy)
     rules = entry(db, judge)
     return replace(recipe, conditions=replace(recipe.conditions, rules=rules))
+
+
+def waiting_note(rule: Rule) -> str:
+    """What the owner can do about a believed rule that somebody else wrote."""
+    return f"Your ratings speak for “{rule.text}”. No answer is drawn under it before you say yes: `clawback rules keep {rule.id}`"
 
 
 @dataclass

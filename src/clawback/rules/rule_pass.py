@@ -27,7 +27,7 @@ from clawback.rules.checks import check_of
 from clawback.rules.exam import ExamResult, exam_of
 from clawback.rules.rule_judge import RuledTurn, RuleJudge, judge_turns
 from clawback.rules.rule_test import Floats, RuleTest, rule_tests
-from clawback.rules.spoken import LIST, accepted_sentences, may_be_said
+from clawback.rules.spoken import LIST, waiting_rules
 from clawback.rules.wording import same
 
 if TYPE_CHECKING:
@@ -292,15 +292,10 @@ def _share(rating: float) -> str:
 
 
 def _outcome(store: Store, outcome: LearnOutcome) -> LearnOutcome:
-    believed, accepted = store.rules("believed"), accepted_sentences(store)
     return replace(
         outcome,
-        believed=tuple(believed),
-        waiting=tuple(
-            rule
-            for rule in believed
-            if not rule.evidence.get("explained_by") and not may_be_said(rule, accepted)
-        ),
+        believed=tuple(store.rules("believed")),
+        waiting=tuple(waiting_rules(store)),
         dropped=tuple(store.rules("dropped")),
     )
 

@@ -39,6 +39,13 @@ def rules_to_say(store: Store) -> list[Rule]:
     return [rule for rule in store.rules("believed") if may_be_said(rule, accepted)]
 
 
+def waiting_rules(store: Store) -> list[Rule]:
+    """Believed rules that no model is told of before the owner says yes; without those that add nothing beside a stronger one."""
+    accepted = accepted_sentences(store)
+    believed = (rule for rule in store.rules("believed") if not rule.evidence.get("explained_by"))
+    return [rule for rule in believed if not may_be_said(rule, accepted)]
+
+
 def distinct_rules_to_say(store: Store) -> list[Rule]:
     """The same, without those that add nothing beside a stronger one, those that the ratings speak for most clearly first."""
     rules = rules_to_say(store)
