@@ -134,14 +134,30 @@ def with_judge(right: float) -> Callable[[Room, Person], dict[str, Any]]:
     return reading
 
 
+def accepted(root: Path, person: Person) -> bool:
+    """Whether the ratings speak for the person's wish among the proposed rules, so that they say yes to it (``clawback rules learn``, ``rules keep``)."""
+    from clawback import config, store
+    from clawback.jobs import rule_proposals, rule_reading
+    from clawback.paths import Home
+
+    home = Home(root)
+    with store.connect(home.database) as db:
+        waiting = rule_reading.learn(home, config.load(home.config), db).waiting
+        mine = [rule.id for rule in waiting if rule.text == SENTENCES[person.wish.name]]
+        for number in mine:
+            rule_proposals.accept(db, number)
+    return bool(mine)
+
+
 def run_with_judge(right: float) -> Callable[[Room, Person], dict[str, Any]]:
-    """A run on the same."""
+    """A run on the same, once the person has said yes to the rule that is their wish, if it is shown to them."""
 
     def run(room: Room, person: Person) -> dict[str, Any]:
         room.policy.put(None)
         judge = PlayedJudge(right)
         with asked(room, person, judge) as (root, _, _):
-            line = train(root)
+            yes = accepted(root, person)
+            line = {"yes": yes} | train(root)
             line |= answered(root, person)
             line |= measured(room, line.pop("version"), person.wish.holds)
         return {"wish": person.wish.name, "calls": judge.calls} | line | {"broken": kept(line)}

@@ -21,8 +21,10 @@ import torch
 
 from clawback.learning.examples import TrainingExample
 from clawback.learning.recipe import FULL_RATE
+from clawback.learning.sources import guided
 from clawback.learning.sources.graded import Graded, Grading, Prompt, Seen
-from clawback.learning.sources.instructed import Arm, PromptMessages, draw_under, picked, relevance
+from clawback.learning.sources.guided import Guide
+from clawback.learning.sources.instructed import Arm, PromptMessages, draw_under, follows, picked, relevance
 from clawback.learning.sources.targets import AnswerTarget, opening
 from clawback.models import Encoded
 
@@ -40,6 +42,8 @@ class Chosen:
     """The worst answer to each prompt, for the others to be preferred to."""
     targets: Sequence[AnswerTarget] = ()
     """Feedback that is learned as it is, each with a worse answer."""
+    guide: Guide | None = None
+    """The base under the sentence that won, as a teacher."""
 
     def of(self, places: Sequence[int]) -> Chosen:
         """A subset of the answers."""
@@ -190,10 +194,22 @@ def gathered(
             often = [prompt for prompt in some for _ in range(settings.untold)]
             taken = list(zip(often, picked(arms, least, count, chance), strict=True))
         asked = [(prompt, arm.instruction.text) for prompt, arm in taken]
-        drawn = draw_under(grading, conversations, asked, each, grading.generator(start, 8))
+        answers = draw_under(grading, conversations, asked, each, grading.generator(start, 8))
         for place, (_, arm) in enumerate(taken):
-            arm.add(drawn[place * each : (place + 1) * each], usual)
+            arm.add(answers[place * each : (place + 1) * each], usual)
+        if (
+            not progress
+            and guided.teaches(grading)
+            and any(follows(a, grading.spread) for a in arms if a.instruction.text)
+        ):
+            break  # a sentence that helps teaches more than what else would be drawn
+    return drawn(grading, arms, others)
+
+
+def drawn(grading: Grading, arms: Sequence[Arm], others: Sequence[Graded] = ()) -> Chosen:
+    """The best for each prompt of what was drawn so far, and of ``others``."""
     made = [*(one for arm in arms for one in arm.answers), *grading.base_graded]
+    settings = DistilSettings.of(grading.recipe)
     return replace(chosen(grading, [*made, *others], settings), worst=worst(grading, made))
 
 
@@ -297,6 +313,8 @@ def examples(
     count += (count + len(alone)) % 2
     held, _ = anchors(grading)
     order = torch.randperm(len(held), generator=grading.generator(number, 7)).tolist()[:count]
+    if good.guide is not None:
+        alone += good.guide.examples(grading, grading.look(good.guide.answers), 1 / settings.hold_kl)
     alone += [_example(grading, grading.base[held[i]], grading.base_seen, held[i], 0.0, 1.0) for i in order]
     return twos + list(zip(alone[::2], alone[1::2], strict=False))
 

@@ -11,6 +11,7 @@ under several, and without any, each as often as it pays (``picked``).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -166,7 +167,9 @@ def follows(arm: Arm, scale: float) -> bool:
     Args:
         scale: standard deviation of rewards among the base's answers to one prompt.
     """
-    return arm.gain > SURE * arm.error and arm.gain > WORTH * scale
+    # What the owner said themselves needs less to be believed, and the teacher that is made of it goes further than its answers do (``guided.py``).
+    worth = WORTH / 2 if math.isinf(arm.instruction.believed) else WORTH
+    return arm.gain > SURE * arm.error and arm.gain > worth * scale
 
 
 @torch.no_grad()

@@ -10,8 +10,8 @@ it happened to say. So:
    where there are none, it ends before anything is drawn (``first_reading.py``). Else the base answers the person's prompts a few times over, which shows
    how its answers vary (``rewards.features``), and the ensemble is fitted again on both.
 2. **Instruct.** What the ensemble has learned is turned into candidate sentences, and answers drawn under each show which of them helps (``instructed.py``).
-3. **Distil.** Answers drawn under the best sentence and filtered by the ensemble are what the adapter learns, after the prompt without the
-   sentence (``distilled.py``): one pass, little drift. Where enough answers of other models may be learned and are graded well, they take the
+3. **Distil.** The base that is told the best sentence teaches the adapter its distribution, after the prompt without the sentence (``guided.py``). Where
+   its head is unknown, answers drawn under the sentence and filtered by the ensemble are learned (``distilled.py``). Where enough answers of other models may be learned and are graded well, they take the
    place of drawn ones, and no sentence is looked for. Then the best of its own answers, as long as those improve (``rpo_rounds.py``).
    Where no sentence surely helps (a taste that is hard to put in words), the best of answers under several sentences and none are distilled.
 4. **Or draw fresh answers.** Models of a few million parameters follow few instructions, and fresh answers cost them little. In rounds: some prompts, several
@@ -43,13 +43,16 @@ import torch
 from clawback.errors import TrainingError
 from clawback.learning.authorship import may_learn
 from clawback.learning.examples import Plan
-from clawback.learning.sources import first_reading
+from clawback.learning.sources import first_reading, guided
 from clawback.learning.sources.distilled import (
+    BASE,
     HELD,
     Chosen,
     DistilSettings,
+    anchors,
     best_of,
     chosen,
+    drawn,
     gathered,
     nothing,
     with_base_answers,
@@ -57,6 +60,7 @@ from clawback.learning.sources.distilled import (
 from clawback.learning.sources.first_reading import Inputs
 from clawback.learning.sources.fresh_answers import RolloutSettings, RolloutSource
 from clawback.learning.sources.graded import Graded, Grading, GradingSettings, Prompt
+from clawback.learning.sources.guided import Guide
 from clawback.learning.sources.instructed import Arm, PromptMessages, follows, search
 from clawback.learning.sources.ratings import from_ratings
 from clawback.learning.sources.rpo_rounds import RpoRounds
@@ -232,21 +236,42 @@ def distil(
         )
         return _rpo(grading, dataclasses.replace(good, targets=targets), rounds, conversations, note)
     arms, sure = _arms(grading, conversations, remarks, settings, run)
-    base = _base_rewards(grading)
-    good = gathered(grading, conversations, arms, base, progress=sure, others=others)
-    if len(good.answers) < settings.distil_batch:
-        return None
+    guide = _guide(grading, conversations, arms[0], settings) if sure else None
+    if guide is not None:
+        good = drawn(grading, arms, others)
+    else:
+        good = gathered(grading, conversations, arms, _base_rewards(grading), progress=sure, others=others)
     best = arms[0] if sure else max(arms, key=lambda arm: arm.gain)
     told = bool(best.instruction.text) and (sure or follows(best, grading.spread))
+    if told and guide is None:
+        guide = _guide(grading, conversations, best, settings)
+    if guide is None and len(good.answers) < settings.distil_batch:
+        return None
     why = "drawn under several sentences, for no sentence surely helps"
     if told:
         why = (
             f"drawn under {'' if sure else 'several sentences, most of all '}{best.instruction.text!r} "
             f"(expected rating {best.gain:+.2f} ± {best.error:.2f} against the base)"
         )
+    if guide is not None:
+        why += f", which teaches along {len(guide.answers)} answers at {guide.strength:g} times its strength"
     note = f"{len(good.answers)} answers {why}{_evidence_note(shown)}"
-    good = dataclasses.replace(good, targets=targets)
+    good = dataclasses.replace(good, targets=targets, guide=guide)
     return _rpo(grading, good, settings, conversations, note, best.instruction.text if told else "")
+
+
+def _guide(
+    grading: Grading, conversations: PromptMessages, arm: Arm, settings: DistilSettings
+) -> Guide | None:
+    """The base under the sentence as a teacher, along what was drawn under it and what the base says by itself."""
+    some = [one.encoded for one in [*arm.answers, *grading.base_graded] if one.complete]
+    return guided.guide(
+        grading,
+        partial(conversations.under, grading, sentence=arm.instruction.text),
+        some[: settings.distil_prompts],
+        anchors(grading)[1][:BASE],
+        settings.most_forgotten,
+    )
 
 
 def _rpo(
@@ -267,7 +292,18 @@ def _rpo(
         under=partial(conversations.under, grading, sentence=sentence) if sentence else None,
     )
     rate = settings.rate(grading.policy.info.total_parameters)
-    return Plan(Rpo(kl=settings.hold_kl), source, DISTIL, note, rate=rate, decay=True, instruction=sentence)
+    # Towards a teacher both directions count: one alone pulls up too little of what the policy hardly ever says.
+    cover = 1.0 if good.guide else 0.0
+    return Plan(
+        Rpo(kl=settings.hold_kl),
+        source,
+        DISTIL,
+        note,
+        rate=rate,
+        cover=cover,
+        decay=True,
+        instruction=sentence,
+    )
 
 
 def _base_rewards(grading: Grading) -> dict[Prompt, float]:

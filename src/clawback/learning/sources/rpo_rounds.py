@@ -68,10 +68,11 @@ class RpoRounds:
         new = [prompt for prompt in prompts if prompt not in self.known]
         self.prompts = [*self._shuffled(new), *self._shuffled(list(self.known))]
         """In the order in which they are asked."""
-        self.targets = first.targets
-        """Edits and comparisons: learned in each round."""
+        self.targets, self.guide = first.targets, first.guide
+        """Edits and comparisons, learned in each round; the teacher of the first answers."""
         self.number = 0
-        self.round = first
+        # Pairs would drown a teacher in the same steps: their gradient is by far the larger. What is good already is learned in the rounds.
+        self.round = replace(nothing(first.targets), guide=first.guide) if first.guide else first
         self.begun, self.dealt = 0, self._dealt()
         self.rounds = settings.rounds(len(self.prompts))
         self.steps = self.dealt.steps + self.rounds * self._steps(settings.refine_prompts + len(self.targets))
@@ -138,15 +139,17 @@ class RpoRounds:
         made = examples(self.grading, self.round, self.settings, self.number)
         count = len(self.targets)
         repeats = 1 if self.number else self.settings.repeats(count)
-        once = self._steps(len(self.round.answers) + repeats * count)
+        taught = len(self.round.guide.answers) if self.round.guide else 0
+        once = self._steps(len(self.round.answers) + repeats * count, taught)
         steps = once if self.number else max(self.settings.least_steps, once)
         seed = self.grading.seed * 1_009 + self.number
         each = max(1, round(len(made) * self.settings.passes / once))
         return RatingSource(made, steps=steps, per_step=each, seed=seed)
 
-    def _steps(self, answers: int) -> int:
+    def _steps(self, answers: int, taught: int = 0) -> int:
         settings = self.settings
-        return max(1, round(answers * (1 + settings.hold_share) * settings.passes / settings.distil_batch))
+        examples = answers * (1 + settings.hold_share) + taught
+        return max(1, round(examples * settings.passes / settings.distil_batch))
 
     # ----------------------------------------------------------------------------------------------- the state
 
@@ -164,9 +167,11 @@ class RpoRounds:
         self.number, self.begun = int(state["number"]), int(state["begun"])
         best = [_graded(one) for one in state["round"]]
         low = worst(self.grading, [_graded(one) for one in state.get("worst", ())])
-        self.round = nothing(self.targets)
+        guide = None if self.number else self.guide
+        self.round = replace(nothing(self.targets), guide=guide)
         if best:
-            self.round = Chosen(best, self.grading.look([one.encoded for one in best]), low, self.targets)
+            seen = self.grading.look([one.encoded for one in best])
+            self.round = Chosen(best, seen, low, self.targets, guide)
         self.known = {one.encoded.question: one for one in map(_graded, state["known"])}
         self.dealt = self._dealt()
 

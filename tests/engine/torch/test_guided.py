@@ -1,0 +1,113 @@
+"""The base that is told a sentence teaches the base that is not: what its states mean, how strong it may be, and that it is learned from."""
+
+import dataclasses
+from functools import partial
+
+import pytest
+import torch
+
+from clawback import engine
+from clawback.learning.loop.packing import Shared, measure
+from clawback.learning.sources import distilled, guided
+from clawback.learning.sources.rpo_rounds import RpoRounds
+from tests.engine.torch.test_distilled import grading_for
+from tests.engine.torch.test_rollouts import rated
+
+SENTENCE = "Answer with a bulleted list."
+
+
+@pytest.fixture(scope="module")
+def setting():
+    policy = engine.load("embedded")
+    grading, conversations = grading_for(policy, rated(policy))
+    return grading, partial(conversations.under, grading, sentence=SENTENCE)
+
+
+@torch.no_grad()
+def next_tokens(policy, prompt, response):
+    """``[T, V]`` log-probs of the model itself, by its own forward pass."""
+    logits = policy.model(input_ids=torch.tensor([[*prompt, *response]])).logits[0, len(prompt) - 1 : -1]
+    return (logits.double() / policy.scorer.temperature).log_softmax(-1)
+
+
+@pytest.mark.parametrize("strength", [1.0, 2.5])
+def test_the_teacher_takes_what_the_sentence_changes_further(setting, strength):
+    grading, under = setting
+    one = grading.base[0]
+    guide = guided.Guide(under, strength)
+    [states] = guide.states(grading, [one], grading.base_seen.of([0]).states)
+    head = grading.policy.scorer.head
+    shown = (states @ head.weight.T * head.scale).double().log_softmax(-1)
+    told = next_tokens(grading.policy, under(one.question), one.response)
+    plain = next_tokens(grading.policy, one.question, one.response)
+    wanted = (strength * told - (strength - 1) * plain).log_softmax(-1)
+    torch.testing.assert_close(shown, wanted, atol=2e-3, rtol=1e-3)
+
+
+def lost(grading, under, strength, places):
+    """Nats a token that the base's own answers lose under the teacher."""
+    lengths = [len(grading.base[i].response) for i in places]
+    before = torch.cat([grading.base_seen.ref[i] for i in places]).double()
+    teacher = []
+    for i in places:
+        one = grading.base[i]
+        told = next_tokens(grading.policy, under(one.question), one.response)
+        plain = next_tokens(grading.policy, one.question, one.response)
+        both = (strength * told - (strength - 1) * plain).log_softmax(-1)
+        teacher.append(both.gather(1, torch.tensor(one.response)[:, None])[:, 0])
+    return float((before - torch.cat(teacher)).sum()) / sum(lengths)
+
+
+def test_it_is_as_strong_as_a_run_may_forget_and_no_stronger(setting):
+    grading, under = setting
+    places = list(range(8))
+    most = lost(grading, under, 1.5, places) + 1e-3
+    guide = guided.guide(grading, under, grading.base[:2], places, most)
+    assert guide is not None
+    assert guide.strength >= 1.5
+    assert lost(grading, under, guide.strength, places) <= most + 1e-3
+    stronger = [one for one in guided.STRENGTHS if one > guide.strength]
+    assert not stronger or lost(grading, under, stronger[0], places) > most - 1e-3
+    assert guided.guide(grading, under, grading.base[:2], places, -1.0) is None
+
+
+def source_for(grading, under):
+    settings = dataclasses.replace(distilled.DistilSettings.of(grading.recipe), refine_rounds=0)
+    guide = guided.Guide(under, 1.5, tuple(grading.base[:12]))
+    first = dataclasses.replace(distilled.nothing(), guide=guide)
+    return RpoRounds(grading, first, settings, list(dict.fromkeys(one.question for one in grading.base)))
+
+
+def test_steps_towards_the_teacher_bring_the_policy_nearer(setting):
+    grading, under = setting
+    policy = grading.policy
+    policy.attach(rank=8, alpha=8, seed=0)
+    source, head = source_for(grading, under), policy.scorer
+    examples = [one for step in range(source.steps) for one in source.examples(step)]
+    assert {one.encoded for one in examples} <= set(grading.base[:12])
+    parameters = [p for p in policy.model.parameters() if p.requires_grad]
+    optimizer, seen = torch.optim.AdamW(parameters, lr=3e-3), []
+    for _ in range(12):
+        batch = measure(head, examples[:8], Shared.of(examples[:8], cover=1.0))
+        loss = batch.exact_kl.mean()
+        seen.append(loss.item())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert seen[-1] < 0.7 * seen[0]
+
+
+def test_a_source_that_is_taken_up_again_teaches_the_same(setting):
+    grading, under = setting
+    source = source_for(grading, under)
+    again = source_for(grading, under)
+    again.restore(source.state())
+    for one, other in zip(source.examples(1), again.examples(1), strict=True):
+        assert one.encoded == other.encoded
+        torch.testing.assert_close(one.base, other.base)
+
+
+def test_a_model_whose_head_is_unknown_has_no_such_teacher(setting, monkeypatch):
+    grading, under = setting
+    monkeypatch.setattr(grading.policy.scorer, "fused_head", False)
+    assert guided.guide(grading, under, grading.base[:2], [0, 1], 9.0) is None
