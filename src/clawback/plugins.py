@@ -18,6 +18,10 @@ ALGORITHMS = "clawback.algorithms"
 """Training algorithms by name: a class with ``advantages`` and ``loss`` (``rl.algorithms.Algorithm``)."""
 AGENTS = "clawback.agents"
 """Agents by name: a class with ``install``, ``parse`` and the rest of ``capture.agent_integration.Agent``."""
+TRANSCRIPTS = "clawback.transcripts"
+"""Readers of agents' own records of a session, by agent: a function of lines that returns ``capture.exchanges.Exchange``."""
+HOOKS = "clawback.hooks"
+"""What ``clawback-hook NAME`` prints where NAME is no agent: a function of the home and the event's bytes that returns text."""
 PUBLISHERS = "clawback.publishers"
 """Publishers by name: a class that takes a ``Target`` (``release.publishers.Publisher``)."""
 REWARDS = "clawback.rewards"
@@ -50,6 +54,7 @@ NAMES = "clawback.names"
 
 _EXTENSIONS = "clawback.extensions."
 _ALGORITHMS, _PUBLISHERS = "clawback.rl.algorithms", "clawback.release.publishers"
+_AGENTS = "clawback.extensions.agents"
 _WORLDS, _BOX = "clawback.extensions.worlds", "clawback.extensions.sandbox.kinds"
 BUILT_IN: Mapping[str, Mapping[str, str]] = {
     ALGORITHMS: {
@@ -76,14 +81,20 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "mlx": f"{_PUBLISHERS}.mlx:Mlx",
     },
     AGENTS: {
-        "claude-code": "clawback.capture.claude_code:ClaudeCode",
-        "codex": "clawback.capture.codex:Codex",
-        "openclaw": "clawback.capture.openclaw:OpenClaw",
-        "gemini-cli": "clawback.capture.gemini_cli:GeminiCli",
-        "opencode": "clawback.capture.opencode:OpenCode",
-        "hermes": "clawback.capture.hermes:Hermes",
-        "open-webui": "clawback.capture.open_webui:OpenWebUI",
+        "claude-code": f"{_AGENTS}.claude_code:ClaudeCode",
+        "codex": f"{_AGENTS}.codex:Codex",
+        "openclaw": f"{_AGENTS}.openclaw:OpenClaw",
+        "gemini-cli": f"{_AGENTS}.gemini_cli:GeminiCli",
+        "opencode": f"{_AGENTS}.opencode:OpenCode",
+        "hermes": f"{_AGENTS}.hermes:Hermes",
+        "open-webui": f"{_AGENTS}.open_webui:OpenWebUI",
     },
+    TRANSCRIPTS: {
+        "claude-code": f"{_AGENTS}.claude_transcript:read",
+        "codex": f"{_AGENTS}.codex_rollout:read",
+        "gemini-cli": f"{_AGENTS}.gemini_chat:read",
+    },
+    HOOKS: {"status-line": f"{_AGENTS}.status_line:text"},
     COMMANDS: {
         "import": "clawback.extensions.importers.commands:import_",
         "export": "clawback.extensions.importers.export_command:export",

@@ -13,8 +13,8 @@ import pytest
 
 from clawback import store
 from clawback.admin import health
-from clawback.capture import status_line
 from clawback.cli import main
+from clawback.extensions.agents import status_line
 from clawback.feedback import command
 from clawback.feedback.due import claim_start
 from clawback.paths import Home

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from clawback import store
 from clawback.capture import agent_integration, hook, script, take_out
-from clawback.capture.hermes import enabled
 from clawback.errors import ConfigError
+from clawback.extensions.agents.hermes import enabled
 from clawback.paths import Home
 
 

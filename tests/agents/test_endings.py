@@ -18,11 +18,11 @@ from clawback.endings import more_telling
 from clawback.paths import Home
 from clawback.records import CUT, Ending, Turn
 
-RECORDED = Path(__file__).parent / "recorded"
+RECORDED = Path(__file__).parents[1] / "capture" / "recorded"
 
 
 def endings(agent: str, lines: list[dict[str, Any]]) -> list[tuple[str, str]]:
-    read = transcripts.READERS[agent]([json.dumps(line, separators=(",", ":")) for line in lines])
+    read = transcripts.reader(agent)([json.dumps(line, separators=(",", ":")) for line in lines])
     return [(exchange.text, exchange.ending) for exchange in read]
 
 
@@ -149,7 +149,7 @@ def test_what_a_function_of_gemini_returned_is_no_prompt() -> None:
         {"type": "user", "id": "3", "content": returned},
         {"type": "gemini", "id": "4", "content": "all", "model": "g"},
     ]
-    [exchange] = transcripts.READERS["gemini-cli"]([json.dumps(line) for line in lines])
+    [exchange] = transcripts.reader("gemini-cli")([json.dumps(line) for line in lines])
     assert (exchange.requests, exchange.text) == (["question"], "all")
     assert [step["content"] for step in exchange.work_before("all")] == ["", "a file"]
 
@@ -169,7 +169,7 @@ def test_a_gemini_session_that_is_gone_on_with_begins_with_all_that_was_said() -
         message("user", "5", "three"),
         message("gemini", "6", "third"),
     ]
-    read = transcripts.READERS["gemini-cli"]([json.dumps(line) for line in lines])
+    read = transcripts.reader("gemini-cli")([json.dumps(line) for line in lines])
     assert [(exchange.requests, exchange.text) for exchange in read] == [
         (["one"], "first"),
         (["three"], "third"),

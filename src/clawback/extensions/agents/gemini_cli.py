@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from clawback.capture.agent_integration import text
 from clawback.capture.events import AnswerEvent, Event, PromptEvent
-from clawback.capture.hooked import HookedAgent
 from clawback.capture.ingest import Unusable
+from clawback.extensions.agents.hooked import HookedAgent
 
 if TYPE_CHECKING:
     from clawback.records import JsonObject

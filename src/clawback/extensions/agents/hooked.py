@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clawback.capture import script, settings_file
+from clawback.capture import script
 from clawback.capture.agent_integration import State
 from clawback.capture.events import AnswerEvent, Event
 from clawback.capture.take_out import is_ours, without_hooks
 from clawback.errors import ConfigError
+from clawback.extensions.agents import settings_file
 from clawback.paths import Home
 
 if TYPE_CHECKING:

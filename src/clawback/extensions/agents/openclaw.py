@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clawback.capture import plugged, settings_file
 from clawback.capture.agent_integration import State
 from clawback.capture.events import Event
 from clawback.capture.take_out import without_plugin
 from clawback.errors import ConfigError
+from clawback.extensions.agents import plugged, settings_file
 from clawback.paths import Home, secret
 
 if TYPE_CHECKING:

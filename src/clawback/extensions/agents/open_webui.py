@@ -6,16 +6,16 @@ Nothing of Open WebUI is changed from here: ``install`` writes the function, wit
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clawback.capture import plugged
 from clawback.capture.agent_integration import State
 from clawback.capture.events import AnswerEvent, Event
+from clawback.extensions.agents import plugged
 from clawback.files import replace
 from clawback.paths import Home, home, secret
+from clawback.thinking import DETAILS
 
 if TYPE_CHECKING:
     from clawback.records import JsonObject
@@ -23,10 +23,6 @@ if TYPE_CHECKING:
 FUNCTION = "clawback.py"
 DEFAULTS = ('URL = "http://127.0.0.1:8742"', 'TOKEN = ""')
 """Lines of the function in whose place this home's address and token stand."""
-DETAILS = re.compile(
-    r"<details type=\"(\w+)\"([^>]*)>\s*(?:<summary>.*?</summary>)?\s*(.*?)</details>\s*", re.DOTALL
-)
-"""A folded box that Open WebUI puts into an answer: thoughts, or a call of a tool with its result. Groups: type, attributes, content."""
 
 
 class OpenWebUI:

@@ -11,11 +11,11 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from clawback.capture import settings_file
 from clawback.capture.agent_integration import State
-from clawback.capture.plugged import PluginAgent
 from clawback.capture.take_out import without_listed
 from clawback.errors import ConfigError
+from clawback.extensions.agents import settings_file
+from clawback.extensions.agents.plugged import PluginAgent
 from clawback.files import replace
 from clawback.paths import Home
 

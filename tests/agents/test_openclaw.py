@@ -13,12 +13,13 @@ from hypothesis import settings as hyp_settings
 from hypothesis import strategies as st
 
 from clawback import store
-from clawback.capture import ingest, openclaw
+from clawback.capture import ingest
 from clawback.capture.agent_integration import State
 from clawback.capture.events import AnswerEvent, DisplayEvent, PromptEvent, ReactionEvent
 from clawback.capture.ingest import Unusable
-from clawback.capture.openclaw import OpenClaw, plugin_folder
 from clawback.errors import ConfigError
+from clawback.extensions.agents import openclaw
+from clawback.extensions.agents.openclaw import OpenClaw, plugin_folder
 from clawback.paths import Home, secret
 from clawback.serve import hooks
 

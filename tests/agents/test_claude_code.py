@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from clawback.capture import script
 from clawback.capture.agent_integration import State
-from clawback.capture.claude_code import ClaudeCode
-from clawback.capture.codex import Codex
 from clawback.errors import ConfigError
+from clawback.extensions.agents.claude_code import ClaudeCode
+from clawback.extensions.agents.codex import Codex
 from clawback.paths import Home
 
 agent = ClaudeCode()

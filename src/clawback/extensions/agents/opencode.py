@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from clawback.capture.plugged import PluginAgent
+from clawback.extensions.agents.plugged import PluginAgent
 
 
 class OpenCode(PluginAgent):

@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clawback.capture import script, settings_file
+from clawback.capture import script
 from clawback.capture.agent_integration import State, text
 from clawback.capture.events import AnswerEvent, DisplayEvent, Event, FailureEvent, PromptEvent, ReactionEvent
 from clawback.capture.ingest import Unusable
 from clawback.endings import ending_of
+from clawback.extensions.agents import settings_file
 from clawback.paths import Home
 
 if TYPE_CHECKING:
@@ -109,8 +110,8 @@ class PluginAgent(ABC):
 
 def integration(name: str) -> Path:
     """The folder of an integration: in the package, or beside the sources."""
-    packaged = Path(__file__).parents[1] / "integrations" / name
-    return packaged if packaged.is_dir() else Path(__file__).parents[3] / "integrations" / name
+    packaged = Path(__file__).parents[2] / "integrations" / name
+    return packaged if packaged.is_dir() else Path(__file__).parents[4] / "integrations" / name
 
 
 def parse(event: Mapping[str, Any]) -> Event | None:

@@ -13,13 +13,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clawback.capture import script, settings_file
+from clawback.capture import script
 from clawback.capture.agent_integration import text
 from clawback.capture.errands import is_errand, is_title
 from clawback.capture.events import AnswerEvent, Event, PromptEvent, SideAnswerEvent
-from clawback.capture.hooked import HookedAgent
 from clawback.capture.ingest import Unusable
 from clawback.errors import ConfigError
+from clawback.extensions.agents import settings_file
+from clawback.extensions.agents.hooked import HookedAgent
 from clawback.feedback import command
 from clawback.files import replace
 from clawback.paths import Home

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from clawback.capture import script
 from clawback.capture.agent_integration import text
 from clawback.capture.events import AnswerEvent, Event, PromptEvent, SideAnswerEvent
-from clawback.capture.hooked import HookedAgent
 from clawback.capture.ingest import Unusable
 from clawback.capture.take_out import is_ours
+from clawback.extensions.agents.hooked import HookedAgent
 from clawback.paths import Home
 
 if TYPE_CHECKING:
