@@ -53,7 +53,7 @@ NAMES = "clawback.names"
 """Further names of ``clawback`` itself."""
 
 _EXTENSIONS = "clawback.extensions."
-_ALGORITHMS, _PUBLISHERS = "clawback.rl.algorithms", "clawback.release.publishers"
+_ALGORITHMS, _PUBLISHERS = "clawback.rl.algorithms", "clawback.extensions.publishers"
 _AGENTS = "clawback.extensions.agents"
 _WORLDS, _BOX = "clawback.extensions.worlds", "clawback.extensions.sandbox.kinds"
 BUILT_IN: Mapping[str, Mapping[str, str]] = {

@@ -29,7 +29,7 @@ ELSEWHERE = {
     "extensions/": "MLX has arrays of its own; other machines; weights elsewhere",
     "embedded/build.py": "makes the embedded model on the CPU",
     "models/gguf.py": "files, before there is a model",
-    "release/gguf_merge.py": "files",
+    "extensions/publishers/gguf_merge.py": "files",
     "models/mlx_adapter.py": "files, before there is a model",
     "models/lora_config.py": "files, before there is a model",
 }

@@ -15,8 +15,8 @@ import pytest
 
 from clawback import engine, store
 from clawback.errors import ModelError
+from clawback.extensions.publishers import gguf_adapter as ours
 from clawback.paths import Home
-from clawback.release.publishers import gguf_adapter as ours
 
 from . import llama_cpp as real
 from .conftest import Run, Server

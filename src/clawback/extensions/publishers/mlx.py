@@ -25,6 +25,8 @@ from clawback.release.publishers.publisher import (
 
 
 class Mlx:
+    adapter_alone = True
+
     def __init__(self, target: Target) -> None:
         if target.out is None:
             raise UsageError("A folder is needed: --output FOLDER.")

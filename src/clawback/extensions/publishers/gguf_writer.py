@@ -18,7 +18,7 @@ from clawback.files import sync
 from clawback.models.gguf_file import GgufFile, Tensor
 
 if TYPE_CHECKING:
-    from clawback.models.gguf_codes import Array
+    from clawback.extensions.publishers.gguf_codes import Array
 
     Change = Callable[[Tensor, Array], tuple[Array, int]]
     """A tensor and its bytes [rows, bytes of a row] → other bytes of as many rows, and their type."""

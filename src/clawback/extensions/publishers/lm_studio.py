@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from clawback.errors import ClawbackError, UsageError
-from clawback.release.publishers import merged_gguf
+from clawback.extensions.publishers import merged_gguf
 from clawback.release.publishers.publisher import Publication, Target, ask, call
 
 

@@ -93,7 +93,7 @@ def figures(base: str, file: Path, folder: Path, out: Path) -> dict[str, Any]:
 
     ``folder``: an adapter, or where one is put that is trained here.
     """
-    from clawback.release import gguf_merge
+    from clawback.extensions.publishers import gguf_merge
 
     there = (folder / "adapter_config.json").exists()
     policy = engine.load(base, adapter=folder if there else None)

@@ -1,4 +1,4 @@
-"""A real llama.cpp for the tests: ``python tests/release/llama_cpp.py`` builds it once (about ten minutes on two cores).
+"""A real llama.cpp for the tests: ``python tests/publishers/llama_cpp.py`` builds it once (about ten minutes on two cores).
 
 It comes out of the sources inside the ``llama-cpp-python`` package, and is kept beside the real agents.
 """
@@ -19,7 +19,7 @@ VERSION = "0.3.36"
 CACHE = Path(os.environ.get("CLAWBACK_TEST_CACHE", Path(__file__).parents[2] / ".venv" / "agents"))
 HERE = CACHE / "llama.cpp"
 SERVER = HERE / "build" / "bin" / "llama-server"
-MISSING = "no llama.cpp here: `python tests/release/llama_cpp.py` builds one"
+MISSING = "no llama.cpp here: `python tests/publishers/llama_cpp.py` builds one"
 
 
 def build() -> None:

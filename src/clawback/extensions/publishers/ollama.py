@@ -15,10 +15,10 @@ from typing import Any
 
 from clawback import paths
 from clawback.errors import ClawbackError, ModelError, UsageError
+from clawback.extensions.publishers import merged_gguf
 from clawback.files import sha256
 from clawback.models.local_models import OLLAMA
 from clawback.records import JsonObject
-from clawback.release.publishers import merged_gguf
 from clawback.release.publishers.publisher import Publication, ServerRefused, Target, ask, call
 
 INHERITED = ("template", "system", "license", "renderer", "parser")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from gguf import GGMLQuantizationType as Kind
 
-from clawback.models import gguf_codes
+from clawback.extensions.publishers import gguf_codes
 
 SCALES = {
     Kind.Q4_0: (0,), Kind.Q4_1: (0, 2), Kind.Q5_0: (0,), Kind.Q5_1: (0, 2), Kind.Q8_0: (0,),

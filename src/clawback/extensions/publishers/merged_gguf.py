@@ -129,7 +129,7 @@ def write(publication: Publication, named: str, out: Path) -> str:
     file = origin(publication, named)
     if file is None:
         return _convert(publication, out)
-    from clawback.release import gguf_merge
+    from clawback.extensions.publishers import gguf_merge
 
     commit = publication.base_revision if identity.is_commit(publication.base_revision) else None
     written = gguf_merge.merge(file, publication.base, commit, publication.adapter, out)
@@ -142,7 +142,7 @@ def write(publication: Publication, named: str, out: Path) -> str:
 
 
 def _convert(publication: Publication, out: Path) -> str:
-    from clawback.release.publishers.merged import write_folder
+    from clawback.extensions.publishers.merged import write_folder
 
     converter = str(Path(_converter(publication)).expanduser())
     out.parent.mkdir(parents=True, exist_ok=True)

@@ -20,13 +20,13 @@ from torch import Tensor, nn
 
 from clawback import installed
 from clawback.errors import MissingExtra, ModelError
-from clawback.models import UnloadedModel, adapter, delta, gguf_codes, gguf_file, identity, look, module_of
+from clawback.extensions.publishers import gguf_codes, gguf_writer
+from clawback.models import UnloadedModel, adapter, delta, gguf_file, identity, look, module_of
 from clawback.models.gguf_file import GgufFile
-from clawback.release import gguf_writer
 
 if TYPE_CHECKING:
-    from clawback.models.gguf_codes import Array
-    from clawback.release.gguf_writer import Written
+    from clawback.extensions.publishers.gguf_codes import Array
+    from clawback.extensions.publishers.gguf_writer import Written
 
 ALIKE = 0.8
 """Cosine between a tensor of the file and the base's own weight, at least; two bits a weight leave 0.95, another order of rows about 0."""

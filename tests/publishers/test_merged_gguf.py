@@ -11,15 +11,15 @@ import torch
 
 from clawback import engine
 from clawback.errors import ModelError
+from clawback.extensions.publishers import gguf_writer
 from clawback.models import gguf_file
-from clawback.release import gguf_writer
 from tests.engine import gguf_files
 from tests.engine.conftest import TEMPLATE, tokenizer
 
 gguf = pytest.importorskip("gguf")
 from gguf import GGMLQuantizationType as Kind  # noqa: E402
 
-from clawback.release import gguf_merge  # noqa: E402
+from clawback.extensions.publishers import gguf_merge  # noqa: E402
 
 IDS = torch.tensor([[5, 40, 300, 41, 17, 200, 90, 3]])
 
@@ -265,7 +265,8 @@ def test_a_version_of_all_weights_is_merged_norms_included(tmp_path: Path) -> No
 
 
 def test_the_file_that_the_base_came_from_is_taken_and_has_to_be_the_same(tmp_path: Path) -> None:
-    from clawback.release.publishers import Probe, Publication, merged_gguf
+    from clawback.extensions.publishers import merged_gguf
+    from clawback.release.publishers import Probe, Publication
 
     def write(path: Path, value: float) -> Path:
         writer = gguf.GGUFWriter(path, "llama")

@@ -23,9 +23,9 @@ from pathlib import Path
 from urllib.parse import quote
 
 from clawback.errors import ClawbackError, ModelError, UsageError
+from clawback.extensions.publishers import gguf_adapter, merged_gguf
 from clawback.files import replace
 from clawback.records import JsonObject
-from clawback.release.publishers import gguf_adapter, merged_gguf
 from clawback.release.publishers.publisher import (
     NotLoaded,
     Publication,

@@ -16,6 +16,8 @@ from clawback.release.publishers.publisher import Publication, ServerRefused, Ta
 
 
 class Vllm:
+    adapter_alone = True
+
     def __init__(self, target: Target) -> None:
         if not target.url:
             raise UsageError("The server's address is needed: --url http://127.0.0.1:8000.")
