@@ -26,6 +26,8 @@ PUBLISHERS = "clawback.publishers"
 """Publishers by name: a class that takes a ``Target`` (``release.publishers.Publisher``)."""
 REWARDS = "clawback.rewards"
 """Verifiers by name: a class that scores a response (``rewards.verifiers.Verifier``)."""
+GRADERS = "clawback.graders"
+"""Reward models: a module with ``load``, ``grader`` and ``learned_from`` (``rewards.reward_model.RewardModels``)."""
 COMMANDS = "clawback.commands"
 """Commands by their path (``lab.hosted``): a click command."""
 ENVIRONMENTS = "clawback.environments"
@@ -103,6 +105,7 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "prompts.corpus": "clawback.extensions.teachers.commands:corpus",
         "connect.channel": "clawback.extensions.channels.commands:channel",
         "connect.mcp": "clawback.extensions.channels.commands:mcp",
+        "lab.reward": "clawback.extensions.reward.commands:reward",
         "lab.baseline": "clawback.extensions.teachers.commands:baseline",
         "lab.hosted": "clawback.extensions.hosted.commands:hosted",
         "lab.federated": "clawback.extensions.federated.commands:federated",
@@ -139,11 +142,12 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "harness": "clawback.extensions.harness:wrap",
     },
     PROMPTS: {"rlprompt": "clawback.extensions.rlprompt"},
+    GRADERS: {"reward-model": "clawback.extensions.reward.run_grader"},
     REWARDS: {
-        "exit-code": "clawback.rewards.verifiers:ExitCode",
-        "json-schema": "clawback.rewards.verifiers:JsonSchema",
-        "python-tests": "clawback.rewards.verifiers:PythonTests",
-        "regex": "clawback.rewards.verifiers:Regex",
+        "exit-code": "clawback.extensions.reward.answer_checks:ExitCode",
+        "json-schema": "clawback.extensions.reward.answer_checks:JsonSchema",
+        "python-tests": "clawback.extensions.reward.answer_checks:PythonTests",
+        "regex": "clawback.extensions.reward.answer_checks:Regex",
         "environment": "clawback.environments.verifying:EnvironmentVerifier",
     },
     NAMES: {

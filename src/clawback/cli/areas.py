@@ -20,7 +20,6 @@ DATA = {
 }
 LAB = {
     "judge": "judge:judge",
-    "reward": "reward:reward",
     **extension_commands("lab"),
 }
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from clawback.errors import UsageError
+from clawback.extensions.reward.answer_checks import ExitCode, JsonSchema, PythonTests, Regex, fenced
 from clawback.rewards import verifiers
-from clawback.rewards.verifiers import ExitCode, JsonSchema, PythonTests, Regex, Verifier, fenced
+from clawback.rewards.verifiers import Verifier
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "my_reward"
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from clawback.errors import NotFound, UsageError
+from clawback.extensions.reward.rated import folds, hold_out, mark, of_samples, read
 from clawback.records import Sample
-from clawback.rewards.rated import folds, hold_out, mark, of_samples, read
 
 
 def test_every_way_of_scoring_becomes_a_share(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import click
 from clawback.cli.common import CommandGroup, as_record, current_home, emit, json_option, quantity
 
 if TYPE_CHECKING:
-    from clawback.rewards.encoder import EncoderSettings
+    from clawback.extensions.reward.encoder import EncoderSettings
 
 DATA = click.option(
     "--data",
@@ -59,7 +59,7 @@ def reward() -> None:
               help="Share of the prompts kept out, to say what it is worth.")  # fmt: skip
 @click.option("--seed", default=0, show_default=True, help="The same seed and answers give the same model.")
 @json_option
-@as_record("clawback.rewards.encoder:EncoderSettings", "settings")
+@as_record("clawback.extensions.reward.encoder:EncoderSettings", "settings")
 def train(
     data: Path | None, scale: str, settings: EncoderSettings, hold_out: float, seed: int, as_json: bool
 ) -> None:
@@ -71,7 +71,7 @@ def train(
     clawback lab reward train --encoder ./MiniLM-L6
     """
     from clawback.cli.progress_bar import progress_bar
-    from clawback.jobs import rewarding
+    from clawback.extensions.reward import rewarding
 
     here = current_home()
     rated = rewarding.ratings(here, data, scale)
@@ -103,8 +103,7 @@ def evaluate(
     clawback lab reward eval --data scored.jsonl --folds 5 --json
     """
     from clawback.cli.progress_bar import progress_bar
-    from clawback.jobs import rewarding
-    from clawback.rewards import encoder, reward_files
+    from clawback.extensions.reward import encoder, reward_files, rewarding
 
     here = current_home()
     card = reward_files.read(here.reward)
@@ -163,8 +162,8 @@ def score(path: Path, output: Path | None, scale: str, judge: bool, as_json: boo
     clawback lab reward score answers.jsonl --judge
     """
     from clawback.cli.progress_bar import progress_bar
+    from clawback.extensions.reward import rewarding
     from clawback.files import whole_or_not
-    from clawback.jobs import rewarding
     from clawback.rewards.composite import SIGNED, UNIT
 
     target = {"0-1": UNIT, "1-10": (1.0, 10.0), "signed": SIGNED}[scale]

@@ -15,20 +15,29 @@ import numpy as np
 
 from clawback import config, feedback, store
 from clawback.errors import Busy, TrainingError, UsageError
+from clawback.extensions.reward import encoder as encoders
+from clawback.extensions.reward import reward_files, similarity
+from clawback.extensions.reward.rated import (
+    RatedAnswer,
+    folds,
+    hold_out,
+    mark,
+    of_samples,
+    read,
+    scored_lines,
+)
 from clawback.jobs import judge_pass
 from clawback.learning import BaseModelReader
 from clawback.paths import Home
 from clawback.records import Turn
-from clawback.rewards import HELD_OUT, measures, overoptimization, reward_files, similarity
-from clawback.rewards import encoder as encoders
+from clawback.rewards import HELD_OUT, measures, overoptimization
 from clawback.rewards.composite import UNIT, Range
 from clawback.rewards.composite import scale as scaled
 from clawback.rewards.measures import Floats, Interval
-from clawback.rewards.rated import RatedAnswer, folds, hold_out, mark, of_samples, read, scored_lines
 from clawback.rewards.state_features import Looks
 
 if TYPE_CHECKING:
-    from clawback.rewards.encoder import Encoder, EncoderSettings
+    from clawback.extensions.reward.encoder import Encoder, EncoderSettings
 
 OnProgress = Callable[[Mapping[str, Any]], None]
 Embed = Callable[[Sequence[RatedAnswer]], Floats]

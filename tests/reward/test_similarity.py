@@ -8,8 +8,8 @@ from sklearn.metrics.pairwise import cosine_similarity
 from sklearn.preprocessing import StandardScaler
 
 from clawback.errors import UsageError
+from clawback.extensions.reward import similarity
 from clawback.feedback.endpoint import JudgeAnswer, NoAnswer
-from clawback.rewards import similarity
 from clawback.rewards.generative import Generative, grade
 
 

@@ -21,7 +21,7 @@ from clawback.files import replace, sha256, sync
 from clawback.rewards.measures import Isotonic
 
 if TYPE_CHECKING:
-    from clawback.rewards.encoder import Encoder, EncoderSettings
+    from clawback.extensions.reward.encoder import Encoder, EncoderSettings
     from clawback.rewards.state_features import Looks, Pair
 
 CARD = "reward.json"
@@ -112,8 +112,8 @@ def load(root: Path, reader: Callable[[EncoderSettings], PairReader]) -> tuple[E
     Raises ``NotFound``, ``MissingExtra``, and ``ModelError`` for damaged files or where the base is not what it was.
     """
     card = read(root)
-    from clawback.rewards.encoder import Encoder, EncoderSettings  # most homes have no reward model
-    from clawback.rewards.members import ENCODER, Member, StackedMember, cross, states
+    from clawback.extensions.reward.encoder import Encoder, EncoderSettings  # most homes have no reward model
+    from clawback.extensions.reward.members import ENCODER, Member, StackedMember, cross, states
 
     folder = _verified_folder(root, card)
     settings = EncoderSettings(**card.settings)

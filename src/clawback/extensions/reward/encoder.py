@@ -19,9 +19,7 @@ import numpy as np
 
 from clawback.config import EMBEDDED
 from clawback.errors import TrainingError, UsageError
-from clawback.rewards import overoptimization
-from clawback.rewards.measures import Floats, Isotonic, isotonic, mse, shares, spearman
-from clawback.rewards.members import (
+from clawback.extensions.reward.members import (
     CrossMember,
     Lens,
     Member,
@@ -31,7 +29,9 @@ from clawback.rewards.members import (
     cross,
     stacking,
 )
-from clawback.rewards.rated import RatedAnswer, Rows, hold_out
+from clawback.extensions.reward.rated import RatedAnswer, Rows, hold_out
+from clawback.rewards import overoptimization
+from clawback.rewards.measures import Floats, Isotonic, isotonic, mse, shares, spearman
 from clawback.rewards.state_features import Look, Pair
 
 OnProgress = Callable[[Mapping[str, Any]], None]

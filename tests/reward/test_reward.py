@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from clawback import config, store
-from clawback.jobs import answering, rewarding, run_grader
+from clawback.extensions.reward import reward_files, rewarding
+from clawback.extensions.reward.rated import RatedAnswer
+from clawback.jobs import answering
 from clawback.paths import Home
 from clawback.records import Turn, Version
-from clawback.rewards import HELD_OUT, reward_files
-from clawback.rewards.rated import RatedAnswer
+from clawback.rewards import HELD_OUT, reward_model
 from tests.feedback.judge_server import judge_server
-from tests.rewards.test_encoder import ANNOYING, PLEASING, scored
+from tests.reward.test_encoder import ANNOYING, PLEASING, scored
 
 SAYS = "river stone lamp {} chair cloud paper"
 
@@ -34,7 +35,7 @@ def write(path: Path, rated: list[RatedAnswer]) -> Path:
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Home:
     """A home with a reward model that likes thanks."""
-    from clawback.rewards.encoder import EncoderSettings
+    from clawback.extensions.reward.encoder import EncoderSettings
 
     home = Home(tmp_path_factory.mktemp("reward") / "home")
     rewarding.train(home, scored(300, 0), EncoderSettings(members=2))
@@ -135,8 +136,8 @@ def test_generate_best_of_n(run: Run, here: Home, tmp_path: Path) -> None:
 
 
 def test_a_grader_only_where_it_is_asked_for_and_has_not_parted_from_people(here: Home) -> None:
-    assert run_grader.grader(here, config.RewardSection()) == (None, "")
-    grader, why = run_grader.grader(here, config.RewardSection(grade=True))
+    assert reward_model.grader(here, config.RewardSection()) == (None, "")
+    grader, why = reward_model.grader(here, config.RewardSection(grade=True))
     assert (grader is not None, why) == (True, "")
     assert grader is not None
     good, bad = grader([("question 1", SAYS.format(PLEASING)), ("question 1", SAYS.format(ANNOYING))])
@@ -149,7 +150,7 @@ def test_a_model_that_reads_no_better_than_chance_does_not_grade(here: Home) -> 
         before = db.get(HELD_OUT)
         for low, grades in ((0.01, True), (0.0, False), (-0.54, False)):
             db.set(HELD_OUT, {"spearman": {"value": 0.3, "low": low, "high": 0.6}})
-            grader, why = run_grader.grader(here, config.RewardSection(grade=True))
+            grader, why = reward_model.grader(here, config.RewardSection(grade=True))
             assert (grader is not None) == grades
             assert grades or "ρ 0.30 [" in why
         db.set(HELD_OUT, before)
@@ -175,7 +176,7 @@ def test_a_model_that_was_exploited_grades_no_longer(here: Home, tmp_path: Path)
                 )
                 rate_as = rating if i % 4 else -rating
                 feedback.rate(db, db.add_turn(turn).id, rate_as)
-    grader, why = run_grader.grader(home, config.RewardSection(grade=True))
+    grader, why = reward_model.grader(home, config.RewardSection(grade=True))
     assert grader is None
     assert "promises more than people say" in why
 
