@@ -117,7 +117,7 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "openenv": f"{_WORLDS}:OPENENV",
         "trl": f"{_WORLDS}:TRL",
         "skyrl-gym": f"{_WORLDS}:SKYRL_GYM",
-        "tools": "clawback.environments.registry:TOOLS",
+        "tools": "clawback.extensions.tools:TOOLS",
         "gsm8k": f"{_WORLDS}:GSM8K",
         "bfcl": f"{_WORLDS}:BFCL",
         "terminal": f"{_BOX}:TERMINAL",

@@ -16,12 +16,12 @@ pytest.importorskip("mcp")
 
 from clawback.environments import registry
 from clawback.environments.core import EnvironmentFailure
-from clawback.environments.tools import mcp_toolbox
 from clawback.environments.tools.calls import Call, message
-from clawback.environments.tools.mcp_toolbox import Mcp, McpServer
 from clawback.environments.tools.toolbox import called
 from clawback.errors import UsageError
 from clawback.extensions.sandbox import probe
+from clawback.extensions.tools import mcp_toolbox
+from clawback.extensions.tools.mcp_toolbox import Mcp, McpServer
 from tests.environments.playing import walk
 
 SERVER = '''

@@ -15,9 +15,7 @@ from typing import Any, cast
 from clawback import plugins
 from clawback.environments import world_helpers
 from clawback.environments.core import Task, Tool
-from clawback.environments.tools import shop
 from clawback.environments.tools.environment import EpisodeRules, ToolSet
-from clawback.environments.tools.mcp_toolbox import Mcp, McpServer
 from clawback.environments.tools.task_rewards import (
     AnswerReward,
     Calls,
@@ -31,6 +29,8 @@ from clawback.environments.tools.task_rewards import (
 )
 from clawback.environments.tools.toolbox import DefinedTools, Functions, JointToolbox, Toolbox
 from clawback.errors import NotFound, UsageError
+from clawback.extensions.tools import shop
+from clawback.extensions.tools.mcp_toolbox import Mcp, McpServer
 from clawback.feedback.endpoint import configured_judge
 
 KEYS = (
