@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 MOVED = {
+    "admin.move_worker": "extensions.moving.move_worker",
+    "admin.moving": "extensions.moving.moving",
     "capture.adapter": "capture.agent_integration",
     "capture.annotation_tools": "extensions.importers.annotation_tools",
     "capture.claude_code": "extensions.agents.claude_code",
@@ -49,7 +51,9 @@ MOVED = {
     "cli.federated": "extensions.federated.commands",
     "cli.hosted": "extensions.hosted.commands",
     "cli.import_files": "extensions.importers.commands",
+    "cli.move": "extensions.moving.commands",
     "cli.people": "extensions.people.commands",
+    "cli.raters": "extensions.people.raters_command",
     "cli.reward": "extensions.reward.commands",
     "cluster": "extensions.scale",
     "cluster.drawer": "extensions.scale.model_worker",
@@ -149,8 +153,8 @@ MOVED = {
     "jobs.judging": "jobs.judge_pass",
     "jobs.model_choice": "admin.model_choice",
     "jobs.model_proof": "admin.model_proof",
-    "jobs.move_worker": "admin.move_worker",
-    "jobs.moving": "admin.moving",
+    "jobs.move_worker": "extensions.moving.move_worker",
+    "jobs.moving": "extensions.moving.moving",
     "jobs.news": "jobs.news_answer",
     "jobs.openclaw_rl": "admin.openclaw_rl",
     "jobs.pair_questions": "admin.pair_questions",

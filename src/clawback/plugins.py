@@ -30,6 +30,8 @@ GRADERS = "clawback.graders"
 """Reward models: a module with ``load``, ``grader`` and ``learned_from`` (``rewards.reward_model.RewardModels``)."""
 COMMANDS = "clawback.commands"
 """Commands by their path (``lab.hosted``): a click command."""
+STATUS = "clawback.status"
+"""Lines of ``clawback status``: a function of the home that returns text, "" for none."""
 ENVIRONMENTS = "clawback.environments"
 """Environment sets by name: a ``registry.Kind``, a set, or what makes one."""
 TRAINERS = "clawback.trainers"
@@ -100,7 +102,9 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
     COMMANDS: {
         "import": "clawback.extensions.importers.commands:import_",
         "export": "clawback.extensions.importers.export_command:export",
+        "move": "clawback.extensions.moving.commands:move",
         "people": "clawback.extensions.people.commands:people",
+        "raters": "clawback.extensions.people.raters_command:raters",
         "demo": "clawback.extensions.demo.commands:demo",
         "prompts.corpus": "clawback.extensions.teachers.commands:corpus",
         "connect.channel": "clawback.extensions.channels.commands:channel",
@@ -110,6 +114,7 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "lab.hosted": "clawback.extensions.hosted.commands:hosted",
         "lab.federated": "clawback.extensions.federated.commands:federated",
     },
+    STATUS: {"move": "clawback.extensions.moving.commands:status"},
     ENVIRONMENTS: {
         "gymnasium": f"{_WORLDS}:GYMNASIUM",
         "textarena": f"{_WORLDS}:TEXTARENA",

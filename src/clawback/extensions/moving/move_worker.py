@@ -1,4 +1,4 @@
-"""The background process of a move to another base: ``python -m clawback.admin.move_worker HOME`` learns, then compares both models.
+"""The background process of a move to another base: ``python -m clawback.extensions.moving.move_worker HOME`` learns, then compares both models.
 
 It holds the training lock of the person's own home, so that no run competes with it for the machine. Killed at any point it is taken up by
 ``clawback move --to MODEL``: the run from its checkpoint, the comparison from its beginning.
@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from clawback import config, feedback, jobs, store
-from clawback.admin import model_proof, moving
-from clawback.admin.moving import Move
+from clawback.admin import model_proof
 from clawback.errors import Busy, ClawbackError, ModelError, Stopped
+from clawback.extensions.moving import moving
+from clawback.extensions.moving.moving import Move
 from clawback.gate import obedience, prompt_choice, prompt_gate
 from clawback.gate.fresh import question
 from clawback.gate.report import Report

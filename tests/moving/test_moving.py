@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 from clawback import config, embedded, feedback, release, store
-from clawback.admin import health, move_worker, moving
+from clawback.admin import health
 from clawback.cli import main
 from clawback.errors import Busy, ClawbackError, TrainingError, UsageError
+from clawback.extensions.moving import move_worker, moving
 from clawback.feedback import bases
 from clawback.gate import adapter_gate
 from clawback.jobs import training_job

@@ -32,7 +32,7 @@ from clawback.store import keys
 if TYPE_CHECKING:
     from clawback.store import Store
 
-WORKER = "clawback.admin.move_worker"
+WORKER = "clawback.extensions.moving.move_worker"
 STATE = "move.json"
 MOVED = "moved"
 """In the store: what the last move came from, for ``undo``."""

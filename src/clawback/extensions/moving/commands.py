@@ -12,7 +12,7 @@ from clawback.errors import UsageError
 from clawback.progress import describe
 
 if TYPE_CHECKING:
-    from clawback.admin.moving import Move
+    from clawback.extensions.moving.moving import Move
     from clawback.paths import Home
     from clawback.records import JsonObject
 
@@ -55,7 +55,7 @@ def move(to: str | None, keep: str | None, undo: bool, dry_run: bool, as_json: b
 
 
 def _begin(here: Home, to: str, dry_run: bool, as_json: bool) -> int:
-    from clawback.admin import moving
+    from clawback.extensions.moving import moving
 
     if dry_run:
         plan = moving.plan(here, to)
@@ -80,7 +80,7 @@ def _begin(here: Home, to: str, dry_run: bool, as_json: bool) -> int:
 
 
 def _choose(here: Home, keep: str | None, as_json: bool) -> int:
-    from clawback.admin import moving
+    from clawback.extensions.moving import moving
 
     if keep == "old":
         text = moving.keep_old(here)
@@ -103,7 +103,7 @@ def _choose(here: Home, keep: str | None, as_json: bool) -> int:
 
 
 def _show(here: Home, as_json: bool) -> int:
-    from clawback.admin import moving
+    from clawback.extensions.moving import moving
 
     held = moving.current(here)
     if held is None:
@@ -113,6 +113,17 @@ def _show(here: Home, as_json: bool) -> int:
     data = asdict(held) | {"running": held.running, "interrupted": held.interrupted, "progress": progress}
     emit(data, "\n".join(fold(line, "  ") for line in lines(held, progress)), as_json)
     return 1 if held.phase == "failed" else 0
+
+
+def status(here: Home) -> str:
+    """The move in a line, for ``clawback status``; "" where none is open."""
+    from clawback.extensions.moving import moving
+
+    held = moving.current(here)
+    if held is None:
+        return ""
+    first = lines(held, moving.progress_of(here, held))[0]
+    return first + (" `clawback move` shows the comparison." if held.phase == "ready" else "")
 
 
 def lines(held: Move, progress: JsonObject) -> list[str]:
@@ -138,7 +149,7 @@ def lines(held: Move, progress: JsonObject) -> list[str]:
 
 def compared(held: Move, comparison: JsonObject) -> list[str]:
     """What both models' answers showed."""
-    from clawback.admin.moving import ASK
+    from clawback.extensions.moving.moving import ASK
 
     new, old = comparison["new"], comparison["old"]
     held_back = (
