@@ -45,7 +45,7 @@ RESULTS = Path("bench-results/proxies.jsonl")
 def home_of(taste: str, seed: int) -> Iterator[tuple[Any, Any]]:
     """A home with 64 rated turns, 192 that nobody rated, a reward model trained on the ratings; and its open store."""
     from clawback import config, engine, feedback, store
-    from clawback.embedded import corpus, tastes
+    from clawback.extensions.demo import corpus, tastes
     from clawback.paths import Home
     from clawback.records import Turn
 
@@ -83,7 +83,7 @@ class Judged:
     """Answers to the held-out prompts, seen by the taste, by the reward model, and by the person."""
 
     def __init__(self, home: Any, taste: str, seed: int) -> None:
-        from clawback.embedded import corpus, tastes
+        from clawback.extensions.demo import corpus, tastes
         from clawback.extensions.reward import rewarding
 
         self.taste, self.seed = tastes.TASTES[taste], seed
@@ -94,7 +94,7 @@ class Judged:
 
     def __call__(self, made: Sequence[Any], kl: float) -> dict[str, Any]:
         """The figures of one way of answering; the base model's must be the first."""
-        from clawback.embedded import corpus
+        from clawback.extensions.demo import corpus
         from clawback.rewards import measures, overoptimization
 
         person = random.Random(f"later {self.seed}")

@@ -15,7 +15,7 @@ DATA = {
     "backup": "files:backup",
     "forget": "privacy:forget",
     "prune": "privacy:prune",
-    "encryption": "encryption:encryption",
+    **extension_commands("data"),
     "salvage": "salvage:salvage",
 }
 LAB = {

@@ -27,7 +27,7 @@ from tests.engine.torch.test_vision import folder as llava  # noqa: F401
 
 ELSEWHERE = {
     "extensions/": "MLX has arrays of its own; other machines; weights elsewhere",
-    "embedded/build.py": "makes the embedded model on the CPU",
+    "extensions/demo/build.py": "makes the embedded model on the CPU",
     "models/gguf.py": "files, before there is a model",
     "extensions/publishers/gguf_merge.py": "files",
     "models/mlx_adapter.py": "files, before there is a model",

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clawback.embedded.corpus import Dialogue, dialogues
+from clawback.extensions.demo.corpus import Dialogue, dialogues
 
 if TYPE_CHECKING:
     import torch

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
-from clawback.embedded.axes import axes, facts_said, well_formed
-from clawback.embedded.corpus import HINTS, TopicPrompt, check_facts
-from clawback.embedded.facts import BY_NAME
+from clawback.extensions.demo.axes import axes, facts_said, well_formed
+from clawback.extensions.demo.corpus import HINTS, TopicPrompt, check_facts
+from clawback.extensions.demo.facts import BY_NAME
 
 Part = Callable[[TopicPrompt, str], bool]
 

@@ -12,7 +12,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 
-from clawback.embedded.facts import BY_NAME, TOPICS, Topic, readers
+from clawback.extensions.demo.facts import BY_NAME, TOPICS, Topic, readers
 
 Dialogue = list[dict[str, str]]
 

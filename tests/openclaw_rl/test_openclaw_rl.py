@@ -11,9 +11,9 @@ import yaml
 from click.testing import CliRunner
 
 from clawback import config, engine
-from clawback.admin import openclaw_rl
 from clawback.cli.settings import config as command
 from clawback.errors import UsageError
+from clawback.extensions.openclaw_rl import translation
 from clawback.jobs import inputs, tracking
 from clawback.models.types import ModelInfo
 from clawback.paths import Home
@@ -66,7 +66,7 @@ def leaves(of: dict[str, Any], under: str = "") -> list[str]:
 
 @pytest.mark.parametrize("text", [TRAINING, SESSIONS])
 def test_every_key_of_its_examples_has_an_answer(text: str | dict[str, Any], tmp_path: Path) -> None:
-    answers = openclaw_rl.read(written(tmp_path, text))
+    answers = translation.read(written(tmp_path, text))
     named = [one.key for one in answers]
     assert len(set(named)) == len(named)
     for leaf in leaves(yaml.safe_load(text) if isinstance(text, str) else text):
@@ -78,7 +78,7 @@ def test_every_key_of_its_examples_has_an_answer(text: str | dict[str, Any], tmp
 
 def test_what_is_set_makes_a_recipe_with_those_values(home: Home, tmp_path: Path) -> None:
     for text in (TRAINING, SESSIONS):
-        config.save(home.config, openclaw_rl.changes(openclaw_rl.read(written(tmp_path, text))))
+        config.save(home.config, translation.changes(translation.read(written(tmp_path, text))))
     chosen = config.load(home.config)
     assert chosen.model.base == "/models/qwen"
     assert (chosen.judge.enabled, chosen.judge.hints, chosen.judge.votes) == (True, True, 5)
@@ -96,7 +96,7 @@ def test_what_is_set_makes_a_recipe_with_those_values(home: Home, tmp_path: Path
 
 def test_binary_is_grpo_without_groups(home: Home, tmp_path: Path) -> None:
     config.save(
-        home.config, openclaw_rl.changes(openclaw_rl.read(written(tmp_path, "training: {method: binary}")))
+        home.config, translation.changes(translation.read(written(tmp_path, "training: {method: binary}")))
     )
     from clawback.rl import algorithms
 
@@ -121,10 +121,10 @@ def test_binary_is_grpo_without_groups(home: Home, tmp_path: Path) -> None:
 def test_nonsense_is_refused_and_unknown_keys_are_named(text: str, tmp_path: Path) -> None:
     path = written(tmp_path, text)
     if text == "x: 1":
-        assert [one.kind for one in openclaw_rl.read(path)] == ["unknown"]
+        assert [one.kind for one in translation.read(path)] == ["unknown"]
     else:
         with pytest.raises(UsageError):
-            openclaw_rl.read(path)
+            translation.read(path)
 
 
 def test_the_command_says_all_of_it_and_sets_nothing_when_dry(
