@@ -10,10 +10,10 @@ import json
 from collections.abc import Hashable, Mapping
 from typing import Any
 
+from clawback.dialects import shapes
+from clawback.dialects.shapes import Json, Said
 from clawback.endings import ending_of
 from clawback.records import CUT, Ending
-from clawback.serve.dialects import shapes
-from clawback.serve.dialects.shapes import Json, Said
 
 _THOUGHTS = (
     "thinking",

@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from clawback.serve.dialects import shapes
-from clawback.serve.dialects.assembler import AnswerAssembler, words_of
-from clawback.serve.dialects.shapes import Asked, Dialect, DialectReply, Json, Said, event
+from clawback.dialects import shapes
+from clawback.dialects.assembler import AnswerAssembler, words_of
+from clawback.dialects.shapes import Asked, Dialect, DialectReply, Json, Said, event
 
 _KINDS = {"input_text": "text", "output_text": "text", "text": "text"}
 

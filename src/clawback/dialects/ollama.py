@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from clawback.serve.dialects import shapes
-from clawback.serve.dialects.assembler import AnswerAssembler
-from clawback.serve.dialects.shapes import Asked, Dialect, DialectReply, Json, Said
+from clawback.dialects import shapes
+from clawback.dialects.assembler import AnswerAssembler
+from clawback.dialects.shapes import Asked, Dialect, DialectReply, Json, Said
 
 LINES = "application/x-ndjson"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from clawback.serve.dialects import shapes
-from clawback.serve.dialects.assembler import AnswerAssembler
-from clawback.serve.dialects.shapes import Asked, Dialect, DialectReply, Json, Said, event
+from clawback.dialects import shapes
+from clawback.dialects.assembler import AnswerAssembler
+from clawback.dialects.shapes import Asked, Dialect, DialectReply, Json, Said, event
 
 MOST_BESIDE = 20
 

@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from clawback.serve.dialects import shapes
-from clawback.serve.dialects.assembler import AnswerAssembler
-from clawback.serve.dialects.shapes import Asked, DialectReading, Json, Said
+from clawback.dialects import shapes
+from clawback.dialects.assembler import AnswerAssembler
+from clawback.dialects.shapes import Asked, DialectReading, Json, Said
 
 
 def read(body: shapes.Body) -> Asked:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from clawback.dialects import shapes
+from clawback.dialects.shapes import Json
 from clawback.records.messages import SYSTEM, joined, under
-from clawback.serve.dialects import shapes
-from clawback.serve.dialects.shapes import Json
 
 Put = Callable[[Json, str], Json | None]
 

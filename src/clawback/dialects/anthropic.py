@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from clawback.dialects import shapes
+from clawback.dialects.assembler import AnswerAssembler
+from clawback.dialects.shapes import Asked, Dialect, DialectReply, Json, Said, event
 from clawback.records import text_of
-from clawback.serve.dialects import shapes
-from clawback.serve.dialects.assembler import AnswerAssembler
-from clawback.serve.dialects.shapes import Asked, Dialect, DialectReply, Json, Said, event
 
 _RUN_BY_PROVIDER = ("web_search", "web_fetch", "code_execution", "mcp_toolset", "tool_search")
 """How types of tools begin that Anthropic's own servers run: no client answers a call of these."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from clawback.serve.dialects import openai_chat, shapes
-from clawback.serve.dialects.assembler import AnswerAssembler
-from clawback.serve.dialects.shapes import Asked, Dialect, DialectReply, Json, Said, event
+from clawback.dialects import openai_chat, shapes
+from clawback.dialects.assembler import AnswerAssembler
+from clawback.dialects.shapes import Asked, Dialect, DialectReply, Json, Said, event
 
 
 def read(body: shapes.Body) -> Asked:

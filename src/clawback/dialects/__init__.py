@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from clawback.serve.dialects import (
+from clawback.dialects import (
     anthropic,
     completions,
     gemini,
@@ -17,7 +17,7 @@ from clawback.serve.dialects import (
     openai_chat,
     openai_responses,
 )
-from clawback.serve.dialects.shapes import Asked, Dialect, DialectReading, Said
+from clawback.dialects.shapes import Asked, Dialect, DialectReading, Said
 
 __all__ = ["BY_PATH", "OLLAMA", "Asked", "Dialect", "DialectReading", "Said", "is_model_path", "of"]
 
