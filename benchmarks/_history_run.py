@@ -32,7 +32,7 @@ ROOM = 128
 def answers_of_base(count: int, seed: int) -> dict[str, list[str]]:
     """Prompt → answers of the embedded model."""
     from clawback import engine
-    from clawback.embedded import corpus
+    from clawback.extensions.demo import corpus
 
     policy = engine.load("embedded")
     asked = corpus.prompts("rated", count, seed)
@@ -93,7 +93,7 @@ def evening_with_a_run(
 def measured(home: Any, wish: Any, seed: int, world: World | None) -> dict[str, float]:
     """Share of liked answers of the base and of each version, live or not, to prompts that are not in the history."""
     from clawback import release, store
-    from clawback.embedded import corpus
+    from clawback.extensions.demo import corpus
 
     if world is None:
         asked = [one.messages for one in corpus.prompts("held_out", MEASURED, seed)]

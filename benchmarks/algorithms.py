@@ -42,7 +42,7 @@ def run(name: str, seed: int, changes: dict[str, Any] | None = None) -> dict[str
 
     torch.set_num_threads(1)
     from clawback import engine
-    from clawback.embedded import tastes
+    from clawback.extensions.demo import tastes
 
     policy = engine.load("embedded")
     taste = tastes.TASTES[TASTE]
@@ -64,7 +64,7 @@ def run(name: str, seed: int, changes: dict[str, Any] | None = None) -> dict[str
 
 def said(policy: Any, taste: Any, name: str, seed: int) -> list[Any]:
     """What the person said about answers of the base model."""
-    from clawback.embedded import corpus
+    from clawback.extensions.demo import corpus
     from clawback.records import Part, Sample
 
     each = GROUP.get(name, 1)
@@ -91,8 +91,8 @@ def said(policy: Any, taste: Any, name: str, seed: int) -> list[Any]:
 
 def critique(text: str, person: random.Random) -> tuple[str, ...]:
     """One sentence for each part of the taste that an answer misses."""
-    from clawback.embedded.axes import axes
-    from clawback.embedded.corpus import HINTS
+    from clawback.extensions.demo.axes import axes
+    from clawback.extensions.demo.corpus import HINTS
 
     seen = axes(text)
     missed = [wanted for axis, wanted in WORDS.items() if seen[axis] != wanted[1]]
@@ -101,7 +101,7 @@ def critique(text: str, person: random.Random) -> tuple[str, ...]:
 
 def satisfaction(policy: Any, taste: Any, seed: int) -> dict[str, float]:
     """Share of answers to held-out prompts that fit, and what it cost."""
-    from clawback.embedded import axes, corpus
+    from clawback.extensions.demo import axes, corpus
 
     asked = corpus.prompts("held_out", ANSWERS, seed)
     talks = [p.messages for p in asked]

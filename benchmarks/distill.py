@@ -54,7 +54,7 @@ class Person:
 
 
 def embedded_person(seed: int) -> Person:
-    from clawback.embedded import corpus
+    from clawback.extensions.demo import corpus
 
     rng = random.Random(seed)
     asked = corpus.prompts("rated", TURNS, seed)

@@ -26,7 +26,7 @@ import torch
 from benchmarks import _page
 from benchmarks.peers import venvs
 from clawback import engine
-from clawback.embedded import corpus
+from clawback.extensions.demo import corpus
 from clawback.models import local_models
 from clawback.models.chat_tokens import Encoded
 from clawback.policy.policy import Policy

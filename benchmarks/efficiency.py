@@ -86,7 +86,7 @@ class Model:
 def measure(setting: Setting, processes: int, steps: int, folder: Path) -> Seen:
     """A run of ratings on the embedded model."""
     from clawback import embedded, engine
-    from clawback.embedded import corpus
+    from clawback.extensions.demo import corpus
     from clawback.policy import load
     from clawback.records import Sample
 

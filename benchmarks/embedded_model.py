@@ -10,7 +10,7 @@ from collections import Counter
 from typing import Any
 
 from clawback import engine
-from clawback.embedded import axes, corpus, tastes
+from clawback.extensions.demo import axes, corpus, tastes
 
 ANSWERS = 256
 HINTED = 24

@@ -88,7 +88,7 @@ class World:
 
     def __init__(self, seed: int) -> None:
         from clawback import engine
-        from clawback.embedded import corpus
+        from clawback.extensions.demo import corpus
 
         self.seed = seed
         self.policy = engine.load("embedded")
@@ -104,7 +104,7 @@ class World:
         """Updates of the first round, which are the same under every rule."""
 
     def _rated(self, person: int, number: int, prompt: Any, answer: Any) -> Any:
-        from clawback.embedded import axes, tastes
+        from clawback.extensions.demo import axes, tastes
         from clawback.records import Part, Sample
 
         wanted = axes.axes(answer.text)[AXES[person // 2]] == (person % 2 == 0)
@@ -156,7 +156,7 @@ class World:
             engine.train(self.policy, samples, recipe, seed=seed, out=Path(out) / "run", resume=False)
 
     def measure(self) -> float:
-        from clawback.embedded import corpus, tastes
+        from clawback.extensions.demo import corpus, tastes
 
         asked = corpus.prompts("held_out", ANSWERS, self.seed)
         made = self.policy.generate([p.messages for p in asked], seed=10_000 + self.seed)

@@ -27,8 +27,7 @@ from typing import Any
 from benchmarks._choosing import first_is_better
 from clawback import config, engine, feedback, release, store
 from clawback.admin.rating_inbox import Inbox
-from clawback.embedded import corpus, tastes
-from clawback.extensions.demo import Demo
+from clawback.extensions.demo import Demo, corpus, tastes
 from clawback.extensions.demo.loop import Rate
 from clawback.gate.report import Report, answered
 from clawback.gate.rule import decide

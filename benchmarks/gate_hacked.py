@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from clawback import config, engine
-from clawback.embedded import corpus
+from clawback.extensions.demo import corpus
 from clawback.feedback import hold_out
 from clawback.gate.evidence import Drawing, GateRatings, measure
 from clawback.gate.fresh import VersionPair

@@ -71,7 +71,7 @@ class Pool:
 
 def pool(names: Sequence[str]) -> Pool:
     from clawback import engine
-    from clawback.embedded import corpus, tastes
+    from clawback.extensions.demo import corpus, tastes
     from clawback.rewards.rule_posterior import Space
     from clawback.rewards.views import Answers, Views
 
@@ -291,7 +291,7 @@ def line(name: str, rows: list[dict[str, Any]]) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    from clawback.embedded import tastes
+    from clawback.extensions.demo import tastes
 
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks gate_rule", description=__doc__.partition("\n")[0]

@@ -85,7 +85,7 @@ class Bench:
 
     def go(self, out: Path) -> None:
         from clawback import engine
-        from clawback.embedded import corpus
+        from clawback.extensions.demo import corpus
         from clawback.gate import evidence
         from clawback.gate.fresh import VersionPair
 

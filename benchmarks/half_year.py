@@ -66,7 +66,7 @@ class HalfYear:
 
     def __init__(self, root: Path, person: Person) -> None:
         from clawback import config
-        from clawback.embedded import tastes
+        from clawback.extensions.demo import tastes
         from clawback.paths import Home
 
         self.home, self.person = Home(root), person
@@ -94,7 +94,7 @@ class HalfYear:
     def capture(self, number: int) -> None:
         """The live version answers new prompts, each of which is a turn."""
         from clawback import release, store
-        from clawback.embedded import corpus
+        from clawback.extensions.demo import corpus
         from clawback.records import Turn
 
         count = CAPTURED * RATINGS
@@ -153,7 +153,7 @@ class HalfYear:
     def liked(self, taste: Any) -> float:
         """The share of the live version's answers to prompts about other topics that the person likes now."""
         from clawback import release, store
-        from clawback.embedded import corpus
+        from clawback.extensions.demo import corpus
 
         asked = corpus.prompts("held_out", HELD_OUT, self.person.seed)
         with store.connect(self.home.database) as db:

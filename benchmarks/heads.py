@@ -68,7 +68,7 @@ Way = Callable[[World, Said, random.Random], Floats]
 def world() -> World:
     """Answers to topics that are rated and to others; seconds per thousand."""
     from clawback import engine
-    from clawback.embedded import corpus
+    from clawback.extensions.demo import corpus
     from clawback.rewards.features import Features
     from clawback.rewards.rule_posterior import Space
 
@@ -250,7 +250,7 @@ def reached(expected: Floats, fits: NDArray[np.bool_], nats: float = NATS) -> fl
 def main(argv: list[str] | None = None) -> int:
     from tqdm import tqdm
 
-    from clawback.embedded import tastes
+    from clawback.extensions.demo import tastes
 
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks heads", description=__doc__.partition("\n")[0]

@@ -193,7 +193,7 @@ def environment(home: Home, key: str = "") -> dict[str, str]:
 
 def rated(home: Home, url: str) -> None:
     """A home with ratings, the same ones in each."""
-    from clawback.embedded import corpus
+    from clawback.extensions.demo import corpus
 
     rng = random.Random(0)
     home.create()

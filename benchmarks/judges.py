@@ -114,7 +114,7 @@ def home_of(taste: str, seed: int, person: str = "few") -> Iterator[tuple[Any, A
     Gives the home, its open store, and turn → whether the answer fits the taste.
     """
     from clawback import config, engine, feedback, store
-    from clawback.embedded import corpus, tastes
+    from clawback.extensions.demo import corpus, tastes
     from clawback.paths import Home
     from clawback.records import Turn
 
@@ -190,7 +190,7 @@ def learning(name: str, taste: str, seed: int, others: list[dict[str, Any]]) -> 
     """
     from benchmarks.taste import measure
     from clawback import engine
-    from clawback.embedded import tastes
+    from clawback.extensions.demo import tastes
 
     arm = ARMS[name]
     began = time.process_time()
@@ -293,7 +293,7 @@ def propose(home: Any, db: Any, arm: Arm, seed: int) -> tuple[int, str]:
 def satisfied(home: Any, version: Any, taste: str, seed: int) -> float:
     """Share of a version's answers about unseen topics that fit; the base model's without a version."""
     from clawback import engine, release
-    from clawback.embedded import corpus, tastes
+    from clawback.extensions.demo import corpus, tastes
 
     policy = release.load(home, version) if version else engine.load("embedded")
     asked = corpus.prompts("held_out", 128, seed)

@@ -27,7 +27,7 @@ def distance(policies: dict[str, Any]) -> dict[str, Any]:
     """Largest difference of a log-prob, how many answers are drawn alike, and seconds of drawing and of reading."""
     import torch
 
-    from clawback.embedded import corpus
+    from clawback.extensions.demo import corpus
 
     asked = [p.messages for p in corpus.prompts("rated", ANSWERS // 4, 0)]
     drawn, values, seconds = {}, {}, {}
@@ -52,7 +52,7 @@ def distance(policies: dict[str, Any]) -> dict[str, Any]:
 
 def ratings(policy: Any) -> list[Any]:
     """Of somebody who likes bullets, and taps wrong one time in ten."""
-    from clawback.embedded import corpus, tastes
+    from clawback.extensions.demo import corpus, tastes
     from clawback.records import Part, Sample
 
     asked, rng = corpus.prompts("rated", RATINGS, 0), random.Random(0)

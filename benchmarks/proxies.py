@@ -45,7 +45,7 @@ RESULTS = Path("bench-results/proxies.jsonl")
 def home_of(taste: str, seed: int) -> Iterator[tuple[Any, Any]]:
     """A home with 64 rated turns, 192 that nobody rated, a reward model trained on the ratings; and its open store."""
     from clawback import config, engine, feedback, store
-    from clawback.embedded import corpus, tastes
+    from clawback.extensions.demo import corpus, tastes
     from clawback.paths import Home
     from clawback.records import Turn
 
@@ -83,8 +83,8 @@ class Judged:
     """Answers to the held-out prompts, seen by the taste, by the reward model, and by the person."""
 
     def __init__(self, home: Any, taste: str, seed: int) -> None:
-        from clawback.embedded import corpus, tastes
-        from clawback.jobs import rewarding
+        from clawback.extensions.demo import corpus, tastes
+        from clawback.extensions.reward import rewarding
 
         self.taste, self.seed = tastes.TASTES[taste], seed
         self.asked = corpus.prompts("held_out", ANSWERS, seed)
@@ -94,7 +94,7 @@ class Judged:
 
     def __call__(self, made: Sequence[Any], kl: float) -> dict[str, Any]:
         """The figures of one way of answering; the base model's must be the first."""
-        from clawback.embedded import corpus
+        from clawback.extensions.demo import corpus
         from clawback.rewards import measures, overoptimization
 
         person = random.Random(f"later {self.seed}")
@@ -125,9 +125,10 @@ class Judged:
 def run(taste: str, seed: int, ways: Sequence[str]) -> Iterator[dict[str, Any]]:
     """One person: a row for each way of answering that is asked for (and the base model's, which the others are held against)."""
     from clawback import config, engine
-    from clawback.jobs import answering, rewarding
+    from clawback.extensions.reward import rewarding
+    from clawback.extensions.reward.encoder import EncoderSettings
+    from clawback.jobs import answering
     from clawback.rewards import overoptimization
-    from clawback.rewards.encoder import EncoderSettings
 
     with home_of(taste, seed) as (home, db):
         began = time.process_time()
@@ -167,7 +168,7 @@ def default(home: Any, db: Any, seed: int) -> tuple[Any, str]:
 def graded(home: Any, db: Any, seed: int) -> tuple[Any, str]:
     """``auto``, graded by the reward model as ``[reward] grade = true`` has it, be it shown to read better than chance or not."""
     from clawback import config
-    from clawback.jobs import rewarding, run_grader
+    from clawback.extensions.reward import rewarding, run_grader
 
     model, _ = rewarding.load(home)
     return trained(
@@ -177,7 +178,7 @@ def graded(home: Any, db: Any, seed: int) -> tuple[Any, str]:
 
 def unguarded(home: Any, db: Any, seed: int) -> tuple[Any, str]:
     """The same without pessimism, without a KL to the base, twice as long, and with nothing that would stop it."""
-    from clawback.jobs import rewarding, run_grader
+    from clawback.extensions.reward import rewarding, run_grader
 
     model, _ = rewarding.load(home)
     loose = {"max_drift": 1e9, "max_reward_drop": 1e9, "extra": {"exact_kl": 0.0, "rounds": 24}}

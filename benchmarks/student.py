@@ -36,7 +36,7 @@ def run(way: str, seed: int) -> dict[str, Any]:
 
     torch.set_num_threads(1)
     from clawback import engine
-    from clawback.embedded import tastes
+    from clawback.extensions.demo import tastes
 
     taste, student = tastes.TASTES[TASTE], random.Random(f"student {seed}")
     policy = engine.load("embedded")
@@ -59,7 +59,7 @@ def interactions(
     policy: Any, taste: Any, student: random.Random, way: str, seed: int, round_: int
 ) -> list[Any]:
     """Eight questions, the answers, and what was read out of the student's words."""
-    from clawback.embedded import corpus
+    from clawback.extensions.demo import corpus
     from clawback.records import Part, Sample
 
     asked = corpus.prompts("rated", EACH, 100 * seed + round_)

@@ -68,7 +68,7 @@ def run(case: Case) -> list[dict[str, Any]]:
 
     torch.set_num_threads(1)
     from clawback import engine, feedback
-    from clawback.embedded import corpus, tastes
+    from clawback.extensions.demo import corpus, tastes
 
     policy = engine.load("embedded")
     taste = tastes.TASTES[case.taste if case.taste not in ONE_SIGN else "bullets"]
@@ -199,7 +199,7 @@ def _value(text: str) -> Any:
 
 def measure(policy: Any, taste: Any, seed: int) -> dict[str, float]:
     """How a version answers prompts about topics that nobody rated, and how far it is from the base."""
-    from clawback.embedded import axes, corpus
+    from clawback.extensions.demo import axes, corpus
 
     asked = corpus.prompts("held_out", ANSWERS, seed)
     talks = [p.messages for p in asked]
@@ -231,7 +231,7 @@ def _perplexity(logprobs: list[Any]) -> float:
 def base_rates(names: list[str], seeds: int) -> dict[str, dict[str, float]]:
     """The same measures of the base model, by taste: mean over the seeds."""
     from clawback import engine
-    from clawback.embedded import tastes
+    from clawback.extensions.demo import tastes
 
     policy = engine.load("embedded")
     table = {}
@@ -300,7 +300,7 @@ def _spread(values: list[float], digits: int = 3) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    from clawback.embedded import tastes
+    from clawback.extensions.demo import tastes
 
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks taste", description=__doc__.partition("\n")[0]

@@ -142,7 +142,7 @@ RATED = 12
 
 def rate_some(home: Home, count: int = RATED) -> None:
     """Turns in random styles, rated by somebody who likes bullets."""
-    from clawback.embedded import corpus, tastes
+    from clawback.extensions.demo import corpus, tastes
 
     home.create()
     home.config.write_text(SETTINGS)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 import pytest
 
 from clawback.capture import conversation_threads
+from clawback.dialects import anthropic
 from clawback.environments.tools import function_schema, task_rewards
 from clawback.extensions.importers import peers
 from clawback.extensions.sandbox.terminal import folders
@@ -24,7 +25,6 @@ from clawback.reminders import without_reminders
 from clawback.rewards import remarks
 from clawback.rules import phrases, text_measures, wording
 from clawback.serve import tools
-from clawback.serve.dialects import anthropic
 
 SIZE = 60_000
 """Pieces of the shorter text."""

@@ -48,7 +48,7 @@ def package(tmp_path, monkeypatch):
         "def wave():\n"
         "    'Wave.'\n"
         "    click.echo('hello')\n"
-        "KIND = Kind('clawback.environments.tools.tasks_file', 'Mine', 'mine:shop')\n"
+        "KIND = Kind('clawback.extensions.tools.tasks_file', 'Mine', 'mine:shop')\n"
         "class Copy:\n"
         "    def __init__(self, target):\n"
         "        self.target = target\n"

@@ -116,11 +116,22 @@ def train() -> None:
     """Ratings become a version, and tests of the core pass: the loop needs no extension."""
     import pytest
 
-    from clawback import jobs, paths, store
-    from tests.conftest import rate_some
+    from clawback import feedback, jobs, paths, store
+    from clawback.records import Turn
+    from tests.conftest import SETTINGS
 
     home = paths.home()
-    rate_some(home)
+    home.create()
+    home.config.write_text(SETTINGS)
+    with store.connect(home.database) as db:
+        for animal in ("otter", "owl", "bee", "fox", "hare", "seal"):
+            asked = {"role": "user", "content": f"Tell me about the {animal}."}
+            for answer, reward in (
+                (f"- The {animal}.\n- It is an animal.", 1),
+                (f"The {animal} is an animal.", -1),
+            ):
+                turn = db.add_turn(Turn(session="s", messages=(asked,), response=answer))
+                feedback.rate(db, turn.id, reward)
     jobs.train_once(home)
     with store.connect(home.database) as db:
         assert db.version(1).report

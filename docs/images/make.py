@@ -88,7 +88,7 @@ def rate_some(home: Any) -> None:
     import random
 
     from clawback import feedback, store
-    from clawback.embedded import corpus, tastes
+    from clawback.extensions.demo import corpus, tastes
     from clawback.records import Turn
 
     taste, rng = tastes.TASTES["bullets"], random.Random(0)

@@ -18,12 +18,20 @@ ALGORITHMS = "clawback.algorithms"
 """Training algorithms by name: a class with ``advantages`` and ``loss`` (``rl.algorithms.Algorithm``)."""
 AGENTS = "clawback.agents"
 """Agents by name: a class with ``install``, ``parse`` and the rest of ``capture.agent_integration.Agent``."""
+TRANSCRIPTS = "clawback.transcripts"
+"""Readers of agents' own records of a session, by agent: a function of lines that returns ``capture.exchanges.Exchange``."""
+HOOKS = "clawback.hooks"
+"""What ``clawback-hook NAME`` prints where NAME is no agent: a function of the home and the event's bytes that returns text."""
 PUBLISHERS = "clawback.publishers"
 """Publishers by name: a class that takes a ``Target`` (``release.publishers.Publisher``)."""
 REWARDS = "clawback.rewards"
 """Verifiers by name: a class that scores a response (``rewards.verifiers.Verifier``)."""
+GRADERS = "clawback.graders"
+"""Reward models: a module with ``load``, ``grader`` and ``learned_from`` (``rewards.reward_model.RewardModels``)."""
 COMMANDS = "clawback.commands"
 """Commands by their path (``lab.hosted``): a click command."""
+STATUS = "clawback.status"
+"""Lines of ``clawback status``: a function of the home that returns text, "" for none."""
 ENVIRONMENTS = "clawback.environments"
 """Environment sets by name: a ``registry.Kind``, a set, or what makes one."""
 TRAINERS = "clawback.trainers"
@@ -49,7 +57,8 @@ NAMES = "clawback.names"
 """Further names of ``clawback`` itself."""
 
 _EXTENSIONS = "clawback.extensions."
-_ALGORITHMS, _PUBLISHERS = "clawback.rl.algorithms", "clawback.release.publishers"
+_ALGORITHMS, _PUBLISHERS = "clawback.rl.algorithms", "clawback.extensions.publishers"
+_AGENTS = "clawback.extensions.agents"
 _WORLDS, _BOX = "clawback.extensions.worlds", "clawback.extensions.sandbox.kinds"
 BUILT_IN: Mapping[str, Mapping[str, str]] = {
     ALGORITHMS: {
@@ -76,26 +85,39 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "mlx": f"{_PUBLISHERS}.mlx:Mlx",
     },
     AGENTS: {
-        "claude-code": "clawback.capture.claude_code:ClaudeCode",
-        "codex": "clawback.capture.codex:Codex",
-        "openclaw": "clawback.capture.openclaw:OpenClaw",
-        "gemini-cli": "clawback.capture.gemini_cli:GeminiCli",
-        "opencode": "clawback.capture.opencode:OpenCode",
-        "hermes": "clawback.capture.hermes:Hermes",
-        "open-webui": "clawback.capture.open_webui:OpenWebUI",
+        "claude-code": f"{_AGENTS}.claude_code:ClaudeCode",
+        "codex": f"{_AGENTS}.codex:Codex",
+        "openclaw": f"{_AGENTS}.openclaw:OpenClaw",
+        "gemini-cli": f"{_AGENTS}.gemini_cli:GeminiCli",
+        "opencode": f"{_AGENTS}.opencode:OpenCode",
+        "hermes": f"{_AGENTS}.hermes:Hermes",
+        "open-webui": f"{_AGENTS}.open_webui:OpenWebUI",
     },
+    TRANSCRIPTS: {
+        "claude-code": f"{_AGENTS}.claude_transcript:read",
+        "codex": f"{_AGENTS}.codex_rollout:read",
+        "gemini-cli": f"{_AGENTS}.gemini_chat:read",
+    },
+    HOOKS: {"status-line": f"{_AGENTS}.status_line:text"},
     COMMANDS: {
         "import": "clawback.extensions.importers.commands:import_",
         "export": "clawback.extensions.importers.export_command:export",
+        "move": "clawback.extensions.moving.commands:move",
         "people": "clawback.extensions.people.commands:people",
+        "raters": "clawback.extensions.people.raters_command:raters",
         "demo": "clawback.extensions.demo.commands:demo",
+        "config.import": "clawback.extensions.openclaw_rl.commands:import_",
+        "data.encryption": "clawback.extensions.crypt.commands:encryption",
+        "model.make": "clawback.extensions.demo.commands:make",
         "prompts.corpus": "clawback.extensions.teachers.commands:corpus",
         "connect.channel": "clawback.extensions.channels.commands:channel",
         "connect.mcp": "clawback.extensions.channels.commands:mcp",
+        "lab.reward": "clawback.extensions.reward.commands:reward",
         "lab.baseline": "clawback.extensions.teachers.commands:baseline",
         "lab.hosted": "clawback.extensions.hosted.commands:hosted",
         "lab.federated": "clawback.extensions.federated.commands:federated",
     },
+    STATUS: {"move": "clawback.extensions.moving.commands:status"},
     ENVIRONMENTS: {
         "gymnasium": f"{_WORLDS}:GYMNASIUM",
         "textarena": f"{_WORLDS}:TEXTARENA",
@@ -103,7 +125,7 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "openenv": f"{_WORLDS}:OPENENV",
         "trl": f"{_WORLDS}:TRL",
         "skyrl-gym": f"{_WORLDS}:SKYRL_GYM",
-        "tools": "clawback.environments.registry:TOOLS",
+        "tools": "clawback.extensions.tools:TOOLS",
         "gsm8k": f"{_WORLDS}:GSM8K",
         "bfcl": f"{_WORLDS}:BFCL",
         "terminal": f"{_BOX}:TERMINAL",
@@ -128,11 +150,12 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "harness": "clawback.extensions.harness:wrap",
     },
     PROMPTS: {"rlprompt": "clawback.extensions.rlprompt"},
+    GRADERS: {"reward-model": "clawback.extensions.reward.run_grader"},
     REWARDS: {
-        "exit-code": "clawback.rewards.verifiers:ExitCode",
-        "json-schema": "clawback.rewards.verifiers:JsonSchema",
-        "python-tests": "clawback.rewards.verifiers:PythonTests",
-        "regex": "clawback.rewards.verifiers:Regex",
+        "exit-code": "clawback.extensions.reward.answer_checks:ExitCode",
+        "json-schema": "clawback.extensions.reward.answer_checks:JsonSchema",
+        "python-tests": "clawback.extensions.reward.answer_checks:PythonTests",
+        "regex": "clawback.extensions.reward.answer_checks:Regex",
         "environment": "clawback.environments.verifying:EnvironmentVerifier",
     },
     NAMES: {

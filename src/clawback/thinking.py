@@ -11,6 +11,10 @@ _MARKS = (
     ("<|START_THINKING|>", "<|END_THINKING|>"), ("<|begin_of_thought|>", "<|end_of_thought|>"),
 )  # fmt: skip
 """What reasoning models put around a thought before an answer: Qwen 3 and DeepSeek R1, Magistral, and others."""
+DETAILS = re.compile(
+    r"<details type=\"(\w+)\"([^>]*)>\s*(?:<summary>.*?</summary>)?\s*(.*?)</details>\s*", re.DOTALL
+)
+"""A folded box that Open WebUI puts into an answer: thoughts, or a call of a tool with its result. Groups: type, attributes, content."""
 _MOST_MARKS = 16
 """Closing marks without an opening one that are looked at."""
 _MOST_THOUGHTS = 16

@@ -14,8 +14,9 @@ import pytest
 
 from clawback import config, store
 from clawback.admin import health, installation, remote_commands, system_service
-from clawback.capture import script, server_proof, status_line
+from clawback.capture import script, server_proof
 from clawback.cli import main
+from clawback.extensions.agents import status_line
 from clawback.models import local_models
 from clawback.paths import Home
 from clawback.records import Run, Turn

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from clawback import config, store
 from clawback.capture import agent_integration, hook, ingest
 from clawback.capture.events import AnswerEvent, Event, PromptEvent, ReactionEvent, SideAnswerEvent
+from clawback.dialects.shapes import Asked
 from clawback.errors import UsageError
 from clawback.feedback import due
 from clawback.paths import Home
-from clawback.serve.dialects.shapes import Asked
 
 MUTATIONS = int(os.environ.get("CLAWBACK_MUTATIONS", "300"))
 AGENTS = ("claude-code", "codex", "openclaw", "gemini-cli")

@@ -227,8 +227,8 @@ def test_where_clawback_is_gone_the_agent_goes_on_and_its_person_is_told_once_a_
 def test_the_program_takes_itself_out_without_clawback(
     odd: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from clawback.capture.claude_code import ClaudeCode
-    from clawback.capture.codex import Codex
+    from clawback.extensions.agents.claude_code import ClaudeCode
+    from clawback.extensions.agents.codex import Codex
 
     monkeypatch.setenv("CODEX_HOME", str(tmp_path / "codex"))
     settings, changed, toml = (

@@ -18,8 +18,8 @@ from clawback.capture import hook, ingest, spool
 from clawback.capture.events import AnswerEvent, PromptEvent
 from clawback.cli import main
 from clawback.errors import StoreBusy, StoreError
+from clawback.extensions.crypt import database_encryption
 from clawback.paths import Home
-from clawback.privacy import database_encryption
 from clawback.store import connection, keys
 from clawback.store.connection import sqlite3
 

@@ -8,9 +8,9 @@ import pytest
 
 from clawback.capture import conversation_threads
 from clawback.capture.errands import is_errand, is_retry
+from clawback.dialects.shapes import Asked
 from clawback.records import Turn
 from clawback.reminders import without_reminders
-from clawback.serve.dialects.shapes import Asked
 
 WRAPPED = {
     "Copilot CLI": "<current_datetime>2026-11-26T13:51:09.000Z</current_datetime>\n\n{}",

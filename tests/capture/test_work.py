@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from clawback import store
-from clawback.capture import exchanges, hook, ingest, status_line
+from clawback.capture import exchanges, hook, ingest
 from clawback.capture.events import AnswerEvent, PromptEvent, SideAnswerEvent
+from clawback.extensions.agents import status_line
 from clawback.paths import Home
 from clawback.records import Turn
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from clawback.embedded import build
+from clawback.extensions.demo import build
 
 Run = Callable[..., tuple[int, str, str]]
 

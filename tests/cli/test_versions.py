@@ -15,7 +15,7 @@ import pytest
 
 from clawback import feedback, paths, store
 from clawback.cli import main
-from clawback.embedded import corpus
+from clawback.extensions.demo import corpus
 from clawback.records import Turn
 from clawback.store import Store
 

@@ -9,9 +9,8 @@ import pytest
 
 from clawback import config, jobs, store
 from clawback.admin import rating_inbox
-from clawback.embedded import corpus
 from clawback.errors import UsageError
-from clawback.extensions.demo import Demo, loop
+from clawback.extensions.demo import Demo, corpus, loop
 from clawback.paths import Home
 from clawback.records import Run, Version
 from tests.engine import gguf_files

@@ -17,7 +17,7 @@ from clawback.environments import registry
 from clawback.environments.core import EnvironmentSet, Step, Task
 from clawback.environments.tools import calls
 from clawback.extensions.browser import chromium
-from clawback.rewards.verifiers import PythonTests
+from clawback.extensions.reward.answer_checks import PythonTests
 
 HACKS = Path(__file__).with_name("hacks")
 MODULES = {"textkit-1": "textkit/slugs.py", "ledger-2": "ledger/__init__.py"}

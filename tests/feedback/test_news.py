@@ -8,9 +8,10 @@ from datetime import datetime, timedelta
 import pytest
 
 from clawback import config, store
-from clawback.capture import hook, status_line
+from clawback.capture import hook
 from clawback.cli import conversation, main
 from clawback.cli.chat import ask_about_news
+from clawback.extensions.agents import status_line
 from clawback.extensions.channels.channel import Desk, Heard
 from clawback.feedback import command
 from clawback.feedback.news import mark_seen, news, when

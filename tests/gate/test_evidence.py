@@ -9,7 +9,7 @@ import torch
 
 from clawback import engine
 from clawback.config import GateSection
-from clawback.embedded import corpus
+from clawback.extensions.demo import corpus
 from clawback.gate import fresh
 from clawback.gate.evidence import Drawing, GateRatings, comparable, measure, sampled
 from clawback.gate.fresh import VersionPair

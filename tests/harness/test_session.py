@@ -8,9 +8,9 @@ import socket
 import urllib.request
 
 from clawback import engine
+from clawback.dialects import BY_PATH
 from clawback.extensions.harness.session import HarnessSession
 from clawback.serve.conversation_tokens import fitted_conversation
-from clawback.serve.dialects import BY_PATH
 
 
 async def answered(listener: socket.socket) -> list[str]:

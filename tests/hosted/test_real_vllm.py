@@ -26,6 +26,7 @@ from clawback.extensions.hosted.trainer_records import Forgotten
 from clawback.extensions.hosted.vllm_conversations import VllmConversations
 from clawback.extensions.hosted.vllm_process import serving_of
 from clawback.extensions.hosted.vllm_server import OwnVllm
+from clawback.extensions.publishers.vllm import Vllm as VllmPublisher
 from clawback.models.chat_tokens import Encoded
 from clawback.models.loading import resolve
 from clawback.models.types import GREEDY, Sampling
@@ -35,7 +36,6 @@ from clawback.processes import is_alive
 from clawback.records import Run
 from clawback.records import Turn as RatedTurn
 from clawback.release.publishers import Publication, Target, probe
-from clawback.release.publishers.vllm import Vllm as VllmPublisher
 from clawback.sampling.batched_sampler import Sampled
 
 COMMAND = os.environ.get("CLAWBACK_VLLM", "")

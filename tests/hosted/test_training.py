@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import load_file
 
 from clawback import embedded, engine
-from clawback.embedded import corpus
 from clawback.errors import Stopped, TrainingError, UsageError
+from clawback.extensions.demo import corpus
 from clawback.extensions.hosted import hosted_training
 from clawback.extensions.hosted.remote_policy import RemotePolicy
 from clawback.extensions.hosted.request_journal import Cap

@@ -11,8 +11,8 @@ import pytest
 from filelock import FileLock
 
 from clawback import feedback, jobs, release, store
-from clawback.embedded import corpus, tastes
 from clawback.errors import Busy, TrainingError
+from clawback.extensions.demo import corpus, tastes
 from clawback.jobs import training_job
 from clawback.paths import Home
 from clawback.records import Feedback, Turn

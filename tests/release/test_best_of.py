@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from clawback import config, engine, feedback, release, store
-from clawback.embedded import corpus, tastes
 from clawback.errors import UsageError
+from clawback.extensions.demo import corpus, tastes
 from clawback.gate import headroom
 from clawback.jobs.answering import Answering
 from clawback.learning.authorship import is_foreign

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clawback.errors import UsageError
+from clawback.extensions.reward.answer_checks import Regex
 from clawback.records import Part, Sample
 from clawback.rewards import composite
 from clawback.rewards.composite import SIGNED, UNIT, Weights, add_up, scale
 from clawback.rewards.terms import RewardTerms, read
-from clawback.rewards.verifiers import Regex
 
 BULLETS = Regex(r"(?m)^- ")
 ASKED = ({"role": "user", "content": "Tell me about otters."},)

@@ -203,7 +203,7 @@ def test_turns_that_the_agent_asked_itself_are_no_part_of_it(ruled: Home) -> Non
 
 def test_what_follows_an_answer_that_was_sent_back_is_another_answer() -> None:
     """In the records of both agents: the tools and the text before it are those of the first answer."""
-    from clawback.capture import claude_transcript, codex_rollout
+    from clawback.extensions.agents import claude_transcript, codex_rollout
 
     def said(text: str, name: str) -> dict[str, Any]:
         content = [{"type": "text", "text": text}]

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from clawback import embedded, engine
-from clawback.embedded import corpus
 from clawback.errors import TrainingError, UsageError
+from clawback.extensions.demo import corpus
 from clawback.extensions.scale import process_group
 from clawback.learning import RunConditions
 from clawback.learning.examples import TrainingExample

@@ -12,8 +12,8 @@ import torch
 from safetensors.torch import load_file
 
 from clawback import embedded, engine
-from clawback.embedded import corpus
 from clawback.errors import UsageError
+from clawback.extensions.demo import corpus
 from clawback.extensions.scale import sharding
 from clawback.learning import RunConditions
 from clawback.policy import load

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clawback import store
+from clawback.dialects import anthropic, gemini, ollama, openai_chat, openai_responses
+from clawback.dialects.assembler import AnswerAssembler
 from clawback.paths import Home
-from clawback.serve.dialects import anthropic, gemini, ollama, openai_chat, openai_responses
-from clawback.serve.dialects.assembler import AnswerAssembler
 
 from .conftest import Running, Upstream
 

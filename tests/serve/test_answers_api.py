@@ -14,9 +14,9 @@ import openai
 import pytest
 
 from clawback import store
+from clawback.dialects import BY_PATH, shapes
 from clawback.paths import Home
 from clawback.serve import app as serving
-from clawback.serve.dialects import BY_PATH, shapes
 from clawback.serve.local import LocalEngine
 
 from .conftest import Running

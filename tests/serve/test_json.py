@@ -12,9 +12,9 @@ import pydantic
 import pytest
 
 from clawback import store
+from clawback.dialects import BY_PATH
 from clawback.paths import Home
 from clawback.serve import schema_grammar
-from clawback.serve.dialects import BY_PATH
 
 from .conftest import Running
 

@@ -16,11 +16,11 @@ import openai
 import pytest
 
 from clawback import engine, release, store
+from clawback.dialects import shapes
 from clawback.environments.tools.calls import in_words
 from clawback.paths import Home
 from clawback.serve import app as serving
 from clawback.serve import tools
-from clawback.serve.dialects import shapes
 from clawback.serve.local import LocalEngine
 
 from .conftest import Running

@@ -10,8 +10,8 @@ import jsonschema
 import pytest
 
 from clawback import paths, store
+from clawback.dialects import BY_PATH
 from clawback.paths import Home
-from clawback.serve.dialects import BY_PATH
 
 from .conftest import Running
 

@@ -11,11 +11,11 @@ import httpx
 import pytest
 
 from clawback import release, store
+from clawback.dialects import of
+from clawback.dialects.system import put
 from clawback.gate import prompt_gate as prompt_gate
 from clawback.paths import Home
 from clawback.release import prompted, trial
-from clawback.serve.dialects import of
-from clawback.serve.dialects.system import put
 
 from .conftest import Running, Upstream, sse
 

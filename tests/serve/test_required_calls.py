@@ -10,9 +10,9 @@ import jsonschema
 import pytest
 
 from clawback import store
+from clawback.dialects import BY_PATH, Asked
 from clawback.paths import Home
 from clawback.serve import tool_choice
-from clawback.serve.dialects import BY_PATH, Asked
 
 from .conftest import Running
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from clawback.serve.dialects import anthropic, openai_chat
+from clawback.dialects import anthropic, openai_chat
 
 
 def events(*data: object) -> bytes:

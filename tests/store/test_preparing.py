@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from clawback import store
-from clawback.capture import status_line
 from clawback.cli import main
 from clawback.errors import UsageError
+from clawback.extensions.agents import status_line
 from clawback.feedback import command
 from clawback.feedback.due import claim_start, last_failure
 from clawback.jobs import control

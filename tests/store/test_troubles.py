@@ -16,9 +16,10 @@ import pytest
 from clawback import feedback, store
 from clawback.cli import main
 from clawback.errors import StoreError
+from clawback.extensions.crypt import database_encryption
 from clawback.files import replace
 from clawback.paths import Home
-from clawback.privacy import database_encryption, erasure
+from clawback.privacy import erasure
 from clawback.records import Turn
 from clawback.store import copies, damaged_database, keys, salvage_pages, troubles
 from clawback.store.schema import DAMAGED

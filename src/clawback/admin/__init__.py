@@ -1,1 +1,1 @@
-"""Administration of a home: setup and models, health, the system service, the inbox, the report, moves and deletion."""
+"""Administration of a home: setup and models, health, the system service, the inbox, the report, deletion."""

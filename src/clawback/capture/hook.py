@@ -49,10 +49,10 @@ def main(respond: Respond | None = None) -> None:
             here = Home(Path(arguments[place + 1]))
             del arguments[place : place + 2]
         if arguments == ["status-line"]:
-            from clawback.capture import status_line
+            from clawback.plugins import HOOKS, load
 
             payload = b"" if sys.stdin.isatty() else sys.stdin.buffer.read(MAX_PAYLOAD)
-            sys.stdout.write(status_line.text(here, payload))
+            sys.stdout.write(load(HOOKS, "status-line")(here, payload))
             sys.stdout.flush()
             os._exit(0)
         # An agent that has no stdin to give (Codex's `notify`) puts its event behind the last word.

@@ -9,20 +9,23 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from clawback.capture import claude_transcript, codex_rollout, gemini_chat
 from clawback.capture.exchanges import Exchange
+from clawback.plugins import TRANSCRIPTS, load_value, where
 
-__all__ = ["READERS", "Exchange", "exchange_of", "recent"]
+__all__ = ["Exchange", "exchange_of", "reader", "recent"]
 
 TAILS = (400_000, 8_000_000)
 """Bytes read from the end of a record: first the former, and the latter where the exchange begins before it."""
-READERS = {
-    "claude-code": claude_transcript.read,
-    "codex": codex_rollout.read,
-    "gemini-cli": gemini_chat.read,
-}
+Reader = Callable[[Iterable[str]], list[Exchange]]
+
+
+def reader(agent: str) -> Reader | None:
+    """What reads the lines of an agent's own records; None for an agent whose records are not supported."""
+    value = where(TRANSCRIPTS, agent)
+    read: Reader | None = load_value(value) if value else None
+    return read
 
 
 def recent(agent: str, path: str, prompt_id: str = "", size: int = 0) -> list[Exchange]:
@@ -31,8 +34,8 @@ def recent(agent: str, path: str, prompt_id: str = "", size: int = 0) -> list[Ex
     Empty for an agent whose records are not supported, and for a missing record. Raises nothing. ``size``: only
     this many bytes of the record are read, as many as there were when something happened.
     """
-    read = READERS.get(agent)
-    if read is None or not path:
+    read = reader(agent) if path else None
+    if read is None:
         return []
     exchanges: list[Exchange] = []
     for most in TAILS:

@@ -15,12 +15,11 @@ DATA = {
     "backup": "files:backup",
     "forget": "privacy:forget",
     "prune": "privacy:prune",
-    "encryption": "encryption:encryption",
+    **extension_commands("data"),
     "salvage": "salvage:salvage",
 }
 LAB = {
     "judge": "judge:judge",
-    "reward": "reward:reward",
     **extension_commands("lab"),
 }
 

@@ -210,14 +210,12 @@ def _move(here: Home) -> str:
     """How far a move to another base is, in a line; "" where there is none."""
     if not here.move.exists():
         return ""
-    from clawback.admin import moving
-    from clawback.cli.move import lines
+    from clawback import plugins
 
-    held = moving.current(here)
-    if held is None:
+    if "move" not in plugins.built_in(plugins.STATUS):
         return ""
-    first = lines(held, moving.progress_of(here, held))[0]
-    return first + (" `clawback move` shows the comparison." if held.phase == "ready" else "")
+    line: str = plugins.load(plugins.STATUS, "move")(here)
+    return line
 
 
 def next_run(fresh: int, threshold: int) -> str:

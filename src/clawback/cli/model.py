@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from clawback.cli.common import CommandGroup, current_home, emit, fold, json_option
+from clawback.cli.common import CommandGroup, current_home, emit, extension_commands, fold, json_option
 
 if TYPE_CHECKING:
     from clawback.admin.model_choice import Machine
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
     from clawback.records import JsonObject
 
 
-@click.group(cls=CommandGroup, renamed={"info": "show"})
+@click.group(cls=CommandGroup, renamed={"info": "show"}, members=extension_commands("model"))
 def model() -> None:
     """List and describe models; find or rebuild the embedded one.
 
@@ -93,28 +92,6 @@ def _row(model: LocalModel, here: Machine, base: str) -> JsonObject:
         "fits": not model.problem and model_choice.fits(model.info, here),
         "run_seconds": None if model.problem else round(model_choice.run_seconds(model.info, here)),
     }
-
-
-@model.command()
-@click.option(
-    "--output", type=click.Path(path_type=Path), help="The folder (default: in your Clawback home)."
-)
-@click.option("--seed", default=0, show_default=True, help="The same seed gives the same model.")
-@json_option
-def make(output: Path | None, seed: int, as_json: bool) -> None:
-    """Train the embedded model from nothing, from text that is generated on the spot (minutes).
-
-    The one that ships was made like this; you need it only to make another.
-
-    \b
-    clawback model make
-    clawback model make --output ./mine --seed 1
-    """
-    from clawback.embedded import build
-
-    folder = output or current_home().models / f"embedded-{seed}"
-    build.make(folder, seed=seed, progress=not as_json)
-    emit({"path": str(folder)}, f"Made {folder}. Use it with `clawback init --model {folder}`.", as_json)
 
 
 @model.command()

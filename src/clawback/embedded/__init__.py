@@ -1,22 +1,10 @@
-"""The small model that ships with Clawback: its training text, its training, its weights, and the simulated people who rate it."""
+"""The small model that ships with Clawback: where its weights are, and how they were made."""
 
 from __future__ import annotations
 
 import json
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from clawback.embedded import axes, corpus, facts, tastes
-
-__all__ = ["axes", "corpus", "facts", "info", "path", "tastes"]
-
-
-def __getattr__(name: str) -> Any:
-    if name in ("axes", "corpus", "facts", "tastes"):  # the weights alone are needed to answer and to learn
-        return import_module(f"clawback.embedded.{name}")
-    raise AttributeError(f"module 'clawback.embedded' has no attribute {name!r}")
+from typing import Any
 
 
 def path() -> Path:

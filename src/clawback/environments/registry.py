@@ -46,7 +46,6 @@ class Kind:
         return not self.package or find_spec(self.package) is not None
 
 
-TOOLS = Kind("clawback.environments.tools.tasks_file", "Tool calls; or a TOML file of yours", "tools:shop")
 OWN_REPLY_TOKENS = 128
 """Tokens of a reply in an environment of one's own, or of a plugin."""
 

@@ -11,8 +11,6 @@ from clawback.paths import Home
 from clawback.records import GATE, Message, Turn
 
 if TYPE_CHECKING:
-    from clawback.learning import BaseModelReader
-    from clawback.rewards.encoder import EncoderSettings
     from clawback.store import Store
 
 MOST_TURNS = 512
@@ -47,15 +45,10 @@ def prompts(store: Store, share: float) -> tuple[list[tuple[Message, ...]], int]
 def opinion(home: Home, shown: ShownAnswers) -> ReaderOpinion | None:
     """The reward model's opinion of both versions' answers; None where there is no reward model, or none that can be used."""
     from clawback.errors import ClawbackError
-    from clawback.rewards import reward_files
-
-    def reader(settings: EncoderSettings) -> BaseModelReader:
-        from clawback.learning import BaseModelReader
-
-        return BaseModelReader(settings.base, revision=settings.revision, max_length=settings.max_length)
+    from clawback.rewards import reward_model
 
     try:
-        model, card = reward_files.load(home.reward, reader)
+        model = reward_model.load(home)
     except ClawbackError:  # information alone: `clawback lab reward eval` says what is wrong
         return None
 
@@ -64,4 +57,4 @@ def opinion(home: Home, shown: ShownAnswers) -> ReaderOpinion | None:
         float(model.score([(q, c.text) for q, c in zip(questions, answers, strict=True)]).mean())
         for answers in (shown.candidate, shown.live)
     ]
-    return ReaderOpinion(card.name, *means)
+    return ReaderOpinion(model.name, *means)

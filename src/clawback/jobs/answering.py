@@ -79,10 +79,10 @@ def picker(home: Home, settings: config.Config, count: int) -> Pick:
     An answer that was cut off is taken only where all were. Raises ``UsageError`` where the best of so many moves further from the
     version than the gate allows a version to move from the base; ``NotFound``, ``ModelError`` without a usable reward model.
     """
-    from clawback.jobs import rewarding
+    from clawback.rewards import reward_model
 
     best_of.check_distance(settings, count)
-    model, _ = rewarding.load(home)
+    model = reward_model.load(home)
 
     def pick(prompt: str, completions: Sequence[Completion]) -> list[Completion]:
         scores = model.score([(prompt, c.text) for c in completions], settings.reward.pessimism)

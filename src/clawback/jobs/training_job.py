@@ -309,10 +309,10 @@ class _Job(RunJob):
         if policy is None:
             system = prompted.of_run(self.db, run)[0]
             policy = (seams.hosted().policy if away else inputs.policy)(self.settings, run.base, system)
-        from clawback.jobs import run_grader
+        from clawback.rewards import reward_model
 
         samples, terms = self.samples(run, recipe, policy)
-        grader, why = run_grader.grader(self.home, self.settings.reward)
+        grader, why = reward_model.grader(self.home, self.settings.reward)
         if why:
             self.tell({"phase": "reward", "note": why})
         shown, name = self.settings.tracking, f"run-{run.id:04d}"

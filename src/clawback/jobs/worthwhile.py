@@ -37,11 +37,11 @@ def check_readable(
     """Raises ``NothingRead`` where the run would. Nothing has been measured, drawn or entered by then. ``run``: as it will be entered, with its number
     and recipe; its folder keeps a judge's verdicts."""
     from clawback import engine
-    from clawback.jobs import run_grader
     from clawback.learning import TrainingRun
+    from clawback.rewards import reward_model
 
     settings = config.load(home.config)
-    grader, _ = run_grader.grader(home, settings.reward)
+    grader, _ = reward_model.grader(home, settings.reward)
     if grader is not None:
         return
     recipe, folder = engine.recipe_from(run.recipe), home.runs / str(run.id)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 if TYPE_CHECKING:
     from clawback.learning.recipe import Recipe
-    from clawback.models import Grader
     from clawback.policy import Policy, Sampler
     from clawback.records import Message, Sample
+    from clawback.rewards.reward_model import Grader
     from clawback.rewards.terms import RewardTerms
     from clawback.rewards.views import Judge
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from clawback.errors import UsageError
 from clawback.records import Ending
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
-    from numpy.typing import ArrayLike
 
 Bucket = Literal["micro", "tiny", "small", "mid", "large", "xl"]
 Kind = Literal["dense", "moe"]
@@ -23,17 +21,6 @@ Bits = Literal[32, 16, 8, 4]
 Holder = Literal["hub", "ollama", "lmstudio", "wheel", "file"]
 
 _BUCKETS: tuple[tuple[float, Bucket], ...] = ((2e9, "tiny"), (8e9, "small"), (20e9, "mid"), (45e9, "large"))
-
-
-class Grader(Protocol):
-    """A grader of fresh answers that can replace the reward head. ``name`` identifies it, and changes when it does."""
-
-    @property
-    def name(self) -> str: ...
-
-    def __call__(self, pairs: Sequence[tuple[str, str]]) -> ArrayLike:
-        """(prompt, response) → ``[n]`` rewards in [-1, 1]; the same pairs give the same rewards."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,1 @@
-"""Privacy: retention, permanent deletion, and encryption on disk."""
+"""Privacy: retention, permanent deletion, and files encrypted for others."""

@@ -118,12 +118,11 @@ def _learned(home: Home, prompts: list[str]) -> bool:
     """Whether the reward model of this home was trained on answers to one of these prompts."""
     if not (home.reward / "reward.json").exists():
         return False
-    from clawback.rewards import reward_files
-    from clawback.rewards.rated import mark
+    from clawback.rewards import reward_model
 
     try:
-        return bool({mark(prompt) for prompt in prompts} & set(reward_files.read(home.reward).trained))
-    except ModelError:
+        return reward_model.learned_from(home, prompts)
+    except (ModelError, NotFound):
         return True
 
 

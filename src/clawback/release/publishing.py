@@ -7,14 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clawback import config, store
+from clawback import config, plugins, store
 from clawback.errors import ClawbackError, UsageError
 from clawback.paths import Home
 from clawback.records import Version
 from clawback.release import following, version_registry
 from clawback.release.following import Standing
 from clawback.release.publishers import (
-    ADAPTERS_ALONE,
     NotLoaded,
     Publication,
     Publisher,
@@ -48,9 +47,8 @@ def target_of(settings: config.PublishTarget) -> Target:
 def check(version: Version, where: str) -> None:
     """Raises ``UsageError`` for a version that cannot be handed to this publisher."""
     version_registry.passed(version)
-    if (
-        version_registry.weights_of(Path(version.path)).name == version_registry.DELTA
-        and where in ADAPTERS_ALONE
+    if version_registry.weights_of(Path(version.path)).name == version_registry.DELTA and getattr(
+        plugins.load(plugins.PUBLISHERS, where), "adapter_alone", False
     ):
         raise UsageError(
             f"Version {version.number} changes all weights, so there is no adapter to hand over. "

@@ -16,12 +16,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from clawback.capture.served import placed
+from clawback.dialects import BY_PATH, OLLAMA, Asked, Dialect, ollama, shapes
 from clawback.errors import ClawbackError, NotFound, UsageError
 from clawback.records import JsonObject, Version
 from clawback.redact import redact
 from clawback.release.best_of import BestOfTrial
 from clawback.serve import ollama_api, tool_choice, wire
-from clawback.serve.dialects import BY_PATH, OLLAMA, Asked, Dialect, ollama, shapes
 from clawback.serve.local import BASE, PartialAnswer, asks_about_a_picture
 from clawback.serve.local_responses import Talk
 from clawback.serve.prompting import PROMPT_HEADER

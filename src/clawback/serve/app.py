@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from clawback import config, plugins, store
+from clawback.dialects import OLLAMA
 from clawback.errors import ClawbackError
 from clawback.paths import Home, secret
 from clawback.records import JsonObject
 from clawback.serve import api, guard, hooks, page, prompts_api, rater_api, roles, rules_api, setup_api, wire
 from clawback.serve.answers_api import AnswersAPI
-from clawback.serve.dialects import OLLAMA
 from clawback.serve.server import Server
 
 

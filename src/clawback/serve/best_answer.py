@@ -17,9 +17,9 @@ from clawback.serve.local import PartialAnswer, named
 
 if TYPE_CHECKING:
     from clawback.config import Config
+    from clawback.dialects import Asked
     from clawback.records import Version
     from clawback.release.best_of import BestOfTrial
-    from clawback.serve.dialects import Asked
     from clawback.serve.local import LocalEngine
     from clawback.store import Store
 

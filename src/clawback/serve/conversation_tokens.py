@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from clawback.capture import conversation_threads
+from clawback.dialects import Asked
 from clawback.environments.tools.calls import in_words
 from clawback.records import JsonObject, text_of
 from clawback.records.messages import under
-from clawback.serve.dialects import Asked
 
 if TYPE_CHECKING:
     from clawback.models import Chat

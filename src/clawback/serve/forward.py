@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from clawback.dialects import DialectReading, of
+from clawback.dialects.shapes import is_events
 from clawback.redact import redact
 from clawback.serve import wire
-from clawback.serve.dialects import DialectReading, of
-from clawback.serve.dialects.shapes import is_events
 from clawback.serve.prompting import PromptChooser, Prompted
 from clawback.serve.recorder import ProxyExchange, Recorder
 

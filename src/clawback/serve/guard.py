@@ -22,9 +22,9 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import unquote
 
+from clawback.dialects import is_model_path
 from clawback.redact import redact
 from clawback.serve import wire
-from clawback.serve.dialects import is_model_path
 from clawback.serve.roles import ROOT, Person
 from clawback.store.invitations import ADDRESSED, MARK, TOKEN
 

@@ -10,9 +10,10 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from clawback.admin.remote_commands import order
-from clawback.capture import agent_integration, hook, script, server_proof, status_line
+from clawback.capture import agent_integration, hook, script, server_proof
 from clawback.capture.events import PromptEvent
 from clawback.errors import UsageError
+from clawback.plugins import HOOKS, built_in, load
 from clawback.rules.hook import respond
 
 if TYPE_CHECKING:
@@ -57,8 +58,8 @@ def routes(server: Server) -> list[Any]:
 
 def answer(home: Home, agent: str, payload: bytes) -> tuple[str, str]:
     """What the agent reads, and its media type. Raises ``UsageError`` for an agent that nobody provides."""
-    if agent == "status-line":
-        return status_line.text(home, payload), "text/plain"
+    if agent in built_in(HOOKS):
+        return load(HOOKS, agent)(home, payload), "text/plain"
     known = agent_integration.find(agent)
     try:
         event = known.parse(hook.parse(payload))

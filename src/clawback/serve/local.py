@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clawback import config
+from clawback.dialects import Asked, Said
+from clawback.dialects.shapes import DialectReply, dicts
 from clawback.errors import ClawbackError, UsageError
 from clawback.paths import Home
 from clawback.pictures import pictures
@@ -20,8 +22,6 @@ from clawback.records.messages import under
 from clawback.release.best_of import model_name
 from clawback.serve import tool_choice, tools
 from clawback.serve.conversation_tokens import conversation_tokens
-from clawback.serve.dialects import Asked, Said
-from clawback.serve.dialects.shapes import DialectReply, dicts
 
 if TYPE_CHECKING:
     from clawback.models import Pixels, Sampling

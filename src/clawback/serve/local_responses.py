@@ -12,9 +12,9 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
+from clawback.dialects import Asked, Dialect
 from clawback.errors import ClawbackError
 from clawback.serve import wire
-from clawback.serve.dialects import Asked, Dialect
 from clawback.serve.local import PartialAnswer
 
 

@@ -6,8 +6,8 @@ import hashlib
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from clawback.dialects.shapes import Body, Json, text
 from clawback.errors import NotFound
-from clawback.serve.dialects.shapes import Body, Json, text
 from clawback.serve.local import BASE, LIVE
 
 if TYPE_CHECKING:

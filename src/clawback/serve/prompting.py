@@ -17,14 +17,14 @@ from dataclasses import dataclass
 
 from clawback.capture import conversation_threads
 from clawback.capture.served import placed
+from clawback.dialects import Asked, DialectReading
+from clawback.dialects.system import put
 from clawback.errors import ClawbackError
 from clawback.paths import Home
 from clawback.records import Version
 from clawback.redact import redact
 from clawback.release import trial
 from clawback.serve import wire
-from clawback.serve.dialects import Asked, DialectReading
-from clawback.serve.dialects.system import put
 from clawback.store import Store, connect
 
 log = logging.getLogger("clawback.serve")

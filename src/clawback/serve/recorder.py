@@ -20,12 +20,12 @@ from typing import Any
 from clawback.capture import conversation_threads, ingest, spool
 from clawback.capture.served import ServedTurn, served_turn, store_turn
 from clawback.config import PrivacySection
+from clawback.dialects import DialectReading, Said
 from clawback.errors import StoreBusy
 from clawback.paths import Home
 from clawback.records import Turn
 from clawback.redact import redact
 from clawback.serve import wire
-from clawback.serve.dialects import DialectReading, Said
 
 log = logging.getLogger("clawback.serve")
 MOST_TOGETHER = 256

@@ -181,7 +181,7 @@ class EngineAnswers:
 
     def answer(self, question: AnswerRequest) -> Iterator[str]:
         """See ``AnswerSource``."""
-        from clawback.serve.dialects import Asked
+        from clawback.dialects import Asked
         from clawback.serve.local import asks_about_a_picture
 
         version = question.version or self.store.live()

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from clawback.dialects.shapes import Asked, Body, Json, dicts, text
 from clawback.records import Message
 from clawback.serve import tools
-from clawback.serve.dialects.shapes import Asked, Body, Json, dicts, text
 
 _MODES = {"auto": "auto", "none": "none", "required": "required", "any": "required"}
 _AS_IT_STANDS = ("const", "enum", "default", "examples")

@@ -140,7 +140,7 @@ async def respond(
 
 async def refuse(send: Any, scope: Any, status: int, why: str) -> None:
     """An error as the dialect of the path writes it, or of the paths beside it; elsewhere ``{"error": "…"}``."""
-    from clawback.serve.dialects import of
+    from clawback.dialects import of
 
     path = scope["path"]
     dialect = of(path)

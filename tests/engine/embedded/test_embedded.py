@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clawback import embedded
-from clawback.embedded import axes, build, corpus, tastes
+from clawback.extensions.demo import axes, build, corpus, tastes
 
 
 def answers(n: int, seed: int = 0) -> list[tuple[corpus.TopicPrompt, corpus.Style, str]]:

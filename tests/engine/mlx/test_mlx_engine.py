@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from clawback import engine
-from clawback.embedded import corpus
 from clawback.errors import MissingExtra, ModelError
+from clawback.extensions.demo import corpus
 from clawback.learning.examples import TrainingExample
 from clawback.learning.loop.packing import Shared, measure
 from clawback.records import Part, Sample

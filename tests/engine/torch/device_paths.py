@@ -639,10 +639,10 @@ def measured(stage):
 @scenario
 def reward_model(stage):
     """``clawback lab reward train``: heads on the states of a model that is on the device, and an encoder there; saved and read."""
+    from clawback.extensions.reward import encoder, members
     from clawback.learning.reading import BaseModelReader
-    from clawback.rewards import encoder, members
     from tests.engine.torch.pretended import move
-    from tests.rewards.test_encoder import scored, small_bert
+    from tests.reward.test_encoder import scored, small_bert
 
     rated = scored(24, 0)
     settings = dataclasses.replace(small_bert(stage.out / "bert", rated), members=1, epochs=1)

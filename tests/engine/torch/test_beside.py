@@ -11,10 +11,10 @@ import torch
 pytest.importorskip("peft")
 
 from clawback import engine
-from clawback.embedded import corpus, tastes
 from clawback.environments.collecting import Collector, Dealing
 from clawback.environments.rollouts import Play, Rollouts
 from clawback.errors import TrainingError, UsageError
+from clawback.extensions.demo import corpus, tastes
 from clawback.learning import TrainingRun
 from clawback.models.types import Sampling
 from clawback.records import Sample

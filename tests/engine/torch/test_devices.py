@@ -27,9 +27,9 @@ from tests.engine.torch.test_vision import folder as llava  # noqa: F401
 
 ELSEWHERE = {
     "extensions/": "MLX has arrays of its own; other machines; weights elsewhere",
-    "embedded/build.py": "makes the embedded model on the CPU",
+    "extensions/demo/build.py": "makes the embedded model on the CPU",
     "models/gguf.py": "files, before there is a model",
-    "release/gguf_merge.py": "files",
+    "extensions/publishers/gguf_merge.py": "files",
     "models/mlx_adapter.py": "files, before there is a model",
     "models/lora_config.py": "files, before there is a model",
 }
@@ -196,7 +196,7 @@ def test_what_handles_tensors_is_found_in_the_source():
     listed = tensor_code.functions()
     assert "learning/sources/instructed.py:relevance" in listed
     assert "learning/sources/rpo_rounds.py:RpoRounds._forgotten" in listed
-    assert "rewards/encoder.py:_Course._step" in listed, "torch is imported in the function"
+    assert "extensions/reward/encoder.py:_Course._step" in listed, "torch is imported in the function"
     assert "devices.py:has_bitsandbytes" not in listed
     assert not any(one.startswith(("store/", "capture/")) for one in listed)
     assert (NEVER.keys() | not_yet()) - listed == set(), "these are no more: take them off the lists"

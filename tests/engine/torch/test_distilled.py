@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clawback import engine
-from clawback.embedded import corpus
 from clawback.errors import TrainingError
+from clawback.extensions.demo import corpus
 from clawback.learning.loop.packing import Shared, measure
 from clawback.learning.run import TrainingRun
 from clawback.learning.sources import distilled, graded, instructed, plan

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from clawback import engine
-from clawback.embedded import corpus
+from clawback.extensions.demo import corpus
 from clawback.models.types import GREEDY, Sampling
 from clawback.sampling.batched_sampler import sample
 from clawback.sampling.scheduler import closed_ranks

@@ -9,8 +9,8 @@ import torch
 pytest.importorskip("peft")
 
 from clawback import engine
-from clawback.embedded import corpus, tastes
 from clawback.errors import TrainingError
+from clawback.extensions.demo import corpus, tastes
 from clawback.learning.loop import trainer
 from clawback.learning.run import TrainingRun
 from clawback.learning.sources import plan

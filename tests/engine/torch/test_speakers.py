@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clawback import engine, store
+from clawback.dialects import Asked
 from clawback.environments import conversations
 from clawback.models.speakers import NextSpeaker
 from clawback.paths import Home
@@ -20,7 +21,6 @@ from clawback.records import Sample
 from clawback.sampling import batched_sampler
 from clawback.sampling.batched_sampler import Sampled, until_speaker
 from clawback.sampling.request import SamplingRequest
-from clawback.serve.dialects import Asked
 from clawback.serve.local import LocalEngine
 from tests.engine import plain_text
 

@@ -8,11 +8,11 @@ import pytest
 pytest.importorskip("peft")
 
 from clawback import engine
+from clawback.extensions.reward.answer_checks import Regex
 from clawback.learning.run import TrainingRun
 from clawback.learning.sources import plan
 from clawback.rewards.composite import Weights
 from clawback.rewards.terms import RewardTerms
-from clawback.rewards.verifiers import Regex
 from tests.engine.torch.test_rollouts import SMALL, LikesBullets, rated, recipe_for
 
 LISTS = RewardTerms(Weights(0.5, 0.5, 0.0, 0.0, 0.0), (Regex(r"(?m)^- "),))

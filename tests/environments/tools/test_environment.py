@@ -11,13 +11,13 @@ import pytest
 
 from clawback.environments import play, policies, registry
 from clawback.environments.core import EnvironmentFailure, Task
-from clawback.environments.tools import shop
 from clawback.environments.tools.calls import Call, message
 from clawback.environments.tools.environment import EpisodeRules, ToolSet
 from clawback.environments.tools.task_rewards import AnswerReward
 from clawback.environments.tools.toolbox import Functions, ToolError
 from clawback.environments.validate import validate
 from clawback.errors import NotFound, UsageError
+from clawback.extensions.tools import shop
 from clawback.extensions.worlds.gsm8k import calculate
 from tests.environments.playing import walk
 

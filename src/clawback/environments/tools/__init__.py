@@ -1,1 +1,1 @@
-"""The tool-call agent: several kinds of tools, parsing of calls from replies, tasks and their rewards."""
+"""Tool calls: several kinds of tools, the parsing of calls from replies, sets of tasks, and rewards."""

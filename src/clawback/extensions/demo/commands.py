@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clawback.cli.common import as_record, emit, json_option, needs, say
+from clawback.cli.common import as_record, current_home, emit, json_option, needs, say
 from clawback.cli.progress_bar import progress_bar
 from clawback.config import EMBEDDED
 from clawback.errors import UsageError
@@ -23,8 +23,8 @@ from clawback.paths import Home
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from clawback.embedded.corpus import TopicPrompt
     from clawback.extensions.demo import Demo, Look
+    from clawback.extensions.demo.corpus import TopicPrompt
     from clawback.extensions.demo.loop import Choose, Rate
 
 
@@ -316,3 +316,25 @@ MEANINGS: dict[str, tuple[str, int | None]] = {
     "q": ("enough", None),
     "": ("enough", None),
 }
+
+
+@click.command()
+@click.option(
+    "--output", type=click.Path(path_type=Path), help="The folder (default: in your Clawback home)."
+)
+@click.option("--seed", default=0, show_default=True, help="The same seed gives the same model.")
+@json_option
+def make(output: Path | None, seed: int, as_json: bool) -> None:
+    """Train the embedded model from nothing, from text that is generated on the spot (minutes).
+
+    The one that ships was made like this; you need it only to make another.
+
+    \b
+    clawback model make
+    clawback model make --output ./mine --seed 1
+    """
+    from clawback.extensions.demo import build
+
+    folder = output or current_home().models / f"embedded-{seed}"
+    build.make(folder, seed=seed, progress=not as_json)
+    emit({"path": str(folder)}, f"Made {folder}. Use it with `clawback init --model {folder}`.", as_json)

@@ -23,7 +23,7 @@ from clawback.progress import OnProgress
 from clawback.records import Turn
 
 if TYPE_CHECKING:
-    from clawback.embedded.corpus import TopicPrompt
+    from clawback.extensions.demo.corpus import TopicPrompt
     from clawback.jobs import RunResult
     from clawback.policy import Policy
     from clawback.records import Version

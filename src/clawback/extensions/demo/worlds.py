@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from clawback import config
-from clawback.embedded import corpus, tastes
-from clawback.embedded.axes import AXES, axes
-from clawback.embedded.corpus import TopicPrompt
+from clawback.extensions.demo import corpus, tastes
+from clawback.extensions.demo.axes import AXES, axes
+from clawback.extensions.demo.corpus import TopicPrompt
 
 
 class SimulatedPerson(Protocol):

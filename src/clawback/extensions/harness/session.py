@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 from socket import socket
 from typing import TYPE_CHECKING, Any
 
+from clawback.dialects import BY_PATH, Asked, Dialect
+from clawback.dialects.shapes import DialectReply
 from clawback.environments.core import ConversationRequest
 from clawback.serve import tools, wire
 from clawback.serve.conversation_tokens import fitted_conversation
-from clawback.serve.dialects import BY_PATH, Asked, Dialect
-from clawback.serve.dialects.shapes import DialectReply
 
 if TYPE_CHECKING:
     from clawback.policy import Policy

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from clawback.capture import claude_transcript, codex_rollout, gemini_chat
 from clawback.capture.conversation_threads import plain_text as words_of_person
 from clawback.capture.exchanges import Exchange, result_text
 from clawback.endings import ending_of
@@ -17,6 +16,7 @@ from clawback.extensions.importers.entries import Entry, FileReading, Record, di
 from clawback.extensions.importers.fields import first, stamp
 from clawback.extensions.importers.messages import calls_of, role_of, steps_of
 from clawback.extensions.importers.trees import MessageTree, Node, chain, step_nodes
+from clawback.plugins import TRANSCRIPTS, load
 from clawback.records import Message, Turn, text_of
 from clawback.redact import redact, redact_all
 from clawback.reminders import without_reminders
@@ -75,7 +75,7 @@ def is_gemini(record: Record) -> bool:
 
 def read_claude_code(records: Sequence[Record], _reading: FileReading, name: str) -> Iterator[Entry]:
     """A transcript. Types that are not known are passed over, and so are failures without an answer; what was cut has its ``ending``."""
-    yield from _of_exchanges(claude_transcript.read(_written(records)), "claude-code", name, TRANSCRIPT)
+    yield from _of_exchanges(_exchanges("claude-code", records), "claude-code", name, TRANSCRIPT)
 
 
 def read_codex(records: Sequence[Record], _reading: FileReading, name: str) -> Iterator[Entry]:
@@ -89,19 +89,22 @@ def read_codex(records: Sequence[Record], _reading: FileReading, name: str) -> I
     session = str(meta.get("id") or name)
     found = [
         replace(one, session=session, cwd=one.cwd or str(meta.get("cwd") or ""))
-        for one in codex_rollout.read(_written(items))
+        for one in _exchanges("codex", items)
     ]
     yield from _of_exchanges(found, "codex", session, f"codex-rollout:{session}:")
 
 
 def read_gemini(records: Sequence[Record], _reading: FileReading, name: str) -> Iterator[Entry]:
     session = next((str(r["sessionId"]) for r in records if r.get("sessionId")), name)
-    found = [replace(one, session=session) for one in gemini_chat.read(list(_written(records)))]
+    found = [replace(one, session=session) for one in _exchanges("gemini-cli", records)]
     yield from _of_exchanges(found, "gemini-cli", session, f"gemini-chat:{session}:")
 
 
-def _written(records: Iterable[Record]) -> Iterator[str]:
-    return (json.dumps(record, ensure_ascii=False) for record in records)
+def _exchanges(agent: str, records: Iterable[Record]) -> list[Exchange]:
+    """Raises ``NotFound`` where nothing reads the records of this agent."""
+    lines = [json.dumps(record, ensure_ascii=False) for record in records]
+    exchanges: list[Exchange] = load(TRANSCRIPTS, agent)(lines)
+    return exchanges
 
 
 def _of_exchanges(exchanges: Iterable[Exchange], agent: str, name: str, mark: str) -> Iterator[Entry]:

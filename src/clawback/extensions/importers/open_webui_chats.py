@@ -8,12 +8,12 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from clawback.capture.open_webui import DETAILS
 from clawback.extensions.importers import trees
 from clawback.extensions.importers.entries import BadLine, Entry, FileReading, Record, dicts, digest, table
 from clawback.extensions.importers.fields import first, opinion_in, picture_parts, stamp
 from clawback.extensions.importers.messages import role_of, steps_of
 from clawback.extensions.importers.trees import MessageTree, Node, step_nodes
+from clawback.thinking import DETAILS
 
 _STAMPS_OF_OPINIONS = ("updated_at", "created_at", "create_time", "createdAt")
 _ATTRIBUTES = re.compile(r'(\w+)="([^"]*)"')

@@ -21,13 +21,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from clawback import config, jobs
+from clawback.dialects import is_model_path
 from clawback.errors import ClawbackError
 from clawback.extensions.people.fair import FairQueue
 from clawback.extensions.people.homes import PersonHomes
 from clawback.jobs.background import under_way
 from clawback.paths import Home
 from clawback.serve import app, guard, page, wire
-from clawback.serve.dialects import is_model_path
 from clawback.serve.local import LocalEngine
 from clawback.serve.server import Server, keep_little, keep_what_is_loaded
 from clawback.store.invitations import ADDRESSED

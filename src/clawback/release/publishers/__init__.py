@@ -12,7 +12,6 @@ from clawback.errors import UsageError
 from clawback.release.publishers.publisher import NotLoaded, Probe, Publication, Publisher, Target, probe
 
 __all__ = [
-    "ADAPTERS_ALONE",
     "NotLoaded",
     "Probe",
     "Publication",
@@ -22,9 +21,6 @@ __all__ = [
     "names",
     "probe",
 ]
-
-ADAPTERS_ALONE = ("vllm", "mlx")
-"""Publishers that hand over an adapter and nothing else."""
 
 
 def names() -> list[str]:

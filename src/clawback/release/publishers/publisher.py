@@ -97,6 +97,8 @@ class Publication:
 
 
 class Publisher(Protocol):
+    """A class of which a ``Target`` makes one. ``adapter_alone = True`` on it: it hands over an adapter and nothing else."""
+
     def plan(self, publication: Publication) -> Sequence[str]:
         """What will be done, a sentence a step. Changes nothing."""
 

@@ -1,0 +1,1 @@
+"""Settings of OpenClaw-RL, translated into ours."""
