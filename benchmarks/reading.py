@@ -256,8 +256,7 @@ def run(
 def changes(here: Pool, which: str, draws: int, later: list[int], wrong: float) -> dict[str, Any]:
     """After ``EARLIER`` ratings by one taste, ``later`` ones by its opposite, by another one, or by the same: how often a change is found, and after how
     much processor time."""
-    from clawback.rewards.change_point import last_change
-    from clawback.rewards.reward_ensemble import EvidenceOverTime, Ratings
+    from clawback.rewards.reward_ensemble import EvidenceOverTime, Ratings, last_change
     from clawback.rewards.rule_posterior import Space
     from clawback.rewards.views import Views
 

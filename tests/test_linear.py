@@ -21,7 +21,7 @@ from clawback.feedback import verdict
 from clawback.prompts import prompt_guards
 from clawback.redact import redact
 from clawback.reminders import without_reminders
-from clawback.rewards import remarks
+from clawback.rewards import features
 from clawback.rules import phrases, text_measures, wording
 from clawback.serve import tools
 from clawback.serve.dialects import anthropic
@@ -76,8 +76,8 @@ CASES: list[tuple[Callable[[str], object], str, str]] = [
     (verdict.boxed, "", "\\boxed{"),
     (verdict.boxed, "", "\\boxed "),
     (verdict._plain, "", "\\"),
-    (remarks.wishes, "", "not "),
-    (remarks.wishes, "x", " "),
+    (features.wishes, "", "not "),
+    (features.wishes, "x", " "),
     (phrases.parse, "no ", "\""),
     (wording.objection, "", "a."),
     (measured, "", "**"),

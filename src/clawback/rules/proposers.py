@@ -19,8 +19,8 @@ from clawback.feedback.endpoint import Ask, NoAnswer
 from clawback.feedback.rated_examples import RatedExample, pieces_of
 from clawback.feedback.verdict import fenced
 from clawback.records import OWNER, Feedback, Rule
+from clawback.rewards.features import wishes
 from clawback.rewards.instructions import COUNTED, SENTENCES
-from clawback.rewards.remarks import wishes
 from clawback.rules.checks import parse
 from clawback.rules.spoken import LIST
 from clawback.rules.wording import LONGEST, objection, runs, same, tidy

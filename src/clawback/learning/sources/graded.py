@@ -14,6 +14,7 @@ from clawback.errors import TrainingError
 from clawback.models import Encoded
 from clawback.rewards.features import SHARES, Floats
 from clawback.rewards.overoptimization import repeats
+from clawback.rewards.rating_likelihood import Ints
 from clawback.rewards.reward_ensemble import (
     RIDGE,
     RULES,
@@ -24,7 +25,6 @@ from clawback.rewards.reward_ensemble import (
     learn,
 )
 from clawback.rewards.reward_head import TRUSTED_BELOW
-from clawback.rewards.scores import Ints
 from clawback.sampling import Chance
 from clawback.scoring import pooled, token_logprobs
 
