@@ -39,7 +39,7 @@ MOVED = {
     "cluster": "extensions.scale",
     "cluster.drawer": "extensions.scale.model_worker",
     "demo": "extensions.demo",
-    "engine.authorship": "learning.authorship",
+    "engine.authorship": "learning.sources.targets",
     "engine.budget": "learning.run_budget",
     "engine.conversions": "models.conversions",
     "engine.devices": "devices",

@@ -16,10 +16,10 @@ from clawback import engine, feedback, store
 from clawback.errors import TrainingError, UsageError
 from clawback.extensions.hosted.hosted_training import recipe_for
 from clawback.extensions.teachers import teacher_answers
-from clawback.learning.authorship import is_foreign, is_other, may_learn
 from clawback.learning.run import TrainingRun
 from clawback.learning.sources import ratings
 from clawback.learning.sources.ratings import from_ratings
+from clawback.learning.sources.targets import is_foreign, is_other, may_learn
 from clawback.learning.training import plan_for, shardable
 from clawback.paths import Home
 from clawback.records import BETTER, Part, Sample, Turn

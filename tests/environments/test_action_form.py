@@ -38,10 +38,9 @@ from clawback.jobs.reply_form import form_notice, observation_notice, picture_no
 from clawback.learning.episode_run import episode_recipe
 from clawback.learning.examples import TrainingExample
 from clawback.learning.loop.packing import Shared, measure
-from clawback.learning.sources import improvement
+from clawback.learning.sources import warm_starts
 from clawback.learning.sources.episode_examples import sequences
-from clawback.learning.sources.imitation import imitate
-from clawback.learning.sources.improvement import exploration, improve, is_short
+from clawback.learning.sources.warm_starts import exploration, imitate, improve, is_short
 from clawback.learning.training import fresh
 from clawback.models.chat_tokens import Encoded
 from clawback.policy.policy import Policy
@@ -350,7 +349,7 @@ def test_random_episodes_give_a_first_policy_that_tells_situations_apart(policy,
     fresh(policy, episode_recipe(policy.info), 0)
     policy.hold_to(replies)
     episodes = [rewarded(policy, replies, n) for n in range(160)]
-    monkeypatch.setattr(improvement, "FEWEST_STEPS", 50)
+    monkeypatch.setattr(warm_starts, "FEWEST_STEPS", 50)
     figures = improve(policy, episodes, gamma=1.0, learning_rate=0.003, seed=0)
     assert figures["explained"] > 0.5
     parts = sequences(episodes[:12], held=True)

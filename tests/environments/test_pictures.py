@@ -19,8 +19,7 @@ from clawback.environments.play import View
 from clawback.environments.policies import LocalPolicy
 from clawback.environments.rollouts import Play, Rollouts
 from clawback.jobs import playing
-from clawback.learning.sources.episode_examples import Episodes, EpisodeSettings, sequences
-from clawback.learning.sources.seen import look_again
+from clawback.learning.sources.episode_examples import Episodes, EpisodeSettings, look_again, sequences
 from clawback.models.types import Sampling
 from clawback.records import Episode
 from clawback.release.version_registry import WEIGHTS

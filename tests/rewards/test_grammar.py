@@ -65,7 +65,7 @@ def test_what_only_looks_like_it_is_not_found(feature: str, sentence: str) -> No
 
 def test_a_rate_is_of_words_whatever_the_length() -> None:
     once, often = grammar(["It may rain today again.", "It may rain today again. " * 20])
-    np.testing.assert_allclose(once[GRAMMAR.index("possibility")], often[NAMES.index("possibility")])
+    np.testing.assert_allclose(once[GRAMMAR.index("possibility")], often[GRAMMAR.index("possibility")])
 
 
 def test_no_texts_have_no_rows() -> None:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from clawback import faces
 
 if TYPE_CHECKING:
-    from clawback.learning.authorship import is_named, is_other
     from clawback.learning.best_weights import summary
     from clawback.learning.conditions import RunConditions, RunRules, conditions_of
     from clawback.learning.episode_run import Form
@@ -26,13 +25,14 @@ if TYPE_CHECKING:
     from clawback.learning.run import TrainingRun, fingerprint, ignore
     from clawback.learning.run_budget import gate_answers
     from clawback.learning.sources.episode_examples import EpisodeSettings
-    from clawback.learning.sources.improvement import exploration, is_short
+    from clawback.learning.sources.targets import is_named, is_other
+    from clawback.learning.sources.warm_starts import exploration, is_short
     from clawback.learning.training import DRAWING, conclusion, fit_elsewhere
 else:
     __all__, __getattr__ = faces.face(
         __name__,
         {
-            "authorship": "is_named is_other",
+            "sources.targets": "is_named is_other",
             "best_weights": "summary",
             "run_budget": "run_budget gate_answers",
             "episode_trainer": "EpisodeTrainer",
@@ -46,7 +46,7 @@ else:
             "result": "finished write_adapter write_result",
             "run": "TrainingRun fingerprint ignore",
             "sources.episode_examples": "EpisodeSettings",
-            "sources.improvement": "exploration is_short",
+            "sources.warm_starts": "exploration is_short",
             "training": "DRAWING conclusion fit_elsewhere",
             "conditions": "RunConditions RunRules conditions_of",
             "estimate": "estimate",

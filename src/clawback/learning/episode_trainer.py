@@ -15,8 +15,7 @@ from clawback.learning.loop.checkpoint import State
 from clawback.learning.loop.torch_learner import TorchLearner
 from clawback.learning.loop.trainer import Loop, LoopSettings
 from clawback.learning.sources.episode_examples import Episodes, EpisodeSettings
-from clawback.learning.sources.imitation import imitate
-from clawback.learning.sources.improvement import REFINED, improve
+from clawback.learning.sources.warm_starts import REFINED, imitate, improve
 from clawback.records import Episode
 from clawback.rl import algorithms
 
@@ -102,7 +101,7 @@ class EpisodeTrainer:
         self.loop.step = updates * self.source.settings.steps_a_round
 
     def imitate(self, episodes: Sequence[Episode], replies: int) -> dict[str, float]:
-        """Learn the form of the replies of these episodes, one of ``replies`` each (``sources/imitation.py``)."""
+        """Learn the form of the replies of these episodes, one of ``replies`` each (``sources/warm_starts.py``)."""
         figures = imitate(
             self.policy, episodes, replies, learning_rate=self.recipe.learning_rate, seed=self.seed
         )
@@ -112,7 +111,7 @@ class EpisodeTrainer:
         return figures
 
     def improve(self, episodes: Sequence[Episode]) -> dict[str, float]:
-        """A first policy from episodes whose replies were drawn at random (``sources/improvement.py``)."""
+        """A first policy from episodes whose replies were drawn at random (``sources/warm_starts.py``)."""
         gamma, rate = self.source.settings.gamma, self.recipe.learning_rate
         figures = improve(self.policy, episodes, gamma=gamma, learning_rate=rate, seed=self.seed)
         if figures["steps"]:

@@ -126,7 +126,7 @@ class Recipe:
     reward: Mapping[str, Any] = field(default_factory=dict)
     """``weights``, ``verifiers`` and ``tokens`` of a reward that adds up; empty: it is the feedback."""
     learn_from: tuple[str, ...] = ()
-    """Names of other models whose answers may be learned as they are (``learning/authorship.py``)."""
+    """Names of other models whose answers may be learned as they are (``learning/sources/targets.py``)."""
     curriculum: Literal["off", "reward", "length", "both"] = "off"
     """Runs on the ratings themselves begin with the easy ones: clear ratings, short answers, or both."""
 

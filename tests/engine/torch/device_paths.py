@@ -393,21 +393,21 @@ def agent(stage):
 def first_policy(stage):
     """Values of two replies are fitted to random episodes, and the adapter to what they prefer."""
     from clawback.environments.action_form import answered_at_random
-    from clawback.learning.sources import improvement
+    from clawback.learning.sources import warm_starts
 
-    stage.monkeypatch.setattr(improvement, "FEWEST_STEPS", 2)
-    stage.monkeypatch.setattr(improvement, "PASSES", 0)
+    stage.monkeypatch.setattr(warm_starts, "FEWEST_STEPS", 2)
+    stage.monkeypatch.setattr(warm_starts, "PASSES", 0)
     policy, replies = stirred(stage.policy()), ("Sure", "No")
     assert policy.hold_to(replies)
     episodes = []
-    for number in range(improvement.exploration(256) // 4):
+    for number in range(warm_starts.exploration(256) // 4):
         question = [[{"role": "user", "content": f"What is {('rice', 'tea')[number % 2]}?"}]]
         episode = answered_at_random(policy, question, replies, number)
         [step] = episode.steps
         pays = float((episode.messages[-1]["content"] == "Sure") == (number % 2 == 0))
         episodes.append(dataclasses.replace(episode, steps=(dataclasses.replace(step, reward=pays),)))
-    assert improvement.is_short(episodes)
-    figures = improvement.improve(policy, episodes, gamma=1.0, learning_rate=0.003, seed=0)
+    assert warm_starts.is_short(episodes)
+    figures = warm_starts.improve(policy, episodes, gamma=1.0, learning_rate=0.003, seed=0)
     assert figures["steps"] == 2
 
 
@@ -418,16 +418,16 @@ def held_to_actions(stage):
     from clawback.environments.collecting import Collector, Dealing
     from clawback.environments.conversations import Conversations, TurnRequest
     from clawback.environments.rollouts import Play, Rollouts
-    from clawback.learning.sources import imitation
+    from clawback.learning.sources import warm_starts
     from clawback.learning.sources.episode_examples import sequences
     from tests.environments.worlds import Worlds
 
-    stage.monkeypatch.setattr(imitation, "MOST_STEPS", 2)
-    stage.monkeypatch.setattr(imitation.Imitation, "steps", 2)
+    stage.monkeypatch.setattr(warm_starts, "MOST_STEPS", 2)
+    stage.monkeypatch.setattr(warm_starts.Imitation, "steps", 2)
     policy, replies = stirred(stage.policy()), ("Sure", "No")
     turns = [[{"role": "user", "content": "What is rice?"}]]
     episodes = [answered_at_random(policy, turns, replies, seed) for seed in range(4)]
-    assert math.isfinite(imitation.imitate(policy, episodes, 2, learning_rate=0.003, seed=0)["loss"])
+    assert math.isfinite(warm_starts.imitate(policy, episodes, 2, learning_rate=0.003, seed=0)["loss"])
     assert policy.hold_to(replies)
     [reply] = Conversations(policy, sampling=Sampling(1.0)).draw([TurnRequest(0, [5, 6, 7], 1, 8)])
     assert reply.finished

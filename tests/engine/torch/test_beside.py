@@ -46,7 +46,7 @@ def train(tmp_path, ratings, **changes):
 
 @pytest.mark.slow
 def test_each_step_has_its_share_of_both(tmp_path, monkeypatch):
-    from clawback.learning.sources.beside import EpisodesBeside
+    from clawback.learning.episode_run import EpisodesBeside
 
     seen, real = [], EpisodesBeside.examples
 

@@ -76,8 +76,8 @@ NEVER = {
     "models/linear.py:_Frozen.backward": "layers of models on a CPU",
     "models/linear.py:_Frozen.forward": "layers of models on a CPU",
     "jobs/tracking.py:TensorBoard.__init__": "numbers alone",
-    "learning/sources/imitation.py:Imitation.state": "nothing of it is kept",
-    "learning/sources/improvement.py:Improvement.state": "nothing of it is kept",
+    "learning/sources/warm_starts.py:Imitation.state": "nothing of it is kept",
+    "learning/sources/warm_starts.py:Improvement.state": "nothing of it is kept",
     "learning/sources/ratings.py:_without_hints": "texts alone",
     "extensions/llamagym/agent.py:Agent.format_episode_for_ppo": "makes tensors of ids on the CPU, for others",
 }

@@ -41,7 +41,6 @@ import numpy as np
 import torch
 
 from clawback.errors import TrainingError
-from clawback.learning.authorship import may_learn
 from clawback.learning.examples import Plan
 from clawback.learning.sources import first_reading
 from clawback.learning.sources.distilled import (
@@ -61,7 +60,7 @@ from clawback.learning.sources.instructed import Arm, PromptMessages, follows, s
 from clawback.learning.sources.ratings import from_ratings
 from clawback.learning.sources.rpo_rounds import RpoRounds
 from clawback.learning.sources.rule_grades import rule_grades
-from clawback.learning.sources.targets import AnswerTarget, DirectEvidence, room_for, with_worse
+from clawback.learning.sources.targets import AnswerTarget, DirectEvidence, may_learn, room_for, with_worse
 from clawback.models import Encoded
 from clawback.pictures import pictures
 from clawback.records import Turn
