@@ -167,21 +167,21 @@ def default(home: Any, db: Any, seed: int) -> tuple[Any, str]:
 def graded(home: Any, db: Any, seed: int) -> tuple[Any, str]:
     """``auto``, graded by the reward model as ``[reward] grade = true`` has it, be it shown to read better than chance or not."""
     from clawback import config
-    from clawback.jobs import rewarding, run_grader
+    from clawback.jobs import beginning, rewarding
 
     model, _ = rewarding.load(home)
     return trained(
-        home, db, seed, run_grader.RewardModelGrader(model, config.load(home.config).reward.pessimism)
+        home, db, seed, beginning.RewardModelGrader(model, config.load(home.config).reward.pessimism)
     )
 
 
 def unguarded(home: Any, db: Any, seed: int) -> tuple[Any, str]:
     """The same without pessimism, without a KL to the base, twice as long, and with nothing that would stop it."""
-    from clawback.jobs import rewarding, run_grader
+    from clawback.jobs import beginning, rewarding
 
     model, _ = rewarding.load(home)
     loose = {"max_drift": 1e9, "max_reward_drop": 1e9, "extra": {"exact_kl": 0.0, "rounds": 24}}
-    return trained(home, db, seed, run_grader.RewardModelGrader(model, 0.0), **loose)
+    return trained(home, db, seed, beginning.RewardModelGrader(model, 0.0), **loose)
 
 
 def trained(home: Any, db: Any, seed: int, grader: Any, **changes: Any) -> tuple[Any, str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from clawback import config, store
-from clawback.jobs import answering, rewarding, run_grader
+from clawback.jobs import answering, beginning, rewarding
 from clawback.paths import Home
 from clawback.records import Turn, Version
 from clawback.rewards import HELD_OUT, reward_files
@@ -135,8 +135,8 @@ def test_generate_best_of_n(run: Run, here: Home, tmp_path: Path) -> None:
 
 
 def test_a_grader_only_where_it_is_asked_for_and_has_not_parted_from_people(here: Home) -> None:
-    assert run_grader.grader(here, config.RewardSection()) == (None, "")
-    grader, why = run_grader.grader(here, config.RewardSection(grade=True))
+    assert beginning.reward_model_grader(here, config.RewardSection()) == (None, "")
+    grader, why = beginning.reward_model_grader(here, config.RewardSection(grade=True))
     assert (grader is not None, why) == (True, "")
     assert grader is not None
     good, bad = grader([("question 1", SAYS.format(PLEASING)), ("question 1", SAYS.format(ANNOYING))])
@@ -149,7 +149,7 @@ def test_a_model_that_reads_no_better_than_chance_does_not_grade(here: Home) -> 
         before = db.get(HELD_OUT)
         for low, grades in ((0.01, True), (0.0, False), (-0.54, False)):
             db.set(HELD_OUT, {"spearman": {"value": 0.3, "low": low, "high": 0.6}})
-            grader, why = run_grader.grader(here, config.RewardSection(grade=True))
+            grader, why = beginning.reward_model_grader(here, config.RewardSection(grade=True))
             assert (grader is not None) == grades
             assert grades or "ρ 0.30 [" in why
         db.set(HELD_OUT, before)
@@ -175,7 +175,7 @@ def test_a_model_that_was_exploited_grades_no_longer(here: Home, tmp_path: Path)
                 )
                 rate_as = rating if i % 4 else -rating
                 feedback.rate(db, db.add_turn(turn).id, rate_as)
-    grader, why = run_grader.grader(home, config.RewardSection(grade=True))
+    grader, why = beginning.reward_model_grader(home, config.RewardSection(grade=True))
     assert grader is None
     assert "promises more than people say" in why
 
@@ -197,15 +197,15 @@ def test_the_judge_grades_on_request(
 
 
 def test_the_gate_reports_the_models_opinion_and_does_not_use_it(here: Home) -> None:
-    from clawback.gate import prompt_choice
+    from clawback.gate import fresh
     from clawback.gate.questions import ShownAnswers
     from clawback.models.types import Completion
 
     ours, theirs = ([Completion(SAYS.format(w), (1,), (0.0,), True)] for w in (PLEASING, ANNOYING))
     shown = ShownAnswers([[{"role": "user", "content": "question 1"}]], ours, theirs)
-    opinion = prompt_choice.opinion(here, shown)
+    opinion = fresh.opinion(here, shown)
     assert opinion is not None
     assert opinion.candidate > opinion.live
     assert opinion.name == reward_files.read(here.reward).name
     assert "for information" in str(opinion)
-    assert prompt_choice.opinion(Home(here.root / "empty"), shown) is None
+    assert fresh.opinion(Home(here.root / "empty"), shown) is None

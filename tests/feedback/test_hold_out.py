@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from clawback import config, feedback, store
 from clawback.feedback import hold_out
-from clawback.gate import prompt_choice
+from clawback.gate import fresh
 from clawback.jobs import inputs
 from clawback.paths import Home
 from clawback.records import Message, Run, Sample, Turn
@@ -77,12 +77,12 @@ def test_no_prompt_that_the_gate_asks_is_in_what_any_run_draws_on_or_learns_from
         used = a_run(db, credit)
         filled(db, captured, more)
         later = a_run(db, credit)
-        asked, kept = prompt_choice.prompts(db, SHARE)
+        asked, kept = fresh.prompts(db, SHARE)
         keys = [hold_out.prompt_key(messages) for messages in asked]
         assert len(set(keys)) == len(keys)
         assert not set(keys[:kept]) & set.union(*used, *later)
         if len(asked) > kept:
-            assert len(asked) <= prompt_choice.LEAST_PROMPTS, "the others only fill up"
+            assert len(asked) <= fresh.LEAST_PROMPTS, "the others only fill up"
 
 
 @given(st.text(max_size=40), st.floats(0, 1), st.floats(0, 1))
@@ -128,7 +128,7 @@ def test_what_was_outside_the_share_of_an_earlier_run_is_not_asked(tmp_path: Pat
             db.add_turn(Turn("s", user(question), "An answer."))
         small = {q for q in QUESTIONS if hold_out.keeps(hold_out.text_key(q), 0.3)}
         inputs.prompts(db, set(), 1e12, 0.3)
-        asked, kept = prompt_choice.prompts(db, 0.9)
+        asked, kept = fresh.prompts(db, 0.9)
         assert {str(m[0]["content"]) for m in asked[:kept]} == small
 
 
@@ -148,6 +148,6 @@ def test_of_many_kept_prompts_the_newest_are_asked_each_often(tmp_path: Path) ->
     with store.connect(tmp_path / "clawback.db") as db:
         for number in range(60):
             db.add_turn(Turn("s", user(f"Question {number}?"), "An answer."))
-        asked, kept = prompt_choice.prompts(db, 1.0)
-    assert kept == len(asked) == prompt_choice.MOST_PROMPTS
+        asked, kept = fresh.prompts(db, 1.0)
+    assert kept == len(asked) == fresh.MOST_PROMPTS
     assert [m[0]["content"] for m in asked] == [f"Question {number}?" for number in range(59, 43, -1)]

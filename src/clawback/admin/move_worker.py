@@ -19,7 +19,7 @@ from clawback import config, feedback, jobs, store
 from clawback.admin import model_proof, moving
 from clawback.admin.moving import Move
 from clawback.errors import Busy, ClawbackError, ModelError, Stopped
-from clawback.gate import obedience, prompt_choice, prompt_gate
+from clawback.gate import fresh, guards, prompt_gate
 from clawback.gate.fresh import question
 from clawback.gate.report import Report
 from clawback.jobs.worker import say, write_to_log
@@ -103,9 +103,9 @@ def compare(home: Home, move: Move) -> dict[str, Any]:
     with store.connect(copy.database) as db:
         new = moving.candidate(db)
         samples = feedback.evidence(feedback.samples(db, raters=settings.training.raters))
-        conversations, held_back = prompt_choice.prompts(db, settings.gate.held_out)
+        conversations, held_back = fresh.prompts(db, settings.gate.held_out)
         run = next(iter(db.runs(limit=1)), None)
-        checks = obedience.checked(db)
+        checks = guards.checked(db)
         judged = db.version(run.version).report if run is not None and run.version is not None else None
     with store.connect(home.database) as db:
         old = db.version(move.live)
@@ -117,7 +117,7 @@ def compare(home: Home, move: Move) -> dict[str, Any]:
     old_answers, new_answers = sides
     evidence, chosen = prompt_gate.measure(samples, rounds, new_answers, old_answers, old_answers)
     questions = [question(messages) for messages in rounds]
-    rules = obedience.measure(checks, questions, new_answers, old_answers)
+    rules = guards.measure(checks, questions, new_answers, old_answers)
     examples = [
         {
             "prompt": questions[pair.candidate],

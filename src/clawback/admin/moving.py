@@ -19,7 +19,7 @@ from clawback import config, files, jobs, store
 from clawback.admin import model_choice
 from clawback.errors import Busy, ModelError, NotFound, UsageError
 from clawback.feedback import bases
-from clawback.jobs import preflight
+from clawback.jobs import inputs
 from clawback.models import converted_before, gguf_file, local_models
 from clawback.paths import Home
 from clawback.processes import identity, is_alive
@@ -142,7 +142,7 @@ def plan(home: Home, to: str) -> MovePlan:
         raise UsageError(f"{name} is the model of your settings already.")
     with store.connect(home.database) as db:
         _same_home(db, settings.model.base)
-        preflight.enough_in(db, settings)
+        inputs.enough_in(db, settings)
         good, bad = db.count_ratings()
     model, here = model_choice.local_model(name), model_choice.machine()
     converted = _conversion_bytes(home, name)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from clawback import config, feedback
 from clawback.errors import UsageError
 from clawback.feedback import bases
-from clawback.gate import obedience, prompt_choice, questions
+from clawback.gate import fresh, guards, questions
 from clawback.gate.evidence import Drawing, GateRatings, measure, texts
 from clawback.gate.fresh import OnProgress, VersionPair, question
 from clawback.gate.report import Report, report_of
@@ -48,7 +48,7 @@ def gate(
     if not samples:
         raise UsageError(f"There is nothing to judge version {number} by: there are no ratings.")
     held = telling(store, unseen(store, samples, run, live), run, number)
-    prompts, kept = prompt_choice.prompts(store, settings.gate.held_out)
+    prompts, kept = fresh.prompts(store, settings.gate.held_out)
     if not prompts:
         raise UsageError(
             "There are no captured prompts to answer. Use your agent through `clawback serve` first."
@@ -68,8 +68,8 @@ def gate(
     evidence = replace(
         evidence,
         unlearned=kept,
-        rules=obedience.measure(
-            obedience.checked(store),
+        rules=guards.measure(
+            guards.checked(store),
             [question(messages) for messages in shown.prompts],
             texts(shown.candidate),
             texts(shown.live),
@@ -77,7 +77,7 @@ def gate(
         questions=max(evidence.questions, len(questions.pairs(store, version.number, live.number))),
         answers=questions.answers(store, version.number, live.number),
     )
-    opinion = prompt_choice.opinion(home, shown)
+    opinion = fresh.opinion(home, shown)
     report, decision = report_of(store, version, live, evidence, settings.gate, opinion)
     if decision.asks:
         questions.put(store, version, live, shown)

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from clawback.gate import questions, sequential
-from clawback.gate.guards import AnswerStatistics
-from clawback.gate.obedience import RuleObedience
+from clawback.gate import questions
+from clawback.gate.guards import AnswerStatistics, RuleObedience
 from clawback.gate.rule import Decision, Evidence, decide, error_left, most_questions
 from clawback.records import JsonObject, with_keys
 
@@ -183,7 +182,7 @@ def open_questions(store: Store, settings: GateSection) -> list[tuple[Turn, Turn
         pairs = questions.pairs(store, version.number, live.number)
         answers = questions.answers(store, version.number, live.number)
         most = most_questions(evidence, settings)
-        if sequential.verdict(error_left(evidence, 1 - settings.confidence), most, answers):
+        if questions.verdict(error_left(evidence, 1 - settings.confidence), most, answers):
             continue
         unanswered = [pair for pair in pairs if not questions.is_settled(store, *pair)]
         found += unanswered[: most - len(answers)]

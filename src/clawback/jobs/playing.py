@@ -21,7 +21,7 @@ from clawback.environments.core import EnvironmentSet
 from clawback.environments.evaluating import HeldOutVerdict, compare, evaluate, orders
 from clawback.environments.world_helpers import single_task_notice
 from clawback.errors import Busy, Stopped, UsageError
-from clawback.jobs import episode_runs, inputs, preflight
+from clawback.jobs import episode_runs, inputs
 from clawback.jobs.drawing import Wish, connected, players
 from clawback.jobs.episode_runs import DEFAULTS, PlayOptions
 from clawback.jobs.reply_form import ReplyPlan, plan_replies
@@ -184,7 +184,7 @@ class _Job(RunJob):
             return (), ()
         said = inputs.settled(self.db, self.settings)
         samples = feedback.samples(self.db, [f.id for f in said], raters=self.settings.training.raters)
-        preflight.enough(samples)
+        inputs.enough(samples)
         before = self.db.splits(s.turn_id for s in samples)
         train, held = feedback.split(samples, self.settings.gate.held_out, splits=before)
         return inputs.feedback_of(train, said), inputs.feedback_of(held, said)

@@ -20,7 +20,7 @@ from clawback.feedback.authors import in_own_words
 from clawback.files import replace
 from clawback.gate import prompt_gate as prompt_gate
 from clawback.gate.report import Report, settle
-from clawback.jobs import preflight
+from clawback.jobs import inputs
 from clawback.jobs.inputs import feedback_of, newest
 from clawback.jobs.prompt_models import Meter, StoredMeter, model_of
 from clawback.paths import Home
@@ -132,7 +132,7 @@ class Search:
         ids = kept["feedback"] if kept else [f.id for f in said]
         found = feedback.samples(self.db, ids, raters=self.settings.training.raters, words=True)
         samples = [sample for sample in found if not sample.cut]
-        preflight.enough(samples)
+        inputs.enough(samples)
         before = self.db.splits(s.turn_id for s in samples)
         self.train, self.held = feedback.split(samples, self.settings.gate.held_out, splits=before)
         self.ids = tuple(ids)

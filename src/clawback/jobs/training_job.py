@@ -23,12 +23,10 @@ from clawback.gate import adapter_gate
 from clawback.gate.report import Report, answered, settle
 from clawback.jobs import (
     beginning,
-    captured,
     inputs,
     launching,
     rule_reading,
     seams,
-    worthwhile,
 )
 from clawback.jobs.run_job import PROGRESS_SECONDS, RunJob, plays
 from clawback.paths import Home
@@ -272,7 +270,7 @@ class _Job(RunJob):
         self.tell({"phase": "read"})
         samples, _ = self.samples(run, recipe, policy)
         numbered = replace(run, id=self.preparing or 0)  # its number, if it begins
-        worthwhile.check_readable(self.home, self.db, policy, samples, numbered, self.tell)
+        beginning.check_readable(self.home, self.db, policy, samples, numbered, self.tell)
 
     def fitted(self, run: Run, recipe: Recipe, policy: Policy, train: list[Sample], held: set[int]) -> Recipe:
         """The recipe at the largest size that fits the budget. ``held``: turns that are kept for the gate."""
@@ -281,7 +279,7 @@ class _Job(RunJob):
         self.tell({"phase": "measure"})
         prompts = inputs.prompts(self.db, held, run.created_at, self.settings.gate.held_out)
         allowed = run_budget.Allowed(inputs.budget(self.settings), run.parent > 0, self.home.speeds)
-        others = captured.answers(self.db, prompts, recipe.learn_from, run.created_at)
+        others = beginning.captured_answers(self.db, prompts, recipe.learn_from, run.created_at)
         training = TrainingRun(policy, train, recipe, prompts=prompts, captured=others, tell=self.tell)
         sized, forecast = run_budget.fit(training, allowed, self.vllm)
         self.tell(
@@ -309,10 +307,10 @@ class _Job(RunJob):
         if policy is None:
             system = prompted.of_run(self.db, run)[0]
             policy = (seams.hosted().policy if away else inputs.policy)(self.settings, run.base, system)
-        from clawback.jobs import run_grader
+        from clawback.jobs import beginning
 
         samples, terms = self.samples(run, recipe, policy)
-        grader, why = run_grader.grader(self.home, self.settings.reward)
+        grader, why = beginning.reward_model_grader(self.home, self.settings.reward)
         if why:
             self.tell({"phase": "reward", "note": why})
         shown, name = self.settings.tracking, f"run-{run.id:04d}"
@@ -324,7 +322,7 @@ class _Job(RunJob):
             else:
                 held, share = inputs.kept_out(self.db, run), self.settings.gate.held_out
                 prompts = inputs.prompts(self.db, held, run.created_at, share)
-                others = captured.answers(self.db, prompts, recipe.learn_from, run.created_at)
+                others = beginning.captured_answers(self.db, prompts, recipe.learn_from, run.created_at)
                 judge = rule_reading.of_run(self.home, self.settings, self.db, training)
                 draw = seams.chosen(
                     self.options.draw or recipe.conditions.draw or seams.HERE,

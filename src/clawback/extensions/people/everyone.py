@@ -24,7 +24,7 @@ from clawback import config, jobs
 from clawback.errors import ClawbackError
 from clawback.extensions.people.fair import FairQueue
 from clawback.extensions.people.homes import PersonHomes
-from clawback.jobs.background import under_way
+from clawback.jobs.control import under_way
 from clawback.paths import Home
 from clawback.serve import app, guard, page, wire
 from clawback.serve.dialects import is_model_path
