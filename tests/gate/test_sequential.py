@@ -24,15 +24,11 @@ def accepts(alpha: float, count: int, preferred: float) -> float:
 
 
 @pytest.mark.parametrize(("alpha", "count"), [(0.05, 12), (0.044, 11), (0.2, 9), (0.01, 12)])
-def test_the_error_is_at_most_what_is_allowed_over_every_order_of_answers(
-    alpha: float, count: int
-) -> None:
+def test_the_error_is_at_most_what_is_allowed_over_every_order_of_answers(alpha: float, count: int) -> None:
     error = accepts(alpha, count, 0.5)
     assert 0 < error <= alpha
     assert accepts(alpha, count, 0.4) < error
-    assert questions.chance(alpha, count, (), 0.5) == pytest.approx(error, rel=0.2), (
-        "forlorn ones are few"
-    )
+    assert questions.chance(alpha, count, (), 0.5) == pytest.approx(error, rel=0.2), "forlorn ones are few"
 
 
 @given(st.integers(4, 11), st.data())

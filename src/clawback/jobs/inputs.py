@@ -148,15 +148,15 @@ def setting(key: str, value: Any) -> None:
         raise UsageError(f"`{key}` takes an address that begins with http:// or https://, not `{value}`.")
     elif key.startswith("training.overrides"):
         from clawback.engine import recipe_from
-        from clawback.learning import options
+        from clawback.learning import check_options
 
         values = _nested(key.removeprefix("training.overrides").lstrip("."), value)
         recipe_from(values)
-        options.check({}, values.get("extra") or {})
+        check_options({}, values.get("extra") or {})
     elif key.startswith("training.options"):
-        from clawback.learning import options
+        from clawback.learning import check_options
 
-        options.check(_nested(key.removeprefix("training.options").lstrip("."), value), {})
+        check_options(_nested(key.removeprefix("training.options").lstrip("."), value), {})
 
 
 def _nested(inner: str, value: Any) -> Any:

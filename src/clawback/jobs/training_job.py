@@ -229,7 +229,7 @@ class _Job(RunJob):
             recipe = replace(recipe, conditions=replace(recipe.conditions, draw=draw))
             self.vllm = seams.vllm().sampler(self.home, self.settings, policy, recipe, draw, self.tell)
         if recipe.full:
-            from clawback.learning.estimate import choose
+            from clawback.learning.run_budget import choose
 
             choose(policy, recipe)  # now, so that what does not fit leaves no run behind
         if recipe.algorithm in engine.DRAWING and not request.hosted:

@@ -11,18 +11,14 @@ from clawback import faces
 
 if TYPE_CHECKING:
     from clawback.learning.best_weights import summary
-    from clawback.learning.conditions import RunConditions, RunRules, conditions_of
     from clawback.learning.episode_run import Form
     from clawback.learning.episode_trainer import EpisodeTrainer
     from clawback.learning.examples import Plan, TrainingExample
-    from clawback.learning.loop import checkpoint
-    from clawback.learning.loop.checkpoint import State
     from clawback.learning.loop.packing import Shared, gradients, logprob_gradients, together
-    from clawback.learning.loop.trainer import Fitted, LoopSettings
+    from clawback.learning.loop.trainer import Fitted, LoopSettings, State, read_checkpoint, write_checkpoint
     from clawback.learning.reading import BaseModelReader
-    from clawback.learning.recipe import Recipe
-    from clawback.learning.result import finished, write_adapter, write_result
-    from clawback.learning.run import TrainingRun, fingerprint, ignore
+    from clawback.learning.recipe import Recipe, RunConditions, RunRules, check_options, conditions_of
+    from clawback.learning.run import TrainingRun, fingerprint, finished, ignore, write_adapter, write_result
     from clawback.learning.run_budget import gate_answers
     from clawback.learning.sources.episode_examples import EpisodeSettings
     from clawback.learning.sources.targets import is_named, is_other
@@ -38,18 +34,13 @@ else:
             "episode_trainer": "EpisodeTrainer",
             "episode_run": "Form",
             "examples": "TrainingExample Plan",
-            "loop.checkpoint": "State checkpoint",
+            "loop.trainer": "Fitted LoopSettings State read_checkpoint write_checkpoint",
             "loop.packing": "Shared gradients logprob_gradients together",
-            "loop.trainer": "Fitted LoopSettings",
             "reading": "BaseModelReader",
-            "recipe": "Recipe",
-            "result": "finished write_adapter write_result",
-            "run": "TrainingRun fingerprint ignore",
+            "recipe": "Recipe RunConditions RunRules check_options conditions_of",
+            "run": "finished write_adapter write_result TrainingRun fingerprint ignore",
             "sources.episode_examples": "EpisodeSettings",
             "sources.warm_starts": "exploration is_short",
             "training": "DRAWING conclusion fit_elsewhere",
-            "conditions": "RunConditions RunRules conditions_of",
-            "estimate": "estimate",
-            "options": "options",
         },
     )

@@ -30,8 +30,16 @@ from clawback.errors import UsageError
 from clawback.learning.best_weights import BestWeights
 from clawback.learning.examples import TrainingExample
 from clawback.learning.recipe import Recipe, changed, recipe
-from clawback.learning.result import CHECKPOINT, finished, result_of, write_adapter, write_result
-from clawback.learning.run import TrainingRun, fingerprint, policy_state
+from clawback.learning.run import (
+    CHECKPOINT,
+    TrainingRun,
+    fingerprint,
+    finished,
+    policy_state,
+    result_of,
+    write_adapter,
+    write_result,
+)
 from clawback.learning.sources.episode_examples import Episodes
 from clawback.learning.sources.fresh_answers import RolloutSource
 from clawback.learning.training import fresh
@@ -203,7 +211,7 @@ def _result(run: TrainingRun, fitted: Fitted, started: float, episodes: dict[str
 
 def _prepare(policy: Policy, recipe: Recipe) -> None:
     """Memory for the steps; a tiny model on a CPU takes larger pieces."""
-    from clawback.learning.estimate import prepare
+    from clawback.learning.run_budget import prepare
     from clawback.policy.memory import keep_freed
 
     prepare(policy, recipe)

@@ -16,7 +16,7 @@ pytest.importorskip("llguidance")
 pytest.importorskip("sentence_transformers")
 
 from clawback import devices, engine
-from clawback.learning import estimate
+from clawback.learning import run_budget
 from clawback.learning.loop import trainer
 from clawback.policy import torch_policy
 from clawback.sampling import prefix_cache, ways
@@ -94,7 +94,7 @@ NOT_YET = {
 """Of each file, functions that a scenario need not reach so far, and why. Nothing may be added; what a scenario reaches fails the test until it is off."""
 
 
-_SPEED = estimate.speed
+_SPEED = run_budget.speed
 
 
 @functools.cache
@@ -116,7 +116,7 @@ def stage(folders, llava, monkeypatch, tmp_path):  # noqa: F811
         monkeypatch.setattr(module, "total_bytes", lambda device: 8 * 10**9)
     monkeypatch.setattr(devices, "free_bytes", lambda device: 8 * 10**9)
     monkeypatch.setattr(devices, "wait", lambda device: None)
-    monkeypatch.setattr(estimate, "speed", quick_speed)
+    monkeypatch.setattr(run_budget, "speed", quick_speed)
 
     @contextmanager
     def on(name, out):

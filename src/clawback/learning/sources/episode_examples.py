@@ -29,7 +29,7 @@ from torch import Tensor
 
 from clawback.errors import TrainingError
 from clawback.learning.examples import TrainingExample
-from clawback.learning.value_head import ValueHead
+from clawback.learning.loop.torch_learner import ValueHead
 from clawback.models import Chat, Encoded, Pixels
 from clawback.records import Episode
 from clawback.rl import credit, turn_advantages

@@ -25,8 +25,8 @@ from torch import Tensor
 
 from clawback.errors import TrainingError
 from clawback.learning.examples import Plan, RatingSource, TrainingExample
+from clawback.learning.loop.torch_learner import ValueHead
 from clawback.learning.sources.targets import NONE_LEFT, may_learn
-from clawback.learning.value_head import ValueHead
 from clawback.models import Encoded
 from clawback.policy import Policy
 from clawback.records import BETTER

@@ -40,7 +40,7 @@ from clawback.rl import algorithms
 from clawback.rl.action_values import fit_action_values
 
 if TYPE_CHECKING:
-    from clawback.learning.loop.checkpoint import State
+    from clawback.learning.loop.trainer import State
     from clawback.policy import Policy
 
 
