@@ -206,8 +206,8 @@ def serve(bench: Bench, _: Row) -> None:
     """Rows of the server: they are read, go on, leave, and others join."""
     import torch
 
+    from clawback.sampling.choose import SamplingRequest
     from clawback.sampling.decoder_choice import lean
-    from clawback.sampling.request import SamplingRequest
     from clawback.sampling.ways import rows_of
 
     texts = [list(one.prompt) for one in bench.encoded()]

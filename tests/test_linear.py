@@ -22,7 +22,7 @@ from clawback.prompts import prompt_guards
 from clawback.redact import redact
 from clawback.reminders import without_reminders
 from clawback.rewards import features
-from clawback.rules import phrases, text_measures, wording
+from clawback.rules import checks, phrases, wording
 from clawback.serve import tools
 from clawback.serve.dialects import anthropic
 
@@ -57,8 +57,8 @@ def addresses(text: str) -> object:
 
 
 def measured(text: str) -> object:
-    answer = text_measures.Text(text)
-    return [measure(answer) for measure in text_measures.MEASURES.values()]
+    answer = checks.Text(text)
+    return [measure(answer) for measure in checks.MEASURES.values()]
 
 
 CASES: list[tuple[Callable[[str], object], str, str]] = [

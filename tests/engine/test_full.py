@@ -11,7 +11,7 @@ from clawback import engine
 from clawback.errors import DoesNotFit, ModelError, UsageError
 from clawback.learning import RunConditions
 from clawback.learning.loop import trainer
-from clawback.models import adapter, base, delta
+from clawback.models import adapter, delta, identity
 from clawback.models.types import GREEDY
 from clawback.policy import memory
 from clawback.records import Sample
@@ -181,10 +181,10 @@ def broken(version, tmp_path, change):
     folder = tmp_path / "broken"
     folder.mkdir()
     tensors = load_file(version / delta.WEIGHTS)
-    stamp = json.loads((version / base.STAMP).read_text())
+    stamp = json.loads((version / identity.STAMP).read_text())
     change(tensors, stamp)
     save_file(tensors, folder / delta.WEIGHTS)
-    (folder / base.STAMP).write_text(json.dumps(stamp))
+    (folder / identity.STAMP).write_text(json.dumps(stamp))
     return folder
 
 
@@ -215,7 +215,7 @@ def test_a_folder_with_both_kinds_of_weights_is_refused(made, tmp_path):
     with pytest.raises(ModelError, match="both"):
         engine.load(str(folder), adapter=both)
     (both / adapter.WEIGHTS).unlink()
-    (both / base.STAMP).unlink()
+    (both / identity.STAMP).unlink()
     with pytest.raises(ModelError, match="which base"):
         engine.load(str(folder), adapter=both)
     (both / delta.WEIGHTS).write_bytes(b"\x80\x04pickled")

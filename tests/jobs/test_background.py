@@ -22,7 +22,7 @@ from clawback.feedback.due import Failure
 from clawback.jobs import control, worker
 from clawback.paths import Home
 from clawback.records import Feedback, Turn
-from clawback.runs import process
+from clawback.runs import trigger
 
 
 def playing(popen: Callable[..., object]) -> SimpleNamespace:
@@ -83,7 +83,7 @@ def test_a_run_is_due_at_the_threshold_and_one_at_a_time(home: Home, monkeypatch
     home.config.write_text("[training]\nthreshold = 3\n")
     started: list[list[str]] = []
     monkeypatch.setattr(
-        process, "subprocess", playing(lambda command, **_: started.append(command) or alive())
+        trigger, "subprocess", playing(lambda command, **_: started.append(command) or alive())
     )
     with store.connect(home.database) as db:
         for number in range(3):
@@ -101,7 +101,7 @@ def test_a_run_is_due_at_the_threshold_and_one_at_a_time(home: Home, monkeypatch
 def test_a_training_process_inherits_no_keys(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = {}
     monkeypatch.setenv("SOME_API_KEY", "secret")
-    monkeypatch.setattr(process, "subprocess", playing(lambda _, **options: seen.update(options) or alive()))
+    monkeypatch.setattr(trigger, "subprocess", playing(lambda _, **options: seen.update(options) or alive()))
     assert control.start(home)
     assert "SOME_API_KEY" not in seen["env"]
     assert seen["env"]["CLAWBACK_HOME"] == str(home.root)
@@ -120,7 +120,7 @@ def test_a_process_that_fails_before_there_is_a_run_is_not_started_again_at_once
             db.add_feedback(Feedback(turn.id, "rating", value))
     started: list[list[str]] = []
     monkeypatch.setattr(
-        process, "subprocess", playing(lambda command, **_: started.append(command) or alive())
+        trigger, "subprocess", playing(lambda command, **_: started.append(command) or alive())
     )
     monkeypatch.setattr(worker.os, "nice", lambda _: 0)
     assert control.maybe_train(home) is True
@@ -149,7 +149,7 @@ def test_a_run_in_the_background_gets_the_key_of_its_trainer_and_no_other(
         given.update(how["env"])  # type: ignore[call-overload]
         return SimpleNamespace(pid=2**22 + 1)  # it ended at once
 
-    monkeypatch.setattr(process, "subprocess", playing(popen))
+    monkeypatch.setattr(trigger, "subprocess", playing(popen))
     for name in ("TINKER_API_KEY", "FIREWORKS_API_KEY", "OTHER_API_KEY"):
         monkeypatch.setenv(name, f"the {name}")
     for provider, wanted in (("tinker", "TINKER_API_KEY"), ("fireworks", "FIREWORKS_API_KEY")):
@@ -175,7 +175,7 @@ def test_a_run_that_the_budget_refuses_is_not_said_to_start(
             db.add_feedback(Feedback(turn.id, "rating", 1.0 if number % 2 else -1.0))
     started: list[list[str]] = []
     monkeypatch.setattr(
-        process, "subprocess", playing(lambda command, **_: started.append(command) or alive())
+        trigger, "subprocess", playing(lambda command, **_: started.append(command) or alive())
     )
     monkeypatch.setattr(worker.os, "nice", lambda _: 0)
     said = str(remote_commands.order(home, "claude-code", "/rl train"))

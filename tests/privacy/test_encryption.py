@@ -25,7 +25,7 @@ from clawback.paths import Home
 from clawback.privacy import age, database_encryption
 from clawback.records import Turn
 from clawback.store import connection, keys
-from clawback.store.schema import newest
+from clawback.store.connection import newest
 
 WORDS = "The treasure of Abelard"
 

@@ -20,8 +20,8 @@ from clawback.files import replace
 from clawback.paths import Home
 from clawback.privacy import database_encryption, erasure
 from clawback.records import Turn
-from clawback.store import copies, damaged_database, keys, salvage_pages, troubles
-from clawback.store.schema import DAMAGED
+from clawback.store import connection, copies, damaged_database, keys, salvage_pages
+from clawback.store.connection import DAMAGED
 
 DAY = 86_400.0
 
@@ -192,9 +192,9 @@ def test_a_write_that_fails_leaves_no_file_behind(tmp_path: Path, monkeypatch: p
 
 
 def test_a_disk_with_room_is_not_called_full(tmp_path: Path) -> None:
-    assert not troubles.is_full(tmp_path)
+    assert not connection.is_full(tmp_path)
     assert list(tmp_path.iterdir()) == []
-    said = troubles.describe(tmp_path / "clawback.db", sqlite3.OperationalError("disk I/O error"))
+    said = connection.describe(tmp_path / "clawback.db", sqlite3.OperationalError("disk I/O error"))
     assert "cannot be used: disk I/O error" in said
 
 

@@ -26,7 +26,7 @@ from clawback.jobs.worker import say, write_to_log
 from clawback.paths import Home
 from clawback.progress import Progress
 from clawback.records import GATE_ANSWERS, Message, Version
-from clawback.release import version_loading, version_registry
+from clawback.release import version_registry
 
 EXAMPLES = 3
 """Prompts of which both answers are shown."""
@@ -160,7 +160,7 @@ def _repeated(conversations: Conversations, count: int) -> list[Sequence[Message
 
 def answers_of(home: Home, version: Version, rounds: Conversations, samples: Sequence[Any]) -> list[str]:
     """One answer to each prompt, by one model in memory at a time, as long as rated answers are."""
-    policy = version_loading.load(home, version)
+    policy = version_registry.load(home, version)
     rated = [policy.encode(sample).response for sample in samples]
     limit = policy.room(rated) if rated else policy.max_tokens
     texts = [answer.text for [answer] in policy.generate(rounds, max_tokens=limit, seed=0)]

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from clawback.feedback.calibrate import centred, standing
 from clawback.feedback.implicit import asked_again
-from clawback.feedback.opinions import centred, standing
 from clawback.feedback.turn_reward import EDITED_AWAY, WEIGHTS
 from clawback.records import GATE, PICTURE, UNLEARNED, Feedback, Turn
 

@@ -4,7 +4,7 @@ The reward is the weighted mean of the parts. A part's weight says how directly 
 
     rating 1   preference ½   edit ½   environment reward 1   implicit ¼   judge: what it has earned (calibrate.py), ¼ at first
 
-- Of several words of one person the newest counts, wherever it was said: a person may change their mind (opinions.py). Persons are averaged.
+- Of several words of one person the newest counts, wherever it was said: a person may change their mind (``calibrate``). Persons are averaged.
 - A score counts by what is usual for the person who gave it (``scales``).
 - A preference is +½ for the better turn and -½ for the worse one: it says which, not how good either is.
 - An edit says that the response was not right (-½) *and* gives one that is: a second sample with reward +1.
@@ -32,10 +32,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from clawback.feedback import bases
-from clawback.feedback.authors import in_own_words
-from clawback.feedback.calibrate import PRIOR_WEIGHT, Reliability, agreed, reliability
-from clawback.feedback.opinions import Middles, centred, hints_of, standing
+from clawback.feedback import provenance
+from clawback.feedback.calibrate import (
+    PRIOR_WEIGHT,
+    Middles,
+    Reliability,
+    agreed,
+    centred,
+    hints_of,
+    reliability,
+    standing,
+)
+from clawback.feedback.provenance import in_own_words
 from clawback.records import BETTER, TEACHER, UNLEARNED, Feedback, Part, Sample, Turn
 
 if TYPE_CHECKING:
@@ -147,7 +155,7 @@ def samples(
     if isinstance(raters, str):
         weighed = (f for said in by_turn.values() for f in said)
         raters = agreed(weighed) if raters == "agreement" else {}
-    made, seen = [], bases.as_seen_now(store)
+    made, seen = [], provenance.as_seen_now(store)
     for turn_id, turn in store.turns_by_id(by_turn).items():
         if turn.trainable:
             made += _samples_of(seen(turn), by_turn[turn_id], judges, raters, words)
@@ -262,7 +270,7 @@ def _credited(
 ) -> list[Sample]:
     """Samples of unrated turns that led to rated ones."""
     own: dict[int, Sample] = {}
-    seen = bases.as_seen_now(store)
+    seen = provenance.as_seen_now(store)
     for sample in samples:
         own.setdefault(sample.turn_id, sample)  # the turn itself, not what an edit made of it
     sessions = dict.fromkeys(store.turn(turn_id).session for turn_id in own)

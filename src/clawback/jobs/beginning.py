@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from clawback import config, feedback, store
 from clawback.errors import NothingRead, NothingToGain, TrainingError, UsageError
-from clawback.feedback import bases
+from clawback.feedback import provenance
 from clawback.feedback.due import NO_GAIN, READ_AGAIN
 from clawback.feedback.hold_out import keeps, prompt_key
 from clawback.gate import headroom
@@ -66,7 +66,7 @@ def captured_answers(
     if not learn_from:
         return []
     known = {_key(messages) for messages in prompts}
-    seen = bases.as_seen_now(db)
+    seen = provenance.as_seen_now(db)
     turns = [seen(one) for one in db.turns(limit=MOST_TURNS) if one.created_at <= until]
     usable = [one for one in turns if _is_usable(one, learn_from) and _key(one.messages) in known]
     return [

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from clawback import config, feedback
 from clawback.errors import TrainingError, UsageError
 from clawback.feedback import hold_out
-from clawback.feedback.authors import in_own_words
+from clawback.feedback.provenance import in_own_words
 from clawback.files import replace
 from clawback.gate import prompt_gate as prompt_gate
 from clawback.gate.report import Report, settle

@@ -6,7 +6,7 @@ Ratings take part as they do in a run of their own (``plan.py``): a reward ensem
 grades fresh answers of the policy to the person's own prompts. So both halves of a step are the policy's
 current answers, one graded by an environment and one by what the person rated, and neither is unlearned for
 the other without a loss of reward. The KL term of the fresh answers has the weight that it has in a run on
-ratings (``exact_kl``), but on the sampled tokens instead of the whole vocabulary, because an environment's
+ratings (``lm_head``), but on the sampled tokens instead of the whole vocabulary, because an environment's
 replies have a KL term of their own.
 
 A whole training run on episodes: takes a function that collects episodes, writes a PEFT folder.

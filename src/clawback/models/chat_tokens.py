@@ -15,7 +15,7 @@ from typing import Any
 
 from clawback.errors import ModelError
 from clawback.models import templates, vision
-from clawback.models.speakers import NextSpeaker
+from clawback.models.templates import NextSpeaker
 from clawback.models.vision import Pixels, Vision
 from clawback.records import Message, text_of
 from clawback.records.messages import under

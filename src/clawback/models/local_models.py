@@ -18,7 +18,7 @@ from typing import Any
 
 from clawback import installed
 from clawback.errors import ModelError, NotFound
-from clawback.models import gguf_file, hub_cache, loose_files
+from clawback.models import gguf_file, model_files
 from clawback.models.gguf_file import GgufFile
 from clawback.models.types import Holder, LocalModel, ModelInfo
 
@@ -83,7 +83,7 @@ def source(base: str) -> GgufSource | None:
 def find() -> list[LocalModel]:
     """Every causal language model of the hub cache, Ollama, LM Studio and the usual folders of GGUF files, and ``smollm2``; those without
     a problem first, small to large."""
-    held = [*_in_wheel(), *hub_cache.models(), *_in_ollama(), *_in_lm_studio()]
+    held = [*_in_wheel(), *model_files.models(), *_in_ollama(), *_in_lm_studio()]
     known = {model.path.resolve() for model in held}
     found = [*held, *(model for model in _loose() if model.path.resolve() not in known)]
     return sorted(found, key=lambda one: (bool(one.problem), one.info.total_parameters, one.name))
@@ -91,7 +91,7 @@ def find() -> list[LocalModel]:
 
 def _loose() -> Iterator[LocalModel]:
     """GGUF files that no program here manages, by their path; what is no language model is left out."""
-    for path in loose_files.find():
+    for path in model_files.find():
         for model in _models_in(GgufSource(str(path), path), "file"):
             if model.info.total_parameters or model.problem:
                 header_is_other = model.info.architecture in gguf_file.NO_LANGUAGE_MODEL

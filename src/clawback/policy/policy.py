@@ -62,7 +62,7 @@ class Policy:
         """What replies are held to, in drawing turns of conversations and in learning (``scoring/choices.py``)."""
         self._scorer: Scorer | None = None
         self.placement = ""
-        """Why it is on its device, where that was measured (``placement.py``)."""
+        """Why it is on its device, where that was measured (``torch_policy.py``)."""
 
     def configure(
         self,

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clawback.errors import UsageError
-from clawback.feedback.authors import in_own_words
 from clawback.feedback.endpoint import Ask, NoAnswer
+from clawback.feedback.provenance import in_own_words
 from clawback.feedback.rated_examples import RatedExample, pieces_of
 from clawback.feedback.verdict import fenced
 from clawback.records import OWNER, Feedback, Rule

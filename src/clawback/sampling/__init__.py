@@ -22,9 +22,9 @@ if TYPE_CHECKING:
         stop_ids,
         until_speaker,
     )
+    from clawback.sampling.choose import ChatModel, SamplingRequest
     from clawback.sampling.decoder import Cache
     from clawback.sampling.decoder_choice import drawing_dtype, fits, lean
-    from clawback.sampling.request import ChatModel, SamplingRequest
     from clawback.sampling.rows import READ_TOKENS, Lean, Rows
     from clawback.sampling.scheduler import Scheduler
     from clawback.sampling.ways import most_rows, rows_of
@@ -35,7 +35,7 @@ else:
             "decoder": "Cache",
             "decoder_choice": "drawing_dtype fits lean",
             "batched_sampler": "Chance Sampled answer completion draw_answers evaluating requests_for sample stop_ids until_speaker",
-            "request": "ChatModel SamplingRequest",
+            "choose": "ChatModel SamplingRequest",
             "rows": "Lean READ_TOKENS Rows",
             "scheduler": "Scheduler",
             "ways": "most_rows rows_of",

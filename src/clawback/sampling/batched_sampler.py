@@ -22,9 +22,9 @@ import torch
 from torch import Tensor, nn
 
 from clawback.models import Completion, Sampling
+from clawback.sampling.choose import PLAIN, SamplingRequest
 from clawback.sampling.decoder_choice import fits
 from clawback.sampling.prefix_tree import by_family
-from clawback.sampling.request import PLAIN, SamplingRequest
 from clawback.sampling.rows import MOST_ROWS, Rows
 from clawback.sampling.scheduler import Scheduler
 from clawback.sampling.ways import most_rows, rows_of

@@ -16,7 +16,7 @@ from transformers.cache_utils import DynamicLayer
 from clawback.models.traits import forward
 
 if TYPE_CHECKING:
-    from clawback.sampling.request import SamplingRequest
+    from clawback.sampling.choose import SamplingRequest
 
 
 _Layer: Any = DynamicLayer

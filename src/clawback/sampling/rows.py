@@ -1,8 +1,8 @@
 """The rows of one version: they read prompts and go on, one token at a time. What is drawn is the scheduler's business.
 
 There are three kinds: by the lean decoder, where it knows the model (``Lean``), at twice the speed and more; by the
-model's own forward with rows padded on the left (``padded.py``); and where that is not right for a model (``ways.py``) or
-where pictures are looked at, with rows of equal length in a batch of their own each (``apart.py``).
+model's own forward with rows padded on the left (``padded.py``); and where that is not right for a model (``ways.Apart``) or
+where pictures are looked at, with rows of equal length in a batch of their own each (``ways.Apart``).
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ from torch import Tensor
 
 from clawback.sampling.decoder import Cache, Decoder
 from clawback.sampling.decoder_choice import drawing_dtype
-from clawback.sampling.prefix_cache import LEAST, PrefixCache, fill
-from clawback.sampling.prefix_tree import common, read
+from clawback.sampling.prefix_tree import LEAST, PrefixCache, common, fill, read
 
 if TYPE_CHECKING:
-    from clawback.sampling.request import SamplingRequest
+    from clawback.sampling.choose import SamplingRequest
 
 MOST_ROWS = 128
 """Rows computed at once, where their cache fits into the memory."""

@@ -16,8 +16,7 @@ from collections.abc import Collection, Sequence
 import torch
 from torch import Tensor
 
-from clawback.sampling.choose import draw
-from clawback.sampling.request import SamplingRequest
+from clawback.sampling.choose import SamplingRequest, draw
 from clawback.sampling.rows import MOST_ROWS, Rows
 
 _TOGETHER = 8

@@ -30,8 +30,7 @@ from clawback.models import Encoded, marks, read_as
 from clawback.models.traits import attends_only, check_causal, forward, takes_padding, window
 from clawback.scoring.attention import Layout, Unsupported, common, configs_of, engaged, grain_of
 from clawback.scoring.choices import Choices, choice_logprobs
-from clawback.scoring.exact_kl import divergence
-from clawback.scoring.lm_head import Head, token_logprobs
+from clawback.scoring.lm_head import Head, divergence, token_logprobs
 
 MICRO_TOKENS = 2048
 """Tokens that go through the model at once. Matrix products gain nothing from more, and activations grow with it."""
@@ -121,7 +120,7 @@ class Scorer:
     def against(
         self, encoded: Sequence[Encoded], reference: Tensor, cover: float = 0.0, at: Tensor | None = None
     ) -> Scored:
-        """Log-probs with the exact divergence (``exact_kl.py``) from the model whose states are ``reference`` [M, H].
+        """Log-probs with the exact divergence (``lm_head.py``) from the model whose states are ``reference`` [M, H].
 
         For one of ``pieces``, as a step of training takes them. Needs ``fused_head``.
 

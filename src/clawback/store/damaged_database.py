@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from clawback.errors import ClawbackError, StoreError
 from clawback.store import connection, copies, keys
-from clawback.store.connection import sqlite3
+from clawback.store.connection import DAMAGED, newest, open_database, sqlite3
 from clawback.store.salvage_pages import transplant
 from clawback.store.salvage_rows import SalvageReport, copy_table
-from clawback.store.schema import DAMAGED, newest, open_database
 
 if TYPE_CHECKING:
     from clawback.records import JsonObject

@@ -18,9 +18,9 @@ from clawback import engine
 from clawback.learning import RunConditions, RunRules, TrainingRun
 from clawback.models.types import Sampling
 from clawback.records import Part, Sample
-from clawback.sampling import prefix_cache, rows
+from clawback.sampling import prefix_tree, rows
 from clawback.sampling.batched_sampler import stop_ids
-from clawback.sampling.request import SamplingRequest
+from clawback.sampling.choose import SamplingRequest
 from clawback.sampling.scheduler import Scheduler
 from clawback.sampling.ways import rows_of
 from clawback.serve.batcher import Batcher
@@ -495,7 +495,7 @@ def served(stage):
     from clawback.extensions.people.shared_rows import shelf_of
     from clawback.serve.schema_grammar import Grammars
 
-    stage.monkeypatch.setattr(prefix_cache, "LEAST", 4)
+    stage.monkeypatch.setattr(prefix_tree, "LEAST", 4)
     stage.monkeypatch.setattr(rows, "LEAST", 4)
     policy = stage.policy()
     folders = []
@@ -540,7 +540,7 @@ def drawn_and_read(stage):
     """Answers by each way of drawing, log-probs, features and a vector of a text."""
     from clawback.config import GenerationSection
     from clawback.models.adapter import remove
-    from clawback.models.speakers import NextSpeaker
+    from clawback.models.templates import NextSpeaker
     from clawback.policy.sampler import gap
     from clawback.scoring import pooling
 
@@ -594,7 +594,7 @@ def measured_little(stage):
 @scenario
 def placed(stage):
     """A small model on the device or on the CPU, whichever is faster."""
-    from clawback.policy import load, placement
+    from clawback.policy import load, torch_policy
 
     measured_little(stage)
     chosen = []
@@ -603,8 +603,8 @@ def placed(stage):
         chosen.append(placement_quickest(load_on, candidates, key, stage.out / "speeds.json"))
         return chosen[-1]
 
-    placement_quickest = placement.quickest
-    stage.monkeypatch.setattr(placement, "quickest", quickest)
+    placement_quickest = torch_policy.quickest
+    stage.monkeypatch.setattr(torch_policy, "quickest", quickest)
     for _ in range(2):
         load(str(stage.folder("llama")))
     assert chosen[0].device == chosen[1].device
@@ -717,7 +717,7 @@ def federated(stage):
 @scenario
 def formulas(stage):
     """What is there for programs of one's own, and no run of ours calls."""
-    from clawback.rl import credit, kl, turn_advantages
+    from clawback.rl import kl, turn_advantages
     from clawback.rl.algorithms.sac import Sac
 
     def on(*values):
@@ -726,7 +726,7 @@ def formulas(stage):
     for estimator in ("k1", "k2", "k3"):
         kl.per_token(on(-1.0, -2.0), on(-1.5, -1.0), estimator)
     values, turn = on(0.0, 0.1, 0.2, 0.3), on(0, 0, 1, 1)
-    credit.gae(on(0.0, 1.0, 0.5, 0.0), values, turn, mask=on(True, False, True, True))
+    turn_advantages.gae(on(0.0, 1.0, 0.5, 0.0), values, turn, mask=on(True, False, True, True))
     turn_advantages.totals(on(0.0, 1.0, 2.0), on(0, 0, 1))
     sac, logits, q = Sac(), torch.randn(3, 2).to(stage.device), torch.randn(3, 2).to(stage.device)
     alpha = on(0.1)[0]

@@ -19,7 +19,7 @@ from clawback import devices, engine
 from clawback.learning import run_budget
 from clawback.learning.loop import trainer
 from clawback.policy import torch_policy
-from clawback.sampling import prefix_cache, ways
+from clawback.sampling import prefix_tree, ways
 from tests.engine.torch import tensor_code
 from tests.engine.torch.device_paths import SCENARIOS, Stage, rounds_of_fresh_answers
 from tests.engine.torch.pretended import accelerator, move
@@ -57,8 +57,8 @@ NEVER = {
     "sampling/batched_sampler.py:Chance.at": "random numbers, which are drawn on the CPU",
     "sampling/batched_sampler.py:Chance.of": "random numbers, which are drawn on the CPU",
     "sampling/batched_sampler.py:until_speaker": "token ids of answers drawn elsewhere",
-    "sampling/products.py:PackedWeight.__call__": "oneDNN's, for CPUs",
-    "sampling/products.py:can_pack": "oneDNN's, for CPUs",
+    "sampling/decoder.py:PackedWeight.__call__": "oneDNN's, for CPUs",
+    "sampling/decoder.py:can_pack": "oneDNN's, for CPUs",
     "sampling/decoder.py:by_products": "in bfloat16 on a CPU",
     "scoring/attention.py:_Whole.backward": "in float32 or bfloat16 on a CPU",
     "scoring/attention.py:_Whole.forward": "in float32 or bfloat16 on a CPU",
@@ -85,8 +85,8 @@ NEVER = {
 
 NOT_YET = {
     # By chance or by size: the cache of prompts is never full in runs this small, and large models alone have products apart.
-    "sampling/prefix_cache.py": "PrefixCache.__len__",
-    "sampling/products.py": "Several.__call__",
+    "sampling/prefix_tree.py": "PrefixCache.__len__",
+    "sampling/decoder.py": "Several.__call__",
     # Numbers and lists alone, no tensors.
     "learning/sources/distilled.py": "DistilSettings.trials",
     "rl/algorithms/rpo.py": "Rpo.advantages",
@@ -112,7 +112,7 @@ def stage(folders, llava, monkeypatch, tmp_path):  # noqa: F811
     """``stage("cuda:0", name)`` → a context in which this device is pretended: what scenarios run on."""
     real, load_base = trainer.LoopSettings, torch_policy.load_base
     monkeypatch.setattr(trainer, "LoopSettings", lambda **kw: real(**{**kw, "checkpoint_seconds": 0.0}))
-    for module in (ways, prefix_cache, devices):
+    for module in (ways, prefix_tree, devices):
         monkeypatch.setattr(module, "total_bytes", lambda device: 8 * 10**9)
     monkeypatch.setattr(devices, "free_bytes", lambda device: 8 * 10**9)
     monkeypatch.setattr(devices, "wait", lambda device: None)

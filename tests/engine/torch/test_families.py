@@ -16,7 +16,7 @@ from clawback.models.chat_tokens import Encoded
 from clawback.models.types import GREEDY, Sampling
 from clawback.sampling import ways
 from clawback.sampling.batched_sampler import sample
-from clawback.sampling.request import SamplingRequest
+from clawback.sampling.choose import SamplingRequest
 from clawback.scoring.logprobs import Scorer
 from clawback.serve.batcher import Batcher
 

@@ -10,9 +10,9 @@ from clawback.extensions.people.shared_rows import SharedRows
 from clawback.extensions.people.shelf import Shelf
 from clawback.models.linear import wide
 from clawback.sampling import decoder_choice, rows, ways
+from clawback.sampling.choose import SamplingRequest
 from clawback.sampling.padded import Padded
-from clawback.sampling.prefix_cache import PrefixCache
-from clawback.sampling.request import SamplingRequest
+from clawback.sampling.prefix_tree import PrefixCache
 from clawback.sampling.rows import Lean
 from clawback.sampling.scheduler import closed_ranks
 

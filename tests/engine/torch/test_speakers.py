@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from clawback import engine, store
 from clawback.environments import conversations
-from clawback.models.speakers import NextSpeaker
+from clawback.models.templates import NextSpeaker
 from clawback.paths import Home
 from clawback.records import Sample
 from clawback.sampling import batched_sampler
 from clawback.sampling.batched_sampler import Sampled, until_speaker
-from clawback.sampling.request import SamplingRequest
+from clawback.sampling.choose import SamplingRequest
 from clawback.serve.dialects import Asked
 from clawback.serve.local import LocalEngine
 from tests.engine import plain_text

@@ -32,7 +32,7 @@ from clawback.learning.examples import TrainingExample
 from clawback.learning.loop.torch_learner import ValueHead
 from clawback.models import Chat, Encoded, Pixels
 from clawback.records import Episode
-from clawback.rl import credit, turn_advantages
+from clawback.rl import turn_advantages
 from clawback.rl.turn_advantages import AdvantageSettings
 
 if TYPE_CHECKING:
@@ -347,7 +347,7 @@ class Episodes:
                 values = head(states)
                 if float(self.seen[1].std(unbiased=False)) < 1e-6:
                     values = None
-            came = credit.discounted(rewards, episode, chosen.gamma)
+            came = turn_advantages.discounted(rewards, episode, chosen.gamma)
             before = (states, came) if self.seen is None else (
                 torch.cat([self.seen[0], states]), torch.cat([self.seen[1], came])
             )  # fmt: skip

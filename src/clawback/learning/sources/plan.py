@@ -19,7 +19,7 @@ it happened to say. So:
 
 What limits drift, and so preserves facts (measured in research/studies/2026-11-21-keeping-facts.md):
 
-* The KL to the base is exact and over the whole vocabulary (``exact_kl.py``). Where the base is certain, as it is about facts,
+* The KL to the base is exact and over the whole vocabulary (``lm_head.py``). Where the base is certain, as it is about facts,
   it holds every token in place; where style is decided, it costs the few nats that a change of style has to cost.
 * Advantages are divided by one number, the spread of rewards among the base's answers, instead of each group's own. Once
   all answers to a prompt are good, nothing is left to push, where GRPO's own division would blow up what noise remains.
