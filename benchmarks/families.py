@@ -206,9 +206,9 @@ def serve(bench: Bench, _: Row) -> None:
     """Rows of the server: they are read, go on, leave, and others join."""
     import torch
 
+    from clawback.sampling.batched_sampler import rows_of
     from clawback.sampling.choose import SamplingRequest
     from clawback.sampling.decoder_choice import lean
-    from clawback.sampling.ways import rows_of
 
     texts = [list(one.prompt) for one in bench.encoded()]
     with torch.no_grad():

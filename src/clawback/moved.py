@@ -81,7 +81,7 @@ MOVED = {
     "engine.torch.scoring.base_judge": "jobs.base_judge",
     "engine.torch.scoring.linear": "models.linear",
     "engine.torch.scoring.lora": "models.linear",
-    "engine.torch.scoring.packing": "learning.loop.packing",
+    "engine.torch.scoring.packing": "learning.examples",
     "engine.torch.sources": "learning.sources",
     "engine.torch.sources.examples": "learning.examples",
     "engine.torch.threads": "sampling.choose",
@@ -183,7 +183,7 @@ MOVED = {
     "store.runs": "store.run_tables",
     "store.salvage": "store.damaged_database",
     "store.versions": "store.version_tables",
-    "system_prompt": "records.messages",
+    "system_prompt": "records",
 }
 """Old name → new name, both below ``clawback``. A room's modules move with it. ``engine.recipe`` is a function now: an alias would replace it."""
 _ROOT = "clawback."

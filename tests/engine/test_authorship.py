@@ -34,7 +34,7 @@ ENCODERS = {
     "learning.sources.plan.of_other_models": "asks",
     "learning.sources.first_reading.Inputs.of": "reads ratings; what is learned goes through `evidence` and `from_ratings`",
     "learning.run_budget.fit": "measures lengths",
-    "learning.estimate.estimate": "measures lengths",
+    "learning.run_budget.estimate": "measures lengths",
     "extensions.hosted.hosted_training._probe": "asks the trainer for log-probs of a prompt",
     "jobs.training_job._Job.samples": "measures lengths, for a reward of several terms",
     "gate.evidence.measure": "reads ratings",
@@ -79,7 +79,7 @@ def test_every_source_of_examples_asks_who_wrote_an_answer() -> None:
     for name, function in encoders():
         how = known.pop(name, None)
         assert how is not None, (
-            f"{name} turns recorded answers into tokens: let it ask `authorship.may_learn`, and list it here"
+            f"{name} turns recorded answers into tokens: let it ask `targets.may_learn`, and list it here"
         )
         if how == "asks":
             names = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}

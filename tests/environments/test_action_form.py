@@ -36,8 +36,7 @@ from clawback.jobs import playing
 from clawback.jobs.drawing import Wish
 from clawback.jobs.reply_form import form_notice, observation_notice, picture_notice, plan_replies
 from clawback.learning.episode_run import episode_recipe
-from clawback.learning.examples import TrainingExample
-from clawback.learning.loop.packing import Shared, measure
+from clawback.learning.examples import Shared, TrainingExample, measure
 from clawback.learning.sources import warm_starts
 from clawback.learning.sources.episode_examples import sequences
 from clawback.learning.sources.warm_starts import exploration, imitate, improve, is_short

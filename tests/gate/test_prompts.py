@@ -147,7 +147,7 @@ def test_ratings_by_a_coin_put_nothing_live(home: Home) -> None:
 
 
 def test_the_questions_are_kept_ones_and_where_there_are_few_the_others_are_marked(rated: Home) -> None:
-    from clawback.feedback import hold_out
+    from clawback.feedback import turn_reward
 
     asked: list[str] = []
 
@@ -159,7 +159,7 @@ def test_the_questions_are_kept_ones_and_where_there_are_few_the_others_are_mark
         version = prompted.propose(db, GOOD, origin={"author": "search"})
         report = prompt_gate.gate(db, rated, version.number, ask)
         every = {t.prompt for t in db.turns(limit=500) if t.agent != GATE}
-    kept = {p for p in every if hold_out.keeps(hold_out.text_key(p), 0.125)}
+    kept = {p for p in every if turn_reward.keeps(turn_reward.text_key(p), 0.125)}
     assert len(asked) == 2 * prompt_gate.ANSWERS
     assert report.evidence.unlearned == len(kept)
     assert report.evidence.prompts == len(set(asked)) == max(len(kept), fresh.LEAST_PROMPTS)

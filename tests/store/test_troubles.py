@@ -399,7 +399,7 @@ def test_a_copy_a_day_if_something_changed_and_no_more_than_that(home: Home) -> 
             assert copies.copy_if_due(db, 3, now + day * DAY + 3600) is None
         assert copies.copy_if_due(db, 3, now + 9 * DAY) is None  # nothing has changed since
         assert copies.copy_if_due(db, 0, now + 99 * DAY) is None
-    assert copies.daily(home.database) == made[-3:]
+    assert connection.daily_copies(home.database) == made[-3:]
     with store.connect(made[-1]) as copy:
         assert copy.count_turns() == 10
     assert made[-1].stat().st_mode & 0o777 == 0o600
@@ -415,7 +415,7 @@ def test_damage_pushes_no_good_copy_out(home: Home) -> None:
     os.utime(home.database, (later, later))
     with pytest.raises(StoreError, match="salvage"), store.connect(home.database) as db:
         copies.copy_if_due(db, 1, later + DAY)
-    assert copies.daily(home.database) == [good]
+    assert connection.daily_copies(home.database) == [good]
 
 
 def test_copies_are_encrypted_and_forgotten_with_the_database(home: Home) -> None:

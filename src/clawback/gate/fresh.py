@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clawback.feedback import hold_out
+from clawback.feedback import turn_reward
 from clawback.gate.questions import ShownAnswers
 from clawback.gate.report import ReaderOpinion
 from clawback.paths import Home
@@ -48,10 +48,10 @@ def prompts(store: Store, share: float) -> tuple[list[tuple[Message, ...]], int]
     usable = [t for t in every if t.trainable and t.messages and t.prompt and t.agent != GATE]
     different: dict[str, Turn] = {}
     for turn in usable:
-        different.setdefault(hold_out.prompt_key(turn.messages), turn)
-    kept = hold_out.kept_turns(store, different.values(), share)[:MOST_PROMPTS]
+        different.setdefault(turn_reward.prompt_key(turn.messages), turn)
+    kept = turn_reward.kept_turns(store, different.values(), share)[:MOST_PROMPTS]
     room = max(LEAST_PROMPTS - len(kept), 0)
-    numbers, learned = {turn.id for turn in kept}, hold_out.learned_prompts(store) if room else set()
+    numbers, learned = {turn.id for turn in kept}, turn_reward.learned_prompts(store) if room else set()
     others = [(key in learned, turn) for key, turn in different.items() if turn.id not in numbers]
     rest = [turn for _, turn in sorted(others, key=lambda one: one[0])][:room]
     return [turn.messages for turn in (*kept, *rest)], len(kept)
@@ -59,6 +59,8 @@ def prompts(store: Store, share: float) -> tuple[list[tuple[Message, ...]], int]
 
 def opinion(home: Home, shown: ShownAnswers) -> ReaderOpinion | None:
     """The reward model's opinion of both versions' answers; None where there is no reward model, or none that can be used."""
+    if not home.reward.exists():
+        return None
     from clawback.errors import ClawbackError
     from clawback.rewards import reward_files
 

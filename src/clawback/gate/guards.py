@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from clawback.config import GateSection
 from clawback.records import OWNER, JsonObject, Rule, with_keys
-from clawback.rules.checks import check_of
 
 if TYPE_CHECKING:
     from clawback.store import Store
@@ -120,7 +119,12 @@ def exchange_test(differences: Sequence[float]) -> float:
 def checked(store: Store) -> list[tuple[Rule, Check]]:
     """The believed rules that code can check: what the owner stands by, and what the ratings speak for. A remark that the ratings speak against is proposed
     alone, and must neither stop a version nor put it live."""
-    return [(rule, check) for rule in store.rules("believed") if (check := check_of(rule)) is not None]
+    rules = store.rules("believed")
+    if not rules:
+        return []
+    from clawback.rules.checks import check_of
+
+    return [(rule, check) for rule in rules if (check := check_of(rule)) is not None]
 
 
 EMPTY_MORE = 0.05

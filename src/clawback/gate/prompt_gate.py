@@ -24,8 +24,7 @@ from clawback.gate.questions import Question
 from clawback.gate.report import Report, report_of
 from clawback.gate.rule import Evidence
 from clawback.paths import Home
-from clawback.records import Message, Sample, Version, text_of
-from clawback.records.messages import SYSTEM, under
+from clawback.records import SYSTEM, Message, Sample, Version, text_of, under
 from clawback.release import prompted, screening, version_registry
 from clawback.release.text_reading import Vocabulary
 from clawback.release.text_reading import answers as viewed

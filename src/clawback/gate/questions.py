@@ -40,7 +40,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from clawback.feedback.hold_out import text_key
+from clawback.feedback.turn_reward import text_key
 from clawback.records import GATE, Feedback, Message, Turn, Version
 
 if TYPE_CHECKING:

@@ -27,14 +27,13 @@ from clawback import config, feedback, store
 from clawback.errors import NothingRead, NothingToGain, TrainingError, UsageError
 from clawback.feedback import provenance
 from clawback.feedback.due import NO_GAIN, READ_AGAIN
-from clawback.feedback.hold_out import keeps, prompt_key
+from clawback.feedback.turn_reward import keeps, prompt_key
 from clawback.gate import headroom
 from clawback.jobs import inputs, rule_reading, seams
 from clawback.learning import is_named
 from clawback.paths import Home
 from clawback.progress import OnProgress
 from clawback.records import GATE, Message, Run, Sample, Turn
-from clawback.rewards.composite import SIGNED, UNIT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -98,6 +97,8 @@ class RewardModelGrader:
 
     def __call__(self, pairs: Sequence[tuple[str, str]]) -> Floats:
         import numpy as np
+
+        from clawback.rewards.composite import SIGNED, UNIT
 
         low, high = SIGNED
         return low + (high - low) * np.clip(self.model.score(pairs, self.pessimism), *UNIT)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from clawback.config import Config
 from clawback.errors import ConfigError, TrainingError, UsageError
-from clawback.feedback import hold_out
+from clawback.feedback import turn_reward
 from clawback.records import GATE, Feedback, Message, Run, Sample
 
 if TYPE_CHECKING:
@@ -93,13 +93,13 @@ def kept_out(db: Store, run: Run) -> set[int]:
 def prompts(db: Store, kept_out: set[int], until: float, share: float) -> list[tuple[Message, ...]]:
     """The person's own newest conversations up to their question, those kept for the gate left out: ``kept_out`` and what asks the same, and the
     ``share`` that the hash keeps, rated or not. That share is entered in the store, for the gate."""
-    hold_out.note_share(db, share)
-    asked = {hold_out.prompt_key(turn.messages) for turn in db.turns_by_id(kept_out).values()} - {""}
+    turn_reward.note_share(db, share)
+    asked = {turn_reward.prompt_key(turn.messages) for turn in db.turns_by_id(kept_out).values()} - {""}
     # Turns that came after the run began are left out: a run that goes on must see what it saw at first.
     turns = [t for t in db.turns(limit=2 * MOST_PROMPTS) if t.created_at <= until]
     usable = [t for t in turns if t.trainable and t.messages and t.agent != GATE and t.id not in kept_out]
-    keyed = ((turn, hold_out.prompt_key(turn.messages)) for turn in usable)
-    drawn = [turn.messages for turn, key in keyed if key not in asked and not hold_out.keeps(key, share)]
+    keyed = ((turn, turn_reward.prompt_key(turn.messages)) for turn in usable)
+    drawn = [turn.messages for turn, key in keyed if key not in asked and not turn_reward.keeps(key, share)]
     return list(reversed(drawn[:MOST_PROMPTS]))
 
 
@@ -110,7 +110,7 @@ def without_kept(db: Store, run: Run, samples: Sequence[Sample], share: float) -
         s
         for s in samples
         if s.turn_id in trained
-        or not (s.turn_id in held or hold_out.keeps(hold_out.prompt_key(s.messages), share))
+        or not (s.turn_id in held or turn_reward.keeps(turn_reward.prompt_key(s.messages), share))
     ]
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from clawback import config, feedback
 from clawback.errors import TrainingError, UsageError
-from clawback.feedback import hold_out
+from clawback.feedback import turn_reward
 from clawback.feedback.provenance import in_own_words
 from clawback.files import replace
 from clawback.gate import prompt_gate as prompt_gate
@@ -25,8 +25,7 @@ from clawback.jobs.inputs import feedback_of, newest
 from clawback.jobs.prompt_models import Meter, StoredMeter, model_of
 from clawback.paths import Home
 from clawback.progress import OnProgress
-from clawback.records import BETTER, Run, Sample, Turn, Version, with_keys
-from clawback.records.messages import under
+from clawback.records import BETTER, Run, Sample, Turn, Version, under, with_keys
 from clawback.release import prompted, screening, text_reading
 
 if TYPE_CHECKING:
@@ -264,10 +263,10 @@ class Search:
         """The newest whole answers to prompts that are not kept for the gate."""
         newest = [t for t in self.db.turns(limit=256) if t.trainable and t.response and not t.cut]
         held, share = {s.turn_id for s in self.held}, self.settings.gate.held_out
-        hold_out.note_share(self.db, share)
-        asked = {hold_out.prompt_key(s.messages) for s in self.held} - {""}
-        keyed = ((turn, hold_out.prompt_key(turn.messages)) for turn in newest if turn.id not in held)
-        return [turn for turn, key in keyed if key not in asked and not hold_out.keeps(key, share)]
+        turn_reward.note_share(self.db, share)
+        asked = {turn_reward.prompt_key(s.messages) for s in self.held} - {""}
+        keyed = ((turn, turn_reward.prompt_key(turn.messages)) for turn in newest if turn.id not in held)
+        return [turn for turn, key in keyed if key not in asked and not turn_reward.keeps(key, share)]
 
     def _written(self, sample: Sample, *, by_owner: bool = False) -> tuple[str, ...]:
         """What people wrote about an answer, not what a judge read out of it. A search may try words of others; they go live with the owner's yes alone."""

@@ -299,7 +299,6 @@ class _Job(RunJob):
         if run.version is not None:
             return self.db.version(run.version)
         from clawback import engine
-        from clawback.jobs import tracking
         from clawback.learning import TrainingRun
 
         recipe: Recipe = engine.recipe_from(run.recipe)
@@ -313,9 +312,7 @@ class _Job(RunJob):
         grader, why = beginning.reward_model_grader(self.home, self.settings.reward)
         if why:
             self.tell({"phase": "reward", "note": why})
-        shown, name = self.settings.tracking, f"run-{run.id:04d}"
-        with tracking.track(shown.to, self.home.logs, name, run.recipe, shown.names) as track:
-            tell = tracking.both(lambda p: self.enter(run, p), track)
+        with self._tracked(run) as tell:
             training = TrainingRun(policy, samples, recipe, seed=run.seed, out=self.folder(run), tell=tell)
             if away:
                 result = seams.hosted().train(self.home, self.settings, run, training)
@@ -349,10 +346,21 @@ class _Job(RunJob):
         self.db.update_run(run.id, algorithm=result.algorithm)
         return release.propose(self.db, self.home, run, result)
 
+    @contextmanager
+    def _tracked(self, run: Run) -> Iterator[OnProgress]:
+        """What reports the run's progress: to the store, and to the trackers that the settings name."""
+        shown = self.settings.tracking
+        if not shown.to:
+            yield lambda progress: self.enter(run, progress)
+            return
+        from clawback.jobs import tracking
+
+        with tracking.track(shown.to, self.home.logs, f"run-{run.id:04d}", run.recipe, shown.names) as track:
+            yield tracking.both(lambda progress: self.enter(run, progress), track)
+
     def samples(self, run: Run, recipe: Recipe, policy: Policy) -> tuple[list[Sample], RewardTerms | None]:
         """What the run learns from, and what its rewards add up from. The same however often it is asked: only the run decides."""
         from clawback import engine
-        from clawback.rewards.terms import read
 
         made = feedback.samples(
             self.db,
@@ -364,7 +372,7 @@ class _Job(RunJob):
             until=run.created_at,
         )
         made = inputs.without_kept(self.db, run, made, self.settings.gate.held_out)
-        terms = read(recipe.reward)
+        terms = _reward_terms(recipe)
         if terms is not None:
             self.tell({"phase": "reward", "note": f"Rewards add up: {terms}"})
             made = [terms.of(one, len(policy.encode(one).response)) for one in made]
@@ -423,3 +431,12 @@ class _Job(RunJob):
         waiting = self.db.waiting()
         if waiting is not None and self.db.version(waiting[0]).run_id != run.id:
             self.db.reject(waiting[0])
+
+
+def _reward_terms(recipe: Recipe) -> RewardTerms | None:
+    """What counts beside the feedback, where the settings name anything."""
+    if not (recipe.reward.get("weights") or recipe.reward.get("verifiers")):
+        return None
+    from clawback.rewards.terms import read
+
+    return read(recipe.reward)

@@ -13,8 +13,14 @@ if TYPE_CHECKING:
     from clawback.learning.best_weights import summary
     from clawback.learning.episode_run import Form
     from clawback.learning.episode_trainer import EpisodeTrainer
-    from clawback.learning.examples import Plan, TrainingExample
-    from clawback.learning.loop.packing import Shared, gradients, logprob_gradients, together
+    from clawback.learning.examples import (
+        Plan,
+        Shared,
+        TrainingExample,
+        gradients,
+        logprob_gradients,
+        together,
+    )
     from clawback.learning.loop.trainer import Fitted, LoopSettings, State, read_checkpoint, write_checkpoint
     from clawback.learning.reading import BaseModelReader
     from clawback.learning.recipe import Recipe, RunConditions, RunRules, check_options, conditions_of
@@ -33,9 +39,8 @@ else:
             "run_budget": "run_budget gate_answers",
             "episode_trainer": "EpisodeTrainer",
             "episode_run": "Form",
-            "examples": "TrainingExample Plan",
+            "examples": "TrainingExample Plan Shared gradients logprob_gradients together",
             "loop.trainer": "Fitted LoopSettings State read_checkpoint write_checkpoint",
-            "loop.packing": "Shared gradients logprob_gradients together",
             "reading": "BaseModelReader",
             "recipe": "Recipe RunConditions RunRules check_options conditions_of",
             "run": "finished write_adapter write_result TrainingRun fingerprint ignore",

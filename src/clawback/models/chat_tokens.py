@@ -11,15 +11,16 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clawback.errors import ModelError
-from clawback.models import templates, vision
+from clawback.models import templates
 from clawback.models.templates import NextSpeaker
-from clawback.models.vision import Pixels, Vision
-from clawback.records import Message, text_of
-from clawback.records.messages import under
+from clawback.records import Message, text_of, under
 from clawback.thinking import split_thinking
+
+if TYPE_CHECKING:
+    from clawback.models.vision import Pixels, Vision
 
 Plain = dict[str, str]
 
@@ -123,6 +124,8 @@ class Chat:
         if eyes is None:
             return self.prompt(messages, max_tokens), None
         said = under(messages, self.system)
+        from clawback.models import vision
+
         shown = vision.seen(said)
         if not any(shown):
             return self.prompt(messages, max_tokens), None

@@ -29,12 +29,13 @@ from clawback.models import (
 )
 from clawback.models import adapter as adapters
 from clawback.records import Message, Sample
-from clawback.rewards.lexical_fields import Floats, Ints
-from clawback.scoring import Choices, Scorer
+from clawback.scoring import Scorer
 
 if TYPE_CHECKING:
     from clawback.models import Pixels, Vision
+    from clawback.rewards.lexical_fields import Floats, Ints
     from clawback.sampling import Chance, Sampled
+    from clawback.scoring import Choices
 
 Conversation = Sequence[Message]
 
@@ -164,6 +165,8 @@ class Policy:
             return False
         encode = self.tokenizer.encode
         ids = [[*map(int, encode(text, add_special_tokens=False)), self.chat.end_id] for text in replies]
+        from clawback.scoring import Choices
+
         self.choices = self.scorer.choices = Choices(ids)
         return True
 

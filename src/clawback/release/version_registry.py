@@ -28,7 +28,7 @@ from clawback.files import sha256, sync
 from clawback.models import identity
 from clawback.paths import Home
 from clawback.records import JsonObject, Run, Version
-from clawback.release import data_card, following, prompted
+from clawback.release import data_card, prompted
 
 if TYPE_CHECKING:
     from clawback.models import TrainResult
@@ -160,6 +160,8 @@ def go_live(store: Store, home: Home, number: int) -> Version:
 
         store.accept_sentences(screening.sentences(version.prompt), number)
     prompted.write(home, version)
+    from clawback.release import following
+
     following.start(store, home)
     return version
 

@@ -35,7 +35,6 @@ import numpy as np
 
 from clawback.rewards import kernel_ensemble, rule_evidence, rule_posterior
 from clawback.rewards.features import SAYS, SHARES, Floats, Wish, wishes
-from clawback.rewards.instructions import NEAR, near_to, resembling
 from clawback.rewards.kernel_ensemble import KernelEnsemble, Spectra
 from clawback.rewards.reward_head import TRUSTED_BELOW, Trust, combined, correlation, permutation_test
 from clawback.rewards.rule_evidence import evidence, explained
@@ -270,6 +269,10 @@ def _wishes(
     remarks: Sequence[Remark],
 ) -> tuple[list[tuple[tuple[int, ...], str, Wish]], tuple[str, ...], list[str]]:
     """The wishes of the remarks with the answers that they are about, the phrases that they quote most, and the names that they speak of."""
+    if not remarks:
+        return [], (), []
+    from clawback.rewards.instructions import near_to
+
     wished = [
         (tuple(ids), text, wish | near_to(said)) for ids, text, said in remarks for wish in wishes(said)
     ]
@@ -351,6 +354,10 @@ def _resembled(views: Views, remarks: Sequence[Remark]) -> tuple[dict[tuple[int,
     Who says the same about ten answers means the same ten times: that it is a wish becomes sure, what it means does not.
     """
     odds: dict[tuple[int, bool], float] = {}
+    if not remarks:
+        return odds, 0
+    from clawback.rewards.instructions import NEAR, resembling
+
     said, heard = Counter(said for *_, said in remarks if not wishes(said)), 0
     for remark, times in said.items():
         near = {

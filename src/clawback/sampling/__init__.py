@@ -17,7 +17,9 @@ if TYPE_CHECKING:
         completion,
         draw_answers,
         evaluating,
+        most_rows,
         requests_for,
+        rows_of,
         sample,
         stop_ids,
         until_speaker,
@@ -27,17 +29,15 @@ if TYPE_CHECKING:
     from clawback.sampling.decoder_choice import drawing_dtype, fits, lean
     from clawback.sampling.rows import READ_TOKENS, Lean, Rows
     from clawback.sampling.scheduler import Scheduler
-    from clawback.sampling.ways import most_rows, rows_of
 else:
     __all__, __getattr__ = faces.face(
         __name__,
         {
             "decoder": "Cache",
             "decoder_choice": "drawing_dtype fits lean",
-            "batched_sampler": "Chance Sampled answer completion draw_answers evaluating requests_for sample stop_ids until_speaker",
+            "batched_sampler": "Chance Sampled answer completion draw_answers evaluating most_rows requests_for rows_of sample stop_ids until_speaker",
             "choose": "ChatModel SamplingRequest",
             "rows": "Lean READ_TOKENS Rows",
             "scheduler": "Scheduler",
-            "ways": "most_rows rows_of",
         },
     )

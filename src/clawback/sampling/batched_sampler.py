@@ -13,7 +13,7 @@ Log-probs are those of the tempered policy over the whole vocabulary (``Sampling
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from clawback.devices import total_bytes
 from clawback.models import Completion, Sampling
+from clawback.models.traits import takes
 from clawback.sampling.choose import PLAIN, SamplingRequest
-from clawback.sampling.decoder_choice import fits
+from clawback.sampling.decoder_choice import drawing_dtype, fits
 from clawback.sampling.prefix_tree import by_family
-from clawback.sampling.rows import MOST_ROWS, Rows
+from clawback.sampling.rows import MOST_ROWS, Lean, Rows
 from clawback.sampling.scheduler import Scheduler
-from clawback.sampling.ways import most_rows, rows_of
 
 if TYPE_CHECKING:
     from clawback.models import Chat, NextSpeaker, Pixels
@@ -186,3 +187,63 @@ def draw_answers(
     groups = [requests[i][k : k + most] for i in order for k in range(0, len(requests[i]), most)]
     Scheduler(rows, stop, most).run(groups)
     return [[answer(request) for request in group] for group in requests]
+
+
+CACHE_SHARE = 1 / 8
+"""Of the memory, for the cache of all rows."""
+MOST_TOKENS = 4096
+"""Tokens of a batch whose logits are computed at every position."""
+
+
+def rows_of(
+    model: Callable[[], Any],
+    lean: bool,
+    *,
+    expected: int,
+    memory: bool = False,
+    context: int = 0,
+    eyes: bool = False,
+) -> Rows:
+    """For the version that the model speaks for now. ``lean``: by the lean decoder (``Lean``); ``eyes``: some may have pictures."""
+    rows: Rows
+    if lean:
+        rows = Lean(model(), expected, memory, context)
+    else:
+        from clawback.sampling.padded import Padded
+        from clawback.sampling.ways import Apart, way_of
+
+        way = way_of(model())
+        rows = Padded(model) if way.padded else Apart(model, way)
+    return _with_eyes(model, rows) if eyes else rows
+
+
+def _with_eyes(model: Callable[[], Any], rows: Rows) -> Rows:
+    from clawback.sampling.ways import Apart, Way
+
+    return rows if isinstance(rows, Apart) else Apart(model, Way(), rows)
+
+
+def most_rows(model: Any, tokens: int, lean: bool) -> int:
+    """As many rows as may hold this many tokens in the cache, by the lean decoder or by the model's own forward.
+
+    By the memory that the machine has in all and not by what is free at the moment: how rows are batched must follow from the
+    machine alone, or the same seed would not give the same bits.
+    """
+    room = int(total_bytes(next(model.parameters()).device) * CACHE_SHARE)
+    if lean:
+        return max(1, min(MOST_ROWS, room // max(1, _decoder_bytes(model) * tokens)))
+    from clawback.sampling.ways import way_of
+
+    way = way_of(model)
+    rows = room // max(1, way.row_bytes + way.token_bytes * tokens)
+    if not (way.padded or way.cached) or not takes(model, "logits_to_keep"):
+        rows = min(rows, MOST_TOKENS // tokens)
+    return max(1, min(MOST_ROWS, rows))
+
+
+def _decoder_bytes(model: Any) -> int:
+    """Of a token in the lean decoder's cache."""
+    config = model.config.get_text_config(decoder=True)
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return int(2 * config.num_hidden_layers * heads * size * drawing_dtype(model).itemsize)

@@ -32,7 +32,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from clawback.devices import total_bytes
 from clawback.models import marks, read_as
 from clawback.models.traits import (
     agree,
@@ -44,9 +43,8 @@ from clawback.models.traits import (
     probe_ids,
     takes,
 )
-from clawback.sampling.decoder_choice import drawing_dtype
 from clawback.sampling.padded import Padded
-from clawback.sampling.rows import MOST_ROWS, Lean, Rows
+from clawback.sampling.rows import Rows
 
 if TYPE_CHECKING:
     from clawback.models import Pixels
@@ -260,12 +258,6 @@ def _pixel_inputs(model: Any, tokens: int, pixels: Sequence[Pixels]) -> dict[str
     return {name: torch.cat([one[name] for one in each]) for name in each[0]}
 
 
-CACHE_SHARE = 1 / 8
-"""Of the memory, for the cache of all rows."""
-MOST_TOKENS = 4096
-"""Tokens of a batch whose logits are computed at every position."""
-
-
 _WAYS: weakref.WeakKeyDictionary[Any, Way] = weakref.WeakKeyDictionary()
 
 
@@ -281,49 +273,6 @@ def way_of(model: Any) -> Way:
         finally:
             causal.train(training)
     return _WAYS[causal]
-
-
-def rows_of(
-    model: Callable[[], Any],
-    lean: bool,
-    *,
-    expected: int,
-    memory: bool = False,
-    context: int = 0,
-    eyes: bool = False,
-) -> Rows:
-    """For the version that the model speaks for now. ``lean``: by the lean decoder (``Lean``); ``eyes``: some may have pictures."""
-    rows: Rows
-    if lean:
-        rows = Lean(model(), expected, memory, context)
-    else:
-        way = way_of(model())
-        rows = Padded(model) if way.padded else Apart(model, way)
-    return Apart(model, Way(), rows) if eyes and not isinstance(rows, Apart) else rows
-
-
-def most_rows(model: Any, tokens: int, lean: bool) -> int:
-    """As many rows as may hold this many tokens in the cache, by the lean decoder or by the model's own forward.
-
-    By the memory that the machine has in all and not by what is free at the moment: how rows are batched must follow from the
-    machine alone, or the same seed would not give the same bits.
-    """
-    room = int(total_bytes(next(model.parameters()).device) * CACHE_SHARE)
-    if lean:
-        return max(1, min(MOST_ROWS, room // max(1, _decoder_bytes(model) * tokens)))
-    way = way_of(model)
-    rows = room // max(1, way.row_bytes + way.token_bytes * tokens)
-    if not (way.padded or way.cached) or not takes(model, "logits_to_keep"):
-        rows = min(rows, MOST_TOKENS // tokens)
-    return max(1, min(MOST_ROWS, rows))
-
-
-def _decoder_bytes(model: Any) -> int:
-    """Of a token in the lean decoder's cache."""
-    config = model.config.get_text_config(decoder=True)
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return int(2 * config.num_hidden_layers * heads * size * drawing_dtype(model).itemsize)
 
 
 def _proven(causal: Any) -> Way:

@@ -9,8 +9,7 @@ from weakref import WeakKeyDictionary
 
 from clawback.capture import conversation_threads
 from clawback.environments.tools.calls import in_words
-from clawback.records import JsonObject, text_of
-from clawback.records.messages import under
+from clawback.records import JsonObject, text_of, under
 from clawback.serve.dialects import Asked
 
 if TYPE_CHECKING:

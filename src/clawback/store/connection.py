@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clawback.errors import MissingExtra, StoreBusy, StoreError
-from clawback.store import copies, keys
+from clawback.store import keys
 
 if TYPE_CHECKING:
     import sqlite3 as sqlite3  # others have it from here
@@ -64,9 +64,19 @@ def describe(path: Path, error: Exception) -> str:
     return f"The database {path} cannot be used: {text}."
 
 
+def daily_copies(database: Path) -> list[Path]:
+    """The copies that are made by themselves (``copies``), oldest first."""
+    return sorted(database.parent.glob(f"{database.name}.daily-*.backup"))
+
+
+def newest_copy(database: Path) -> Path | None:
+    """The last copy that was good when it was made."""
+    return next(reversed(daily_copies(database)), None)
+
+
 def damaged(path: Path, text: str) -> str:
     """The file is damaged: what can be done, and where the newest copy is."""
-    copy = copies.newest(path)
+    copy = newest_copy(path)
     backup = f"; the newest copy that was made by itself is {copy}" if copy else ""
     return (
         f"The database {path} is damaged ({text}): keep the file, and run `clawback data salvage`, which saves what can be read"

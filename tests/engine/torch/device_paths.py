@@ -19,10 +19,9 @@ from clawback.learning import RunConditions, RunRules, TrainingRun
 from clawback.models.types import Sampling
 from clawback.records import Part, Sample
 from clawback.sampling import prefix_tree, rows
-from clawback.sampling.batched_sampler import stop_ids
+from clawback.sampling.batched_sampler import rows_of, stop_ids
 from clawback.sampling.choose import SamplingRequest
 from clawback.sampling.scheduler import Scheduler
-from clawback.sampling.ways import rows_of
 from clawback.serve.batcher import Batcher
 from tests.engine.test_train import make_samples, recipe
 

@@ -49,7 +49,7 @@ NEVER = {
     "models/loading.py:own_max_tokens": "a number in a file",
     "models/loading.py:names_of": "files, before there is a model",
     "models/loading.py:sampling_of": "files, before there is a model",
-    "learning/loop/packing.py:logprob_gradients": "log-probs that a trainer elsewhere sends, on the CPU",
+    "learning/examples.py:logprob_gradients": "log-probs that a trainer elsewhere sends, on the CPU",
     "serve/batcher.py:Batcher.close": "a thread, which does not know the pretended device",
     "serve/batcher.py:Batcher.start": "a thread, which does not know the pretended device",
     "sampling/decoder.py:_spared": "packs for CPUs",

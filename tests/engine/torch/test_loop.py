@@ -8,9 +8,8 @@ import torch
 
 from clawback import engine
 from clawback.errors import Stopped
-from clawback.learning.examples import TrainingExample
+from clawback.learning.examples import Shared, TrainingExample, pack
 from clawback.learning.loop import trainer
-from clawback.learning.loop.packing import Shared, pack
 from clawback.learning.loop.torch_learner import TorchLearner
 from clawback.learning.loop.trainer import LoopSettings, fit
 from clawback.learning.run import TrainingRun

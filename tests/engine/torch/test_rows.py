@@ -9,7 +9,7 @@ from clawback import engine
 from clawback.extensions.people.shared_rows import SharedRows
 from clawback.extensions.people.shelf import Shelf
 from clawback.models.linear import wide
-from clawback.sampling import decoder_choice, rows, ways
+from clawback.sampling import batched_sampler, decoder_choice, rows
 from clawback.sampling.choose import SamplingRequest
 from clawback.sampling.padded import Padded
 from clawback.sampling.prefix_tree import PrefixCache
@@ -68,7 +68,9 @@ def test_many_long_prompts_are_read_a_few_at_a_time(policy, monkeypatch):
 
 
 def test_a_model_of_the_kind_is_answered_from_by_the_lean_decoder(policy):
-    assert isinstance(ways.rows_of(lambda: policy.model, decoder_choice.lean(policy), expected=2), Lean)
+    assert isinstance(
+        batched_sampler.rows_of(lambda: policy.model, decoder_choice.lean(policy), expected=2), Lean
+    )
 
 
 @torch.no_grad()

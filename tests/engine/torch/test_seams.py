@@ -9,8 +9,7 @@ import torch
 
 from clawback import engine
 from clawback.errors import TrainingError, UsageError
-from clawback.learning.examples import TrainingExample
-from clawback.learning.loop.packing import Shared, measure
+from clawback.learning.examples import Shared, TrainingExample, measure
 from clawback.learning.loop.torch_learner import NaturalStep, ValueHead
 from clawback.learning.run import TrainingRun
 from clawback.learning.sources import targets

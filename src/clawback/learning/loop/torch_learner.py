@@ -20,8 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from clawback.errors import TrainingError
-from clawback.learning.examples import TrainingExample
-from clawback.learning.loop.packing import Shared, gradients
+from clawback.learning.examples import Shared, TrainingExample, gradients
 from clawback.learning.loop.trainer import State
 from clawback.policy import Policy
 from clawback.rl import algorithms

@@ -34,8 +34,7 @@ from torch import Tensor
 
 from clawback.errors import Stopped, TrainingError
 from clawback.files import sync
-from clawback.learning.examples import Source, TrainingExample
-from clawback.learning.loop.packing import Shared, drift, pack
+from clawback.learning.examples import Shared, Source, TrainingExample, drift, pack
 from clawback.rl.algorithms import Algorithm
 from clawback.scoring import Scored
 

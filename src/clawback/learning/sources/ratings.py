@@ -30,13 +30,14 @@ from clawback.learning.sources.targets import NONE_LEFT, may_learn
 from clawback.models import Encoded
 from clawback.policy import Policy
 from clawback.records import BETTER
-from clawback.rl import algorithms, curriculum
+from clawback.rl import algorithms
 from clawback.scoring import Scored
 
 if TYPE_CHECKING:
     from clawback.learning.run import TrainingRun
     from clawback.records import Sample
     from clawback.rl.algorithms import Algorithm
+    from clawback.rl.curriculum import By
 
 
 _MADE = ("old", "token_advantages", "returns", "old_values")
@@ -283,6 +284,8 @@ def _dealt(
         units = [[dataclasses.replace(examples[i], paired=True) for i in pair] for pair in pairs]
     many, easy = len(units), recipe.curriculum != "off"
     if recipe.curriculum != "off":
+        from clawback.rl import curriculum
+
         units, many = _easy_first(units, recipe.curriculum), sum(curriculum.sizes(len(units)))
     dealing: dict[str, Any] = {
         "steps": recipe.steps_for(each * many),
@@ -297,9 +300,11 @@ def _dealt(
     return RatingSource(units, **dealing)
 
 
-def _easy_first(units: Sequence[list[TrainingExample]], by: curriculum.By) -> list[list[TrainingExample]]:
+def _easy_first(units: Sequence[list[TrainingExample]], by: By) -> list[list[TrainingExample]]:
     """In order of difficulty; a pair is as clear as its two are on average, and as long as both."""
     clear = [sum(abs(example.reward) for example in unit) / len(unit) for unit in units]
+    from clawback.rl import curriculum
+
     lengths = [sum(example.counted for example in unit) for unit in units]
     return [units[place] for place in curriculum.easy_first(clear, lengths, by)]
 
