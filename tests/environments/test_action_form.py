@@ -12,6 +12,8 @@ import torch
 
 from clawback import release, store
 from clawback.environments.action_form import (
+    CLEAR,
+    TokenDistance,
     action_replies,
     answered_at_random,
     clear_form,
@@ -20,8 +22,7 @@ from clawback.environments.action_form import (
     unread_notice,
     unread_share,
 )
-from clawback.environments.find import find
-from clawback.environments.token_distance import CLEAR, TokenDistance
+from clawback.environments.registry import find
 from clawback.errors import UsageError
 from clawback.extensions.llamagym.agent import Agent
 from clawback.extensions.llamagym.agent_worlds import (
@@ -33,7 +34,7 @@ from clawback.extensions.llamagym.agent_worlds import (
     reply_form,
 )
 from clawback.jobs import playing
-from clawback.jobs.drawing import Wish
+from clawback.jobs.episode_runs import Wish
 from clawback.jobs.reply_form import form_notice, observation_notice, picture_notice, plan_replies
 from clawback.learning.episode_run import episode_recipe
 from clawback.learning.examples import Shared, TrainingExample, measure

@@ -16,14 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from clawback import feedback, release, store
 from clawback.environments.action_form import MOST_UNREAD, cure
-from clawback.environments.collecting import Collector, Dealing
 from clawback.environments.core import EnvironmentSet
-from clawback.environments.evaluating import HeldOutVerdict, compare, evaluate, orders
+from clawback.environments.rounds import Collector, Dealing, HeldOutVerdict, compare, evaluate, orders
 from clawback.environments.world_helpers import single_task_notice
 from clawback.errors import Busy, Stopped, UsageError
 from clawback.jobs import episode_runs, inputs
-from clawback.jobs.drawing import Wish, connected, players
-from clawback.jobs.episode_runs import DEFAULTS, PlayOptions
+from clawback.jobs.episode_runs import DEFAULTS, PlayOptions, Wish, connected, players
 from clawback.jobs.reply_form import ReplyPlan, plan_replies
 from clawback.jobs.run_job import RunJob
 from clawback.jobs.seams import Cluster, Rollout, chosen

@@ -24,7 +24,6 @@ from clawback.gate.report import Report, answered, settle
 from clawback.jobs import (
     beginning,
     inputs,
-    launching,
     rule_reading,
     seams,
 )
@@ -327,7 +326,7 @@ class _Job(RunJob):
                 )
                 if draw and self.vllm is None:
                     self.vllm = seams.vllm().sampler(self.home, self.settings, policy, recipe, draw, tell)
-                with launching.sampler(self.options.ray, self.vllm, recipe, tell) as sampler:
+                with seams.sampler(self.options.ray, self.vllm, recipe, tell) as sampler:
                     result = engine.train(
                         policy,
                         samples,

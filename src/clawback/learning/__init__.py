@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clawback import faces
+from clawback import plugins
 
 if TYPE_CHECKING:
     from clawback.learning.best_weights import summary
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from clawback.learning.sources.warm_starts import exploration, is_short
     from clawback.learning.training import DRAWING, conclusion, fit_elsewhere
 else:
-    __all__, __getattr__ = faces.face(
+    __all__, __getattr__ = plugins.face(
         __name__,
         {
             "sources.targets": "is_named is_other",

@@ -95,7 +95,7 @@ def _run(run: TrainingRun, out: Path, identity: str) -> TrainResult:
     prepare(policy, recipe)
     if (
         recipe.algorithm not in DRAWING
-    ):  # of those that draw answers more is known before they begin: ``budget.fit``
+    ):  # of those that draw answers more is known before they begin: ``run_budget.fit``
         guess = estimate(policy.info, recipe, policy=policy, samples=run.samples)
         tell({"phase": "estimate", "text": str(guess), "bytes": guess.bytes, "seconds": guess.seconds})
     shard = recipe.conditions.shard

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clawback import faces
+from clawback import plugins
 
 if TYPE_CHECKING:
     from clawback.models.chat_tokens import OPENINGS, PROMPT_TOKENS, RESPONSE_TOKENS, Chat, Encoded
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from clawback.models.lora_config import module_of
     from clawback.models.model_files import check_folder, check_trainable
     from clawback.models.templates import EndlessTemplate, NextSpeaker
+    from clawback.models.traits import marks, read_as
     from clawback.models.types import (
         GREEDY,
         Bits,
@@ -41,9 +42,9 @@ if TYPE_CHECKING:
         Sampling,
         TrainResult,
     )
-    from clawback.models.vision import Pixels, Vision, marks, read_as
+    from clawback.models.vision import Pixels, Vision
 else:
-    __all__, __getattr__ = faces.face(
+    __all__, __getattr__ = plugins.face(
         __name__,
         {
             "identity": "check_base identity",
@@ -55,13 +56,13 @@ else:
             "model_files": "check_folder check_trainable model_files",
             "templates": "NextSpeaker EndlessTemplate",
             "types": "Bits Bucket Completion GREEDY Grader Kind LocalModel ModelInfo Sampling TrainResult",
-            "vision": "Pixels Vision marks read_as",
+            "vision": "Pixels Vision",
             "adapter": "adapter",
             "delta": "delta",
             "gguf_codes": "gguf_codes",
             "gguf_file": "gguf_file",
             "local_models": "local_models",
             "mlx_adapter": "mlx_adapter",
-            "traits": "traits",
+            "traits": "marks read_as traits",
         },
     )

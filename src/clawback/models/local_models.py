@@ -14,13 +14,15 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clawback import installed
 from clawback.errors import ModelError, NotFound
-from clawback.models import gguf_file, model_files
-from clawback.models.gguf_file import GgufFile
+from clawback.models import model_files
 from clawback.models.types import Holder, LocalModel, ModelInfo
+
+if TYPE_CHECKING:
+    from clawback.models.gguf_file import GgufFile
 
 SMOLLM2 = "smollm2"
 OLLAMA, LM_STUDIO = "ollama:", "lmstudio:"
@@ -73,11 +75,17 @@ def source(base: str) -> GgufSource | None:
     if base.startswith(LM_STUDIO):
         return _lm_studio(base)
     path = Path(base).expanduser()
-    if path.suffix.lower() == ".gguf" or (path.is_file() and gguf_file.is_gguf(path)):
+    if path.suffix.lower() == ".gguf" or (path.is_file() and _is_gguf(path)):
         if not path.is_file():
             raise NotFound(f"There is no file {base}.")
         return GgufSource(base, path.resolve())
     return None
+
+
+def _is_gguf(path: Path) -> bool:
+    from clawback.models import gguf_file
+
+    return gguf_file.is_gguf(path)
 
 
 def find() -> list[LocalModel]:
@@ -91,6 +99,8 @@ def find() -> list[LocalModel]:
 
 def _loose() -> Iterator[LocalModel]:
     """GGUF files that no program here manages, by their path; what is no language model is left out."""
+    from clawback.models import gguf_file
+
     for path in model_files.find():
         for model in _models_in(GgufSource(str(path), path), "file"):
             if model.info.total_parameters or model.problem:
@@ -121,6 +131,8 @@ def _in_wheel() -> Iterator[LocalModel]:
 
 
 def _models_in(source: GgufSource, holder: Holder) -> Iterator[LocalModel]:
+    from clawback.models import gguf_file
+
     try:
         header = gguf_file.read(source.path)
     except ModelError as error:

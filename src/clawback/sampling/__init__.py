@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clawback import faces
+from clawback import plugins
 
 if TYPE_CHECKING:
     from clawback.sampling.batched_sampler import (
@@ -27,17 +27,15 @@ if TYPE_CHECKING:
     from clawback.sampling.choose import ChatModel, SamplingRequest
     from clawback.sampling.decoder import Cache
     from clawback.sampling.decoder_choice import drawing_dtype, fits, lean
-    from clawback.sampling.rows import READ_TOKENS, Lean, Rows
-    from clawback.sampling.scheduler import Scheduler
+    from clawback.sampling.scheduler import READ_TOKENS, Lean, Rows, Scheduler
 else:
-    __all__, __getattr__ = faces.face(
+    __all__, __getattr__ = plugins.face(
         __name__,
         {
             "decoder": "Cache",
             "decoder_choice": "drawing_dtype fits lean",
             "batched_sampler": "Chance Sampled answer completion draw_answers evaluating most_rows requests_for rows_of sample stop_ids until_speaker",
             "choose": "ChatModel SamplingRequest",
-            "rows": "Lean READ_TOKENS Rows",
-            "scheduler": "Scheduler",
+            "scheduler": "Lean READ_TOKENS Rows Scheduler",
         },
     )

@@ -27,8 +27,7 @@ from clawback.models.traits import takes
 from clawback.sampling.choose import PLAIN, SamplingRequest
 from clawback.sampling.decoder_choice import drawing_dtype, fits
 from clawback.sampling.prefix_tree import by_family
-from clawback.sampling.rows import MOST_ROWS, Lean, Rows
-from clawback.sampling.scheduler import Scheduler
+from clawback.sampling.scheduler import MOST_ROWS, Lean, Rows, Scheduler
 
 if TYPE_CHECKING:
     from clawback.models import Chat, NextSpeaker, Pixels

@@ -44,7 +44,7 @@ from clawback.models.traits import (
     takes,
 )
 from clawback.sampling.padded import Padded
-from clawback.sampling.rows import Rows
+from clawback.sampling.scheduler import Rows
 
 if TYPE_CHECKING:
     from clawback.models import Pixels
@@ -162,7 +162,7 @@ _SEEING = Way(cached=True)
 
 
 class Apart:
-    """Several readings of some rows each, and ``blind`` rows for those without pictures, if there are any. For ``rows.Rows``."""
+    """Several readings of some rows each, and ``blind`` rows for those without pictures, if there are any. For ``scheduler.Rows``."""
 
     def __init__(self, model: Callable[[], Any], way: Way, blind: Rows | None = None) -> None:
         self.model, self.way, self.blind = model, way, blind

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clawback import faces
+from clawback import plugins
 
 if TYPE_CHECKING:
     from clawback.scoring.choices import Choices
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from clawback.scoring.logprobs import Scored, Scorer
     from clawback.scoring.pooling import features, pooled
 else:
-    __all__, __getattr__ = faces.face(
+    __all__, __getattr__ = plugins.face(
         __name__,
         {
             "choices": "Choices",

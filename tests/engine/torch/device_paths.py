@@ -18,7 +18,7 @@ from clawback import engine
 from clawback.learning import RunConditions, RunRules, TrainingRun
 from clawback.models.types import Sampling
 from clawback.records import Part, Sample
-from clawback.sampling import prefix_tree, rows
+from clawback.sampling import prefix_tree, scheduler
 from clawback.sampling.batched_sampler import rows_of, stop_ids
 from clawback.sampling.choose import SamplingRequest
 from clawback.sampling.scheduler import Scheduler
@@ -343,8 +343,8 @@ def pictures(stage):
 @scenario
 def episodes(stage):
     """Played and learned from by each algorithm that can, with ratings beside them, and killed and resumed."""
-    from clawback.environments.collecting import Collector, Dealing
     from clawback.environments.rollouts import Play, Rollouts
+    from clawback.environments.rounds import Collector, Dealing
     from tests.environments.worlds import Worlds
 
     small = {"rounds": 2, "round_steps": 2, "prompts": 2, "samples": 2, "grounding": 8, "cut_off": 0.0}
@@ -414,9 +414,9 @@ def first_policy(stage):
 def held_to_actions(stage):
     """The form of replies is learned from examples, and replies are held to the actions that there are."""
     from clawback.environments.action_form import answered_at_random
-    from clawback.environments.collecting import Collector, Dealing
     from clawback.environments.conversations import Conversations, TurnRequest
     from clawback.environments.rollouts import Play, Rollouts
+    from clawback.environments.rounds import Collector, Dealing
     from clawback.learning.sources import warm_starts
     from clawback.learning.sources.episode_examples import sequences
     from tests.environments.worlds import Worlds
@@ -495,7 +495,7 @@ def served(stage):
     from clawback.serve.schema_grammar import Grammars
 
     stage.monkeypatch.setattr(prefix_tree, "LEAST", 4)
-    stage.monkeypatch.setattr(rows, "LEAST", 4)
+    stage.monkeypatch.setattr(scheduler, "LEAST", 4)
     policy = stage.policy()
     folders = []
     for number in range(2):
@@ -685,7 +685,7 @@ def beside_others(stage):
 @scenario
 def replies_told_apart(stage):
     """How far apart the model holds texts, by its embeddings."""
-    from clawback.environments.token_distance import TokenDistance
+    from clawback.environments.action_form import TokenDistance
 
     policy = stage.policy()
     for written in (True, False):

@@ -12,8 +12,8 @@ pytest.importorskip("peft")
 
 from clawback import engine
 from clawback.embedded import corpus, tastes
-from clawback.environments.collecting import Collector, Dealing
 from clawback.environments.rollouts import Play, Rollouts
+from clawback.environments.rounds import Collector, Dealing
 from clawback.errors import TrainingError, UsageError
 from clawback.learning import TrainingRun
 from clawback.models.types import Sampling

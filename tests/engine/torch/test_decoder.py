@@ -8,7 +8,7 @@ import torch
 from clawback import engine
 from clawback.models.linear import onednn
 from clawback.models.types import Sampling
-from clawback.sampling import decoder, rows
+from clawback.sampling import decoder, scheduler
 from clawback.sampling.batched_sampler import sample
 from clawback.sampling.decoder import Cache, Decoder
 from clawback.sampling.decoder_choice import fits
@@ -75,7 +75,7 @@ def test_other_families_are_left_to_their_module(folders, family):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_same_seed_gives_the_same_bits(folders, monkeypatch, dtype):
-    monkeypatch.setattr(rows, "drawing_dtype", lambda _: dtype)
+    monkeypatch.setattr(scheduler, "drawing_dtype", lambda _: dtype)
     model = engine.load(str(folders("llama"))).model
     asked = [[5, 6, 7], [8, 9], [10, 11, 12, 13, 14], [15]]
     options = {"samples": 3, "max_tokens": 9, "sampling": Sampling(0.8, 0.9), "stop": (3, 40, 41), "rows": 5}

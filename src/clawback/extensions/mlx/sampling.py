@@ -39,7 +39,7 @@ def sample(
 
 
 class MlxBatch:
-    """Rows of one batch, for ``rows.Rows``: others begin when all of them have ended."""
+    """Rows of one batch, for ``scheduler.Rows``: others begin when all of them have ended."""
 
     open = False
 

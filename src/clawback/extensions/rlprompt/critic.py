@@ -23,8 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clawback.extensions.rlprompt.calibration import AS_IT_STANDS, calibrated
-from clawback.prompts.prompt import Prompt
-from clawback.prompts.rule_comparison import rules
+from clawback.prompts.prompt import Prompt, rules
 from clawback.rewards.features import manner
 from clawback.rewards.kernel_ensemble import Kernel, KernelEnsemble, Spectra
 from clawback.rewards.text_statistics import text_statistics

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any
 
-from clawback.prompts.rule_comparison import distance
+from clawback.prompts.prompt import distance
 from clawback.prompts.search.genome import PromptGenome, crossover_genomes
 
 PRIOR = 2.0

@@ -17,11 +17,8 @@ from clawback.progress import OnProgress
 from clawback.prompts.prompt import Prompt
 from clawback.prompts.prompt_guards import Screen, objections
 from clawback.prompts.search import racing
-from clawback.prompts.search.budget import Budget
-from clawback.prompts.search.journal import Journal
-from clawback.prompts.search.ledger import Ledger, Over
+from clawback.prompts.search.ledger import Budget, Journal, Ledger, Over, split_up
 from clawback.prompts.search.optimize import PromptSearchResult
-from clawback.prompts.search.planning import split_up
 from clawback.prompts.search_types import Case, Evaluate, Example, ProposalRequest, Propose, mean
 from clawback.records import JsonObject
 

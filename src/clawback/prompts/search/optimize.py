@@ -25,15 +25,11 @@ from typing import ClassVar, Protocol, cast
 
 from clawback.errors import UsageError
 from clawback.progress import OnProgress
-from clawback.prompts.prompt import Prompt
+from clawback.prompts.prompt import Prompt, added, merged, with_earned
 from clawback.prompts.prompt_guards import Screen, objections
-from clawback.prompts.rule_comparison import added, merged, with_earned
 from clawback.prompts.search import racing
-from clawback.prompts.search.budget import Budget, SearchCost
-from clawback.prompts.search.candidates import Candidate, Pool
-from clawback.prompts.search.journal import Journal
-from clawback.prompts.search.ledger import Ledger, Over
-from clawback.prompts.search.planning import reserve, split_up
+from clawback.prompts.search.ledger import Budget, Journal, Ledger, Over, SearchCost, reserve, split_up
+from clawback.prompts.search.racing import Candidate, Pool
 from clawback.prompts.search_types import Evaluate, Example, ProposalRequest, Propose, mean
 from clawback.records import JsonObject
 
@@ -149,7 +145,7 @@ def optimize(
         examples: with ids that differ. Where none is for validation, two fifths of them are kept for it.
         evaluate: tries a prompt on an example.
         propose: makes a new prompt of what went wrong.
-        budget: what may be spent; ``planning.plan`` says beforehand what that buys.
+        budget: what may be spent; ``ledger.plan`` says beforehand what that buys.
         journal: with a path, each call is kept as it is made, and a search that was stopped goes on from there.
         remarks: what the person said that belongs to no one example.
         seed: the same seed and the same outcomes of calls give the same search.

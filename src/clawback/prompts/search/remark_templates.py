@@ -13,10 +13,9 @@ from collections import Counter
 from collections.abc import Iterator
 
 from clawback.errors import UsageError
-from clawback.prompts import sections as parts
+from clawback.prompts import prompt as parts
 from clawback.prompts.backends import NOTHING
-from clawback.prompts.prompt import Prompt
-from clawback.prompts.rule_comparison import alike, rules
+from clawback.prompts.prompt import Prompt, alike, rules
 from clawback.prompts.search_types import Proposal, ProposalRequest
 from clawback.rewards.features import SAYS, wishes
 from clawback.rewards.instructions import LONGEST_REMARK, SENTENCES
