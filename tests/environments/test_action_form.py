@@ -36,11 +36,11 @@ from clawback.extensions.llamagym.agent_worlds import (
 from clawback.jobs import playing
 from clawback.jobs.episode_runs import Wish
 from clawback.jobs.reply_form import form_notice, observation_notice, picture_notice, plan_replies
-from clawback.learning.episode_run import episode_recipe
+from clawback.learning.episode_run import episode_recipe, exploration
 from clawback.learning.examples import Shared, TrainingExample, measure
 from clawback.learning.sources import warm_starts
 from clawback.learning.sources.episode_examples import sequences
-from clawback.learning.sources.warm_starts import exploration, imitate, improve, is_short
+from clawback.learning.sources.warm_starts import imitate, improve, is_short
 from clawback.learning.training import fresh
 from clawback.models.chat_tokens import Encoded
 from clawback.policy.policy import Policy

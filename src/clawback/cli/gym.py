@@ -21,8 +21,8 @@ from clawback.cli.common import (
     open_store,
     ray_option,
     say,
+    when,
 )
-from clawback.cli.inspect import when
 from clawback.errors import UsageError
 from clawback.records import text_of
 

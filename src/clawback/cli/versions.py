@@ -21,8 +21,8 @@ from clawback.cli.common import (
     json_option,
     named_version,
     open_store,
+    when,
 )
-from clawback.cli.inspect import when
 from clawback.errors import UsageError
 
 if TYPE_CHECKING:

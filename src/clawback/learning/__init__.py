@@ -11,7 +11,7 @@ from clawback import plugins
 
 if TYPE_CHECKING:
     from clawback.learning.best_weights import summary
-    from clawback.learning.episode_run import Form
+    from clawback.learning.episode_run import Form, exploration
     from clawback.learning.episode_trainer import EpisodeTrainer
     from clawback.learning.examples import (
         Plan,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from clawback.learning.run_budget import gate_answers
     from clawback.learning.sources.episode_examples import EpisodeSettings
     from clawback.learning.sources.targets import is_named, is_other
-    from clawback.learning.sources.warm_starts import exploration, is_short
+    from clawback.learning.sources.warm_starts import is_short
     from clawback.learning.training import DRAWING, conclusion, fit_elsewhere
 else:
     __all__, __getattr__ = plugins.face(
@@ -38,14 +38,14 @@ else:
             "best_weights": "summary",
             "run_budget": "run_budget gate_answers",
             "episode_trainer": "EpisodeTrainer",
-            "episode_run": "Form",
+            "episode_run": "Form exploration",
             "examples": "TrainingExample Plan Shared gradients logprob_gradients together",
             "loop.trainer": "Fitted LoopSettings State read_checkpoint write_checkpoint",
             "reading": "BaseModelReader",
             "recipe": "Recipe RunConditions RunRules check_options conditions_of",
             "run": "finished write_adapter write_result TrainingRun fingerprint ignore",
             "sources.episode_examples": "EpisodeSettings",
-            "sources.warm_starts": "exploration is_short",
+            "sources.warm_starts": "is_short",
             "training": "DRAWING conclusion fit_elsewhere",
         },
     )

@@ -41,13 +41,13 @@ from clawback.learning.run import (
     write_result,
 )
 from clawback.learning.sources.episode_examples import Episodes
-from clawback.learning.sources.fresh_answers import RolloutSource
 from clawback.learning.training import fresh
 from clawback.models import ModelInfo, TrainResult
 
 if TYPE_CHECKING:
     from clawback.learning.examples import Source
     from clawback.learning.loop.trainer import Fitted, LoopSettings
+    from clawback.learning.sources.fresh_answers import RolloutSource
     from clawback.policy import Policy
     from clawback.records import Episode
 
@@ -321,3 +321,15 @@ def _identity(run: TrainingRun, about: Mapping[str, Any]) -> str:
         inputs["ratings"] = [dataclasses.asdict(sample) for sample in run.samples]
         inputs["prompts"] = [list(map(dict, prompt)) for prompt in run.prompts]
     return fingerprint(policy_state(run.policy) | {"device": run.policy.device.type} | inputs)
+
+
+MOST_EPISODES = 2048
+"""Random episodes that are worth playing."""
+FEWEST_EPISODES = 128
+"""Random episodes that values can be fitted to."""
+
+
+def exploration(episodes: int) -> int:
+    """How many random episodes a run of so many is worth: half of them, ``MOST_EPISODES`` at most; 0 where these are too few to fit values to."""
+    half = min(MOST_EPISODES, episodes // 2)
+    return half if half >= FEWEST_EPISODES else 0

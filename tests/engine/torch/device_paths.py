@@ -392,6 +392,7 @@ def agent(stage):
 def first_policy(stage):
     """Values of two replies are fitted to random episodes, and the adapter to what they prefer."""
     from clawback.environments.action_form import answered_at_random
+    from clawback.learning import episode_run
     from clawback.learning.sources import warm_starts
 
     stage.monkeypatch.setattr(warm_starts, "FEWEST_STEPS", 2)
@@ -399,7 +400,7 @@ def first_policy(stage):
     policy, replies = stirred(stage.policy()), ("Sure", "No")
     assert policy.hold_to(replies)
     episodes = []
-    for number in range(warm_starts.exploration(256) // 4):
+    for number in range(episode_run.exploration(256) // 4):
         question = [[{"role": "user", "content": f"What is {('rice', 'tea')[number % 2]}?"}]]
         episode = answered_at_random(policy, question, replies, number)
         [step] = episode.steps

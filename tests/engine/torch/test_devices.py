@@ -19,7 +19,7 @@ from clawback import devices, engine
 from clawback.learning import run_budget
 from clawback.learning.loop import trainer
 from clawback.policy import torch_policy
-from clawback.sampling import prefix_tree, ways
+from clawback.sampling import batched_sampler, prefix_tree
 from tests.engine.torch import tensor_code
 from tests.engine.torch.device_paths import SCENARIOS, Stage, rounds_of_fresh_answers
 from tests.engine.torch.pretended import accelerator, move
@@ -112,7 +112,7 @@ def stage(folders, llava, monkeypatch, tmp_path):  # noqa: F811
     """``stage("cuda:0", name)`` → a context in which this device is pretended: what scenarios run on."""
     real, load_base = trainer.LoopSettings, torch_policy.load_base
     monkeypatch.setattr(trainer, "LoopSettings", lambda **kw: real(**{**kw, "checkpoint_seconds": 0.0}))
-    for module in (ways, prefix_tree, devices):
+    for module in (batched_sampler, prefix_tree, devices):
         monkeypatch.setattr(module, "total_bytes", lambda device: 8 * 10**9)
     monkeypatch.setattr(devices, "free_bytes", lambda device: 8 * 10**9)
     monkeypatch.setattr(devices, "wait", lambda device: None)

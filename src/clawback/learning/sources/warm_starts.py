@@ -123,9 +123,6 @@ def imitate(
     }
 
 
-MOST_EPISODES = 2048
-"""Random episodes that are worth playing."""
-FEWEST_EPISODES = 128
 SHORT = 3.0
 """Turns of a random episode, on average, up to which this is tried."""
 TURNS_PER_STEP = 96
@@ -155,12 +152,6 @@ class Decisions:
 def is_short(episodes: Sequence[Episode]) -> bool:
     """Whether random episodes are so short that values may be fitted to them."""
     return bool(episodes) and sum(len(e.steps) for e in episodes) / len(episodes) <= SHORT
-
-
-def exploration(episodes: int) -> int:
-    """How many random episodes a run of so many is worth: half of them, ``MOST_EPISODES`` at most; 0 where these are too few to fit values to."""
-    half = min(MOST_EPISODES, episodes // 2)
-    return half if half >= FEWEST_EPISODES else 0
 
 
 @torch.no_grad()
