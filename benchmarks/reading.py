@@ -130,7 +130,7 @@ def read_states(folder: str, pairs: list[tuple[str, str]]) -> dict[str, Floats]:
             return {name: found[name].astype(np.float64) for name in found.files}
     encoded = []
     for prompt, text in pairs:
-        one = policy.chat.encode([{"role": "user", "content": prompt}], text, None, max_prompt=256)
+        one = policy.chat.encode([{"role": "user", "content": prompt}], text, None, limits=(256, 2048))
         encoded.append(Encoded(one.prompt, (*one.response[:-1][: STATE_TOKENS - 1], policy.chat.end_id)))
     made = read(policy.scorer, encoded)
     kept.parent.mkdir(exist_ok=True)

@@ -15,6 +15,7 @@ from clawback.models import adapter, delta, identity
 from clawback.models.types import GREEDY
 from clawback.policy import memory
 from clawback.records import Sample
+from clawback.sampling import DrawSettings
 
 ASKED = ({"role": "user", "content": "Tell me about otters."},)
 LIKED, DISLIKED = "Sure! Otters live in rivers.", "I am sorry, but I cannot."
@@ -132,14 +133,14 @@ def test_answers_are_drawn_by_all_ways_of_drawing_alike(made):
     folder, version = made
     policy = engine.load(str(folder), adapter=version)
     ids = policy.chat.prompt(ASKED)
-    [[drawn]] = policy.sample([ids], sampling=GREEDY, max_tokens=12)
+    [[drawn]] = policy.sample([ids], DrawSettings(sampling=GREEDY, max_tokens=12))
     assert policy.adapted
     want = list(ids)
     for _ in drawn.ids:
         with torch.no_grad():
             want.append(int(policy.model(torch.tensor([want])).logits[0, -1].argmax()))
     assert list(drawn.ids) == want[len(ids) :]
-    [[drawn]] = policy.sample([ids], max_tokens=12)
+    [[drawn]] = policy.sample([ids], DrawSettings(max_tokens=12))
     [logprobs] = policy.logprobs([ASKED], [drawn.ids])
     assert torch.allclose(logprobs, torch.tensor(drawn.logprobs), atol=1e-4)
 

@@ -205,5 +205,7 @@ class SelfJudge:
         return int.from_bytes(hashlib.sha256(name + bytes([self._asked[name] % 256])).digest()[:7])
 
     def _sample_one(self, prompt: Sequence[int], max_tokens: int, seed: int) -> Sampled:
-        [[sampled]] = self.policy.sample([prompt], max_tokens=max_tokens, seed=seed)
+        from clawback.sampling import DrawSettings
+
+        [[sampled]] = self.policy.sample([prompt], DrawSettings(max_tokens=max_tokens, seed=seed))
         return sampled

@@ -12,6 +12,7 @@ from clawback import plugins
 if TYPE_CHECKING:
     from clawback.sampling.batched_sampler import (
         Chance,
+        DrawSettings,
         Sampled,
         answer,
         completion,
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
         stop_ids,
         until_speaker,
     )
-    from clawback.sampling.choose import ChatModel, SamplingRequest
+    from clawback.sampling.choose import PLAIN, ChatModel, SamplingRequest
     from clawback.sampling.decoder import Cache
     from clawback.sampling.decoder_choice import drawing_dtype, fits, lean
     from clawback.sampling.scheduler import READ_TOKENS, Lean, Rows, Scheduler
@@ -34,8 +35,8 @@ else:
         {
             "decoder": "Cache",
             "decoder_choice": "drawing_dtype fits lean",
-            "batched_sampler": "Chance Sampled answer completion draw_answers evaluating most_rows requests_for rows_of sample stop_ids until_speaker",
-            "choose": "ChatModel SamplingRequest",
+            "batched_sampler": "Chance DrawSettings Sampled answer completion draw_answers evaluating most_rows requests_for rows_of sample stop_ids until_speaker",
+            "choose": "PLAIN ChatModel SamplingRequest",
             "scheduler": "Lean READ_TOKENS Rows Scheduler",
         },
     )

@@ -118,37 +118,64 @@ def evaluating(model: nn.Module) -> Iterator[None]:
         model.train(training)
 
 
+@dataclass(frozen=True, slots=True)
+class DrawSettings:
+    """How answers are drawn. None: as the policy itself says."""
+
+    samples: int = 1
+    """Answers to each prompt."""
+    max_tokens: int | None = None
+    """Tokens of an answer, at most."""
+    sampling: Sampling | None = None
+    seed: int | torch.Generator | Chance = 0
+    """A CPU generator's state moves on; a ``Chance`` is the random numbers themselves."""
+    rows: int | None = None
+    """Answers that are computed at once. None: as many as the memory holds."""
+    stop: Sequence[int] | None = None
+    """Token ids that end an answer; empty: nothing does."""
+
+    def chance(self, prompts: Sequence[Sequence[int]]) -> Chance:
+        """The random numbers of answers to these prompts. Raises ``ValueError`` for an empty prompt, and where ``max_tokens`` is not set."""
+        if not all(prompts):
+            raise ValueError("a prompt needs at least one token")
+        if isinstance(self.seed, Chance):
+            return self.seed
+        if self.max_tokens is None:
+            raise ValueError("max_tokens is not set")
+        truncates = (self.sampling or PLAIN).truncates
+        return Chance.of_seed(len(prompts), self.samples, self.max_tokens, truncates, self.seed)
+
+
 @torch.no_grad()
 def sample(
     model: nn.Module,
     prompts: Sequence[Sequence[int]],
+    settings: DrawSettings,
     *,
-    max_tokens: int,
-    samples: int = 1,
-    sampling: Sampling = PLAIN,
-    stop: Sequence[int] = (),
-    seed: int | torch.Generator | Chance = 0,
-    rows: int | None = None,
     speaker: NextSpeaker | None = None,
     pixels: Sequence[Pixels | None] | None = None,
 ) -> list[list[Sampled]]:
-    """``samples`` answers to each of ``prompts`` (lists of token ids, none empty), in order.
+    """Answers to each of ``prompts`` (lists of token ids, none empty), in order.
 
-    ``stop``: token ids that end an answer; ``speaker``: whose label ends it as well, and is left out. ``seed`` may be a CPU generator, whose state then moves on, or the random numbers themselves. ``rows``: how many answers are computed at once; None chooses. ``pixels``: what is seen beside each prompt.
+    Args:
+        settings: with ``max_tokens``.
+        speaker: whose label ends an answer as well, and is left out.
+        pixels: what is seen beside each prompt.
+
+    Raises:
+        ValueError: an empty prompt, or no ``max_tokens``.
     """
-    if not all(prompts):
-        raise ValueError("a prompt needs at least one token")
-    if not isinstance(seed, Chance):
-        seed = Chance.of_seed(len(prompts), samples, max_tokens, sampling.truncates, seed)
+    chance = settings.chance(prompts)
     if not prompts:
         return []
-    longest = max(map(len, prompts)) + max_tokens
+    sampling, rows = settings.sampling or PLAIN, settings.rows
+    longest = max(map(len, prompts)) + (settings.max_tokens or 0)
     with evaluating(model):
         lean = fits(model, longest)
         rows = rows or most_rows(model, longest, lean)
         some = rows_of(lambda: model, lean, expected=rows, eyes=bool(pixels and any(pixels)))
-        requests = requests_for(prompts, seed, sampling=sampling, speaker=speaker, pixels=pixels)
-        return draw_answers(some, requests, stop, rows)
+        requests = requests_for(prompts, chance, sampling=sampling, speaker=speaker, pixels=pixels)
+        return draw_answers(some, requests, settings.stop or (), rows)
 
 
 def requests_for(

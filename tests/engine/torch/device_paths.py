@@ -19,7 +19,7 @@ from clawback.learning import RunConditions, RunRules, TrainingRun
 from clawback.models.types import Sampling
 from clawback.records import Part, Sample
 from clawback.sampling import prefix_tree, scheduler
-from clawback.sampling.batched_sampler import rows_of, stop_ids
+from clawback.sampling.batched_sampler import DrawSettings, rows_of, stop_ids
 from clawback.sampling.choose import SamplingRequest
 from clawback.sampling.scheduler import Scheduler
 from clawback.serve.batcher import Batcher
@@ -549,7 +549,7 @@ def drawn_and_read(stage):
     for how in (Sampling(0.0), Sampling(1.0, 0.9), Sampling(0.7, top_k=5)):
         policy.generate(asked, samples=3, sampling=how, max_tokens=4)
     prompts = [policy.chat.prompt(messages) for messages in asked]
-    [[one], *_] = policy.sample(prompts, max_tokens=4, rows=2, merge=True)
+    [[one], *_] = policy.sample(prompts, DrawSettings(max_tokens=4, rows=2), merge=True)
     gap(policy, prompts[0], one.ids, policy.logprobs([asked[0]], [one.ids])[0].tolist(), "somebody")
     policy.features(asked[:2], ["Yes.", "No."])
     policy.embedding(prompts[0])

@@ -9,7 +9,7 @@ from clawback import engine
 from clawback.models.linear import onednn
 from clawback.models.types import Sampling
 from clawback.sampling import decoder, scheduler
-from clawback.sampling.batched_sampler import sample
+from clawback.sampling.batched_sampler import DrawSettings, sample
 from clawback.sampling.decoder import Cache, Decoder
 from clawback.sampling.decoder_choice import fits
 
@@ -79,8 +79,8 @@ def test_the_same_seed_gives_the_same_bits(folders, monkeypatch, dtype):
     model = engine.load(str(folders("llama"))).model
     asked = [[5, 6, 7], [8, 9], [10, 11, 12, 13, 14], [15]]
     options = {"samples": 3, "max_tokens": 9, "sampling": Sampling(0.8, 0.9), "stop": (3, 40, 41), "rows": 5}
-    first = sample(model, asked, seed=2, **options)
-    assert first == sample(model, asked, seed=2, **options)
+    first = sample(model, asked, DrawSettings(seed=2, **options))
+    assert first == sample(model, asked, DrawSettings(seed=2, **options))
     assert [len(group) for group in first] == [3] * 4
     assert all(one.ids for group in first for one in group)
 

@@ -18,7 +18,7 @@ from clawback.models.templates import NextSpeaker
 from clawback.paths import Home
 from clawback.records import Sample
 from clawback.sampling import batched_sampler
-from clawback.sampling.batched_sampler import Sampled, until_speaker
+from clawback.sampling.batched_sampler import DrawSettings, Sampled, until_speaker
 from clawback.sampling.choose import SamplingRequest
 from clawback.serve.dialects import Asked
 from clawback.serve.local import LocalEngine
@@ -88,7 +88,7 @@ def test_replies_of_an_episode_end_there_too(bases: Any, lean: bool, monkeypatch
 
 def test_what_measures_the_speed_is_not_stopped(bases: Any) -> None:
     policy = engine.load(str(bases("one token")), device="cpu")
-    [[one]] = policy.sample([policy.chat.prompt(ASK)], max_tokens=20, stop=())
+    [[one]] = policy.sample([policy.chat.prompt(ASK)], DrawSettings(max_tokens=20, stop=()))
     assert len(one.ids) == 20
 
 

@@ -33,7 +33,7 @@ from clawback.files import replace_folder
 from clawback.learning import read_checkpoint, write_checkpoint
 from clawback.models import Encoded, Sampling
 from clawback.policy import Policy
-from clawback.sampling import sample, stop_ids
+from clawback.sampling import DrawSettings, sample, stop_ids
 from clawback.scoring import token_logprobs
 
 LOSSES: Mapping[str, frozenset[str]] = {
@@ -239,11 +239,13 @@ class StandInLearner:
         made = sample(
             self.policy.model,
             [list(prompt)],
-            samples=count,
-            max_tokens=params.max_tokens,
-            sampling=Sampling(params.temperature, params.top_p, max(0, params.top_k)),
-            stop=stop,
-            seed=self.seed if params.seed is None else params.seed,
+            DrawSettings(
+                samples=count,
+                max_tokens=params.max_tokens,
+                sampling=Sampling(params.temperature, params.top_p, max(0, params.top_k)),
+                stop=stop,
+                seed=self.seed if params.seed is None else params.seed,
+            ),
         )[0]
         return tuple(SampledSequence(o.ids, o.logprobs, "stop" if o.finished else "length") for o in made)
 
