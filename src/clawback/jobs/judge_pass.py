@@ -22,6 +22,7 @@ from clawback.feedback.passes import PassPlan
 from clawback.feedback.verdict import HINT, JUDGE, shown
 from clawback.jobs import seams
 from clawback.paths import Home
+from clawback.records import JsonObject
 
 if TYPE_CHECKING:
     from clawback.policy import Policy
@@ -47,7 +48,7 @@ class Pass:
     def stopped(self) -> str:
         return self.judged.stopped or (self.hinted.stopped if self.hinted else "")
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         return asdict(self) | {"judged": self.judged.to_dict(), "stopped": self.stopped}
 
     def summary(self) -> str:

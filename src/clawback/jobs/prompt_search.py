@@ -25,7 +25,7 @@ from clawback.jobs.inputs import feedback_of, newest
 from clawback.jobs.prompt_models import Meter, StoredMeter, model_of
 from clawback.paths import Home
 from clawback.progress import OnProgress
-from clawback.records import BETTER, Run, Sample, Turn, Version, under, with_keys
+from clawback.records import BETTER, JsonObject, Run, Sample, Turn, Version, under, with_keys
 from clawback.release import prompted, screening, text_reading
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class SearchResult:
     def live(self) -> bool:
         return self.version is not None and self.version.status == "live"
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         values = with_keys(asdict(self), {"first_score": "before", "best_score": "after"})
         return values | {"live": self.live, "report": self.report.to_dict() if self.report else None}
 

@@ -17,7 +17,7 @@ from clawback.errors import ClawbackError, MissingExtra
 from clawback.prompts.prompt import Prompt
 from clawback.prompts.search import racing
 from clawback.prompts.search.ledger import Budget, Ledger, Over, split_up
-from clawback.prompts.search.optimize import PromptSearchResult, SearchOptions
+from clawback.prompts.search.optimize import EngineOptions, PromptSearchResult
 from clawback.prompts.search_types import Case, Evaluate, Example, ProposalRequest, Propose, mean
 from clawback.records import JsonObject
 
@@ -35,13 +35,13 @@ def optimize(
     budget: Budget,
     **options: Any,
 ) -> PromptSearchResult:
-    """As ``search.optimize``; ``options`` that are no ``SearchOptions`` go to ``gepa.optimize``. Raises ``MissingExtra`` where gepa is not installed."""
+    """As ``search.optimize``; ``options`` that are no ``EngineOptions`` go to ``gepa.optimize``. Raises ``MissingExtra`` where gepa is not installed."""
     try:
         from gepa.api import optimize as run
     except ImportError as error:
         raise MissingExtra(f"The engine gepa is not installed. Run: {installed.add('gepa')}") from error
-    shared = {field.name for field in fields(SearchOptions)} & options.keys()
-    chosen = SearchOptions(**{name: options.pop(name) for name in shared})
+    shared = {field.name for field in fields(EngineOptions)} & options.keys()
+    chosen = EngineOptions(**{name: options.pop(name) for name in shared})
     train, validation, note = split_up(examples, chosen.seed)
     ledger = Ledger(evaluate, propose, budget, chosen.journal)
     adapter = _Adapter(prompt, examples, ledger, chosen)
@@ -69,7 +69,7 @@ class _Adapter:
     """GEPA's adapter: candidates are texts to it, prompts to us."""
 
     def __init__(
-        self, prompt: Prompt, examples: Sequence[Example], ledger: Ledger, options: SearchOptions
+        self, prompt: Prompt, examples: Sequence[Example], ledger: Ledger, options: EngineOptions
     ) -> None:
         self.prompt, self.examples, self.ledger = prompt, examples, ledger
         self.remarks, self.screen = tuple(options.remarks), options.screen

@@ -105,7 +105,7 @@ class PromptSearchResult:
 
 
 @dataclass(frozen=True, slots=True)
-class SearchOptions:
+class EngineOptions:
     """What every engine takes by name beside the search itself.
 
     Attributes:
@@ -127,7 +127,7 @@ class SearchOptions:
 
 
 class Optimizer(Protocol):
-    """What every engine is: the same call, the same result. ``options``: fields of ``SearchOptions``."""
+    """What every engine is: the same call, the same result. ``options``: fields of ``EngineOptions``."""
 
     def __call__(
         self,
@@ -156,12 +156,12 @@ def optimize(
         evaluate: tries a prompt on an example.
         propose: makes a new prompt of what went wrong.
         budget: what may be spent; ``ledger.plan`` says beforehand what that buys.
-        options: fields of ``SearchOptions``, by name.
+        options: fields of ``EngineOptions``, by name.
 
     Raises:
         UsageError: no examples, or two with one id.
     """
-    chosen = SearchOptions(**options)
+    chosen = EngineOptions(**options)
     run = (chosen.strategy or SearchRun)(
         prompt,
         examples,
