@@ -131,7 +131,7 @@ def test_options_reach_a_command_as_records_and_the_rest_as_they_are() -> None:
     @click.option("--seed", type=int)
     @click.option("--loud", is_flag=True)
     @as_record(Wishes, "wishes")
-    @as_record("clawback.runs.trigger:RunOptions")
+    @as_record("clawback.runs.run_options:RunOptions")
     def command(wishes: Wishes, options: RunOptions, loud: bool) -> None:
         """Say it."""
         seen.extend([wishes, options, loud])
