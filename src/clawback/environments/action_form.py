@@ -23,8 +23,6 @@ from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-import torch
-
 from clawback.environments.core import EnvironmentSet
 from clawback.environments.episode_loop import Order
 from clawback.environments.rollouts import Play, Rollouts
@@ -53,6 +51,8 @@ class TokenDistance:
         self.policy, self.unit = policy, 1.0
         if weight is not None and weight.is_floating_point():
             self.rows = weight.detach()
+            import torch
+
             some = torch.randperm(len(weight), generator=torch.Generator().manual_seed(0))[:256]
             pairs = torch.pdist(weight.detach()[some.to(weight.device)].float().cpu())
             self.unit = float(pairs.quantile(0.75)) or 1.0

@@ -22,9 +22,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import nn
-
 from clawback import files
 from clawback.errors import UsageError
 from clawback.learning.best_weights import BestWeights
@@ -45,6 +42,8 @@ from clawback.learning.training import fresh
 from clawback.models import ModelInfo, TrainResult
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from clawback.learning.examples import Source
     from clawback.learning.loop.trainer import Fitted, LoopSettings
     from clawback.learning.sources.fresh_answers import RolloutSource
@@ -74,6 +73,8 @@ class EpisodesBeside:
 
     def _as_episode(self, example: TrainingExample) -> TrainingExample:
         """A graded answer in the form of an episode's reply: an advantage for each token, and a KL that is estimated on the tokens."""
+        import torch
+
         share = self.rated.settings.exact_kl / max(self.kl, 1e-9)
         weight = example.kl_weight if example.kl_weight is not None else torch.ones_like(example.old)
         return dataclasses.replace(

@@ -79,6 +79,7 @@ NEVER = {
     "learning/sources/warm_starts.py:Imitation.state": "nothing of it is kept",
     "learning/sources/warm_starts.py:Improvement.state": "nothing of it is kept",
     "learning/sources/ratings.py:_without_hints": "texts alone",
+    "learning/sources/episode_examples.py:_looked": "pictures in messages, before there are tensors",
     "extensions/llamagym/agent.py:Agent.format_episode_for_ppo": "makes tensors of ids on the CPU, for others",
 }
 """Single functions, and why they meet no device."""
