@@ -80,6 +80,10 @@ NEVER = {
     "learning/sources/warm_starts.py:Improvement.state": "nothing of it is kept",
     "learning/sources/ratings.py:_without_hints": "texts alone",
     "learning/sources/episode_examples.py:_looked": "pictures in messages, before there are tensors",
+    "learning/sources/episode_examples.py:look_again": "pictures in messages, before there are tensors",
+    "policy/torch_policy.py:quickest": "times in a file",
+    "policy/torch_policy.py:reason": "a sentence",
+    "policy/torch_policy.py:tokens_per_second": "a clock",
     "extensions/llamagym/agent.py:Agent.format_episode_for_ppo": "makes tensors of ids on the CPU, for others",
 }
 """Single functions, and why they meet no device."""
