@@ -78,7 +78,7 @@ def read(folder: str, pairs: Sequence[tuple[str, str]], cache: Path) -> dict[str
         views = []
         for asked in (prompt, ""):
             one = policy.chat.encode(
-                [{"role": "user", "content": asked}], text, None, max_prompt=PROMPT_TOKENS
+                [{"role": "user", "content": asked}], text, None, limits=(PROMPT_TOKENS, 2048)
             )
             ids = torch.tensor([[*one.prompt, *one.response[:ANSWER_TOKENS]]])
             with torch.no_grad():

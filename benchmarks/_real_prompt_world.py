@@ -185,7 +185,7 @@ class Model:
     def _draw(self, looks: Sequence[Look]) -> None:
         import torch
 
-        from clawback.sampling.batched_sampler import Chance, completion
+        from clawback.sampling.batched_sampler import Chance, DrawSettings, completion
 
         new = [one for one in dict.fromkeys(looks) if one not in self.answers]
         if not new:
@@ -197,7 +197,7 @@ class Model:
         ]
         again = torch.cat([one.again for one in each if one.again is not None]) if truncates else None
         chance = Chance(torch.cat([one.first for one in each]), again)
-        made = self.policy.sample(asked, max_tokens=ROOM, seed=chance)
+        made = self.policy.sample(asked, DrawSettings(max_tokens=ROOM, seed=chance))
         self.kept.parent.mkdir(parents=True, exist_ok=True)
         with self.kept.open("a", encoding="utf-8") as file:
             for one, ids, [sampled] in zip(new, asked, made, strict=True):

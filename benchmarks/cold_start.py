@@ -25,7 +25,7 @@ from typing import Any
 from benchmarks import _page
 from clawback.capture import script
 from clawback.paths import Home
-from clawback.store.schema import open_database
+from clawback.store.connection import open_database
 
 TURNS = 100_000
 PAIRS = {

@@ -135,13 +135,13 @@ def better_than_the_prompt(db: Any, version: Any, policy: Any, prompt: str) -> f
     """Probability that the version is better than the model under the prompt, by the reader of the gate, on prompts that the run was denied."""
     from clawback import feedback
     from clawback.config import GateSection
-    from clawback.gate import adapter_gate, evidence, prompt_choice
+    from clawback.gate import adapter_gate, evidence, fresh
     from clawback.gate.fresh import VersionPair
 
     samples = feedback.evidence(feedback.samples(db))
     unseen = adapter_gate.unseen(db, samples, db.run(version.run_id), db.version(1))
     held = [one for one in samples if one.turn_id in unseen]
-    prompts, _ = prompt_choice.prompts(db, GateSection().held_out)
+    prompts, _ = fresh.prompts(db, GateSection().held_out)
     policy.chat.system = ""
     pair = VersionPair(Path(version.path), None, live_prompt=prompt)
     ratings = evidence.GateRatings(samples, held)

@@ -30,7 +30,7 @@ from clawback.extensions.demo import corpus
 from clawback.models import local_models
 from clawback.models.chat_tokens import Encoded
 from clawback.policy.policy import Policy
-from clawback.sampling.batched_sampler import Sampled, sample, stop_ids
+from clawback.sampling.batched_sampler import DrawSettings, Sampled, sample, stop_ids
 from clawback.sampling.decoder_choice import drawing_dtype, fits
 
 LONGEST_PROMPT = 200
@@ -123,11 +123,13 @@ def mine(policy: Policy, asked: list[list[int]], options: Any, seed: int, made: 
     groups = sample(
         policy.model,
         asked,
-        samples=options.samples,
-        max_tokens=options.max_tokens,
-        sampling=policy.sampling,
-        stop=stop,
-        seed=seed,
+        DrawSettings(
+            samples=options.samples,
+            max_tokens=options.max_tokens,
+            sampling=policy.sampling,
+            stop=stop,
+            seed=seed,
+        ),
     )
     flat = [(prompt, one) for prompt, group in zip(asked, groups, strict=True) for one in group]
     made += flat

@@ -255,8 +255,8 @@ class World:
         import numpy as np
 
         from benchmarks.reading import auc
+        from clawback.rewards.rating_likelihood import feedback_kinds
         from clawback.rewards.reward_ensemble import RULES, Answers, Ratings, ReadingSettings, learn
-        from clawback.rewards.scores import feedback_kinds
 
         samples, _ = self.feedback(kinds, seed)
         rated = {sample.turn_id for sample in samples if not sample.model}

@@ -175,14 +175,16 @@ def draw(bench: Bench, row: Row) -> None:
 
     policy, prompts = bench.policy, [one.prompt for one in bench.encoded()]
     row.draws = _way(policy)
-    answers = policy.sample(prompts, max_tokens=TOKENS, sampling=GREEDY, stop=())
+    from clawback.sampling import DrawSettings
+
+    answers = policy.sample(prompts, DrawSettings(max_tokens=TOKENS, sampling=GREEDY, stop=()))
     for prompt, [answer] in zip(prompts, answers, strict=True):
         expected = _generated(bench.stock, prompt)
         if list(answer.ids) != expected:
             raise Differs(f"greedy answers differ: {list(answer.ids)}, and transformers' {expected}")
     sampling = Sampling(0.9, top_p=0.95)
     groups = policy.sample(
-        prompts, samples=3, max_tokens=TOKENS, sampling=sampling, seed=1, stop=(7, 11, 13, 17)
+        prompts, DrawSettings(samples=3, max_tokens=TOKENS, sampling=sampling, seed=1, stop=(7, 11, 13, 17))
     )
     for prompt, group in zip(prompts, groups, strict=True):
         for answer in group:
@@ -206,9 +208,9 @@ def serve(bench: Bench, _: Row) -> None:
     """Rows of the server: they are read, go on, leave, and others join."""
     import torch
 
+    from clawback.sampling.batched_sampler import rows_of
+    from clawback.sampling.choose import SamplingRequest
     from clawback.sampling.decoder_choice import lean
-    from clawback.sampling.request import SamplingRequest
-    from clawback.sampling.ways import rows_of
 
     texts = [list(one.prompt) for one in bench.encoded()]
     with torch.no_grad():

@@ -21,7 +21,7 @@ from typing import Any
 
 from clawback import config, engine
 from clawback.extensions.demo import corpus
-from clawback.feedback import hold_out
+from clawback.feedback import turn_reward
 from clawback.gate.evidence import Drawing, GateRatings, measure
 from clawback.gate.fresh import VersionPair
 from clawback.gate.guards import alarms
@@ -147,7 +147,7 @@ def main(argv: list[str] | None = None) -> int:
     found: dict[str, list[tuple[bool, bool, tuple[str, ...]]]] = {}
     for seed in range(options.people):
         samples = rate(impostor.policy, limits, seed)
-        held = [s for s in samples if hold_out.chosen(s.turn_id, gate.held_out)]
+        held = [s for s in samples if turn_reward.chosen(s.turn_id, gate.held_out)]
         asked = [p.messages for p in corpus.prompts("held_out", PROMPTS, seed)]
         for name, answer in candidates(impostor, samples, limits, options.asks).items():
             impostor.answer = answer

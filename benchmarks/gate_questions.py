@@ -125,12 +125,12 @@ def replies(
 
 def verdicts(answers: Sequence[bool | None]) -> tuple[bool, bool, int, float, float]:
     """Whether the candidate is accepted, and whether it was where ties were no answers; the questions; the shares of ties and of decided ones that it won."""
-    from clawback.gate import questions, sequential
+    from clawback.gate import questions
 
     decided = [one for one in answers if one is not None]
-    before = sequential.verdict(0.05, questions.MOST, decided) == "accepted"
-    asked = next((n for n in range(len(answers) + 1) if sequential.verdict(0.05, questions.MOST, answers[:n])), len(answers))  # fmt: skip
-    after = sequential.verdict(0.05, questions.MOST, answers) == "accepted"
+    before = questions.verdict(0.05, questions.MOST, decided) == "accepted"
+    asked = next((n for n in range(len(answers) + 1) if questions.verdict(0.05, questions.MOST, answers[:n])), len(answers))  # fmt: skip
+    after = questions.verdict(0.05, questions.MOST, answers) == "accepted"
     won = sum(decided) / len(decided) if decided else 0.5
     return after, before, asked, 1 - len(decided) / max(len(answers), 1), won
 

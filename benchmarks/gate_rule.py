@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clawback.config import GateSection
-from clawback.feedback import hold_out
+from clawback.feedback import turn_reward
 from clawback.gate import headroom, questions
 from clawback.gate.guards import AnswerStatistics
 from clawback.gate.rule import Evidence, decide
@@ -154,7 +154,7 @@ class Version:
 
 def learned(here: Pool, rows: Ints, ratings: Floats) -> Floats:
     """What promises most, by seven eighths of the ratings."""
-    train = np.array([not hold_out.keeps(hold_out.text_key(here.prompts[row]), HELD) for row in rows])
+    train = np.array([not turn_reward.keeps(turn_reward.text_key(here.prompts[row]), HELD) for row in rows])
     if np.ptp(ratings[train]) == 0:
         train[:] = True
     made = read(here, rows[train], ratings[train], trust=False)

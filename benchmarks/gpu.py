@@ -179,7 +179,7 @@ def peak_operations(device: Any) -> float:
     import torch
 
     from clawback import devices
-    from clawback.learning.estimate import speed
+    from clawback.learning.run_budget import speed
 
     if device.type == "cpu":
         return speed(device, torch.bfloat16 if devices.multiplies_bfloat16() else torch.float32)

@@ -181,8 +181,8 @@ def model(name: str) -> str:
 
 def opening(name: str) -> str:
     """The system message of a world, with its tools in words: the same in all of its tasks."""
-    from clawback.environments.find import find
     from clawback.environments.play import let_go
+    from clawback.environments.registry import find
     from clawback.environments.tools.calls import in_words
     from clawback.records import text_of
 
@@ -207,10 +207,9 @@ def learn(
 ) -> dict[str, Any]:
     """One game from one seed. ``temperature``: of a real model, in place of that of its answers; ``base``: another real model's folder."""
     from clawback import engine
-    from clawback.environments.collecting import Collector, Dealing
-    from clawback.environments.evaluating import evaluate, orders
-    from clawback.environments.find import find
+    from clawback.environments.registry import find
     from clawback.environments.rollouts import Play, Rollouts
+    from clawback.environments.rounds import Collector, Dealing, evaluate, orders
     from clawback.learning import TrainingRun
     from clawback.learning.sources.episode_examples import EpisodeSettings
     from clawback.models.types import Sampling
@@ -271,7 +270,7 @@ def throughput() -> list[dict[str, Any]]:
     """CPU milliseconds an episode of the pond, by how many are played at once, with the cache kept between turns and without."""
     from clawback import engine
     from clawback.environments.episode_loop import Order
-    from clawback.environments.find import find
+    from clawback.environments.registry import find
     from clawback.environments.rollouts import Play, Rollouts
     from clawback.models.types import Sampling
 

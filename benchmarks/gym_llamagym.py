@@ -53,9 +53,9 @@ class BlackjackAgent(Agent):
 def ours(folder: Path, episodes: int) -> dict[str, Any]:
     """Rounds of ``TOGETHER`` hands at once, each learned from, with our defaults but LoRA's rank."""
     from clawback import engine
-    from clawback.environments.collecting import Collector, Dealing
-    from clawback.environments.find import find
+    from clawback.environments.registry import find
     from clawback.environments.rollouts import Play, Rollouts
+    from clawback.environments.rounds import Collector, Dealing
     from clawback.learning import TrainingRun
     from clawback.learning.training import fresh
     from clawback.models.types import Sampling

@@ -113,7 +113,7 @@ class ScriptedReplies:
 def prepared(options: argparse.Namespace, folder: Path) -> tuple[Any, list[str], Any, list[Any]]:
     """The policy, the replies that it is held to, the environments with their program, and their tasks."""
     from clawback import engine
-    from clawback.environments.find import find
+    from clawback.environments.registry import find
     from clawback.extensions.harness.program import wrap
     from clawback.models.types import Sampling
     from clawback.sampling import decoder_choice
@@ -134,9 +134,8 @@ def prepared(options: argparse.Namespace, folder: Path) -> tuple[Any, list[str],
 def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     from clawback import engine
     from clawback.environments.action_form import RandomReplies
-    from clawback.environments.collecting import Collector, Dealing
-    from clawback.environments.evaluating import evaluate, orders
     from clawback.environments.rollouts import Play, Rollouts
+    from clawback.environments.rounds import Collector, Dealing, evaluate, orders
     from clawback.learning import TrainingRun
 
     policy, texts, environments, tasks = prepared(options, folder)

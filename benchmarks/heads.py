@@ -126,7 +126,7 @@ def conjunctive(pessimism: float = 0.0) -> Way:
 
 def _heard(w: World, said: Said) -> tuple[World, Floats | None]:
     """What the remarks say, among signs that hold the texts that they quote: nobody looks for a text that was not spoken of."""
-    from clawback.rewards.remarks import SAYS, wishes
+    from clawback.rewards.features import SAYS, wishes
     from clawback.rewards.rule_posterior import Space
 
     wished = [(place, wish) for place, text in said.remarks for wish in wishes(text)]

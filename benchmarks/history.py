@@ -157,9 +157,9 @@ def read(root: Path, world: World, likes: Likes, seed: int) -> dict[str, Any]:
     from clawback import feedback, store
     from clawback.paths import Home
     from clawback.records import Turn
+    from clawback.rewards.rating_likelihood import feedback_kinds
     from clawback.rewards.reward_ensemble import RULES, Ratings, ReadingSettings, fit
     from clawback.rewards.rule_posterior import Space
-    from clawback.rewards.scores import feedback_kinds
     from clawback.rewards.views import Answers, Views
 
     with store.connect(Home(root).database) as db:
@@ -197,7 +197,7 @@ def believed(root: Path, world: World, liked: Any) -> float:
     from clawback import store
     from clawback.admin.pair_questions import Feedbacks, observations
     from clawback.paths import Home
-    from clawback.rewards.comparison_belief import Comparable
+    from clawback.rewards.acquisition import Comparable
 
     with store.connect(Home(root).database) as db:
         said = Feedbacks.of(db)

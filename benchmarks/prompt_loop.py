@@ -30,8 +30,7 @@ from clawback.gate.report import Report, answered
 from clawback.jobs import prompt_learning
 from clawback.paths import Home
 from clawback.prompts import ScriptedLLM
-from clawback.records import Turn
-from clawback.records.messages import under
+from clawback.records import Turn, under
 from clawback.release import prompted
 
 RATED, UNRATED, HELD = 32, 16, 64

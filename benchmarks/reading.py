@@ -130,7 +130,7 @@ def read_states(folder: str, pairs: list[tuple[str, str]]) -> dict[str, Floats]:
             return {name: found[name].astype(np.float64) for name in found.files}
     encoded = []
     for prompt, text in pairs:
-        one = policy.chat.encode([{"role": "user", "content": prompt}], text, None, max_prompt=256)
+        one = policy.chat.encode([{"role": "user", "content": prompt}], text, None, limits=(256, 2048))
         encoded.append(Encoded(one.prompt, (*one.response[:-1][: STATE_TOKENS - 1], policy.chat.end_id)))
     made = read(policy.scorer, encoded)
     kept.parent.mkdir(exist_ok=True)
@@ -256,8 +256,7 @@ def run(
 def changes(here: Pool, which: str, draws: int, later: list[int], wrong: float) -> dict[str, Any]:
     """After ``EARLIER`` ratings by one taste, ``later`` ones by its opposite, by another one, or by the same: how often a change is found, and after how
     much processor time."""
-    from clawback.rewards.change_point import last_change
-    from clawback.rewards.reward_ensemble import EvidenceOverTime, Ratings
+    from clawback.rewards.reward_ensemble import EvidenceOverTime, Ratings, last_change
     from clawback.rewards.rule_posterior import Space
     from clawback.rewards.views import Views
 

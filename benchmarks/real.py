@@ -257,7 +257,7 @@ class World:
     def kept(self) -> list[Any]:
         """The person's prompts that the gate keeps from every run, by the product's own hash."""
         from clawback.config import GateSection
-        from clawback.feedback.hold_out import keeps, prompt_key
+        from clawback.feedback.turn_reward import keeps, prompt_key
 
         asked = [user(prompt) for prompt in self.own]
         return [messages for messages in asked if keeps(prompt_key(messages), GateSection().held_out)]

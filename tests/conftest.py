@@ -26,7 +26,7 @@ from hypothesis import settings
 from clawback import feedback, jobs, store
 from clawback.paths import Home
 from clawback.records import Turn
-from clawback.store import keys, schema
+from clawback.store import connection, keys
 
 T = TypeVar("T")
 
@@ -82,7 +82,7 @@ def servers_end_at_once() -> Iterator[None]:
 def open_copy_of_blank(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., sqlite3.Connection]:
     """``open_database``, but a new database is a copy of an empty one: its 150 statements take 45 ms of CPU, and most tests need one."""
     blank = tmp_path_factory.mktemp("blank") / "clawback.db"
-    schema.open_database(blank).close()
+    connection.open_database(blank).close()
 
     def opened(path: Path, **more: Any) -> sqlite3.Connection:
         # Where there can be no file, open_database says why.
@@ -93,7 +93,7 @@ def open_copy_of_blank(tmp_path_factory: pytest.TempPathFactory) -> Callable[...
                 shutil.copyfile(blank, copy)
                 copy.chmod(0o600)
                 copy.rename(path)
-        return schema.open_database(path, **more)
+        return connection.open_database(path, **more)
 
     return opened
 

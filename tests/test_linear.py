@@ -22,8 +22,8 @@ from clawback.feedback import verdict
 from clawback.prompts import prompt_guards
 from clawback.redact import redact
 from clawback.reminders import without_reminders
-from clawback.rewards import remarks
-from clawback.rules import phrases, text_measures, wording
+from clawback.rewards import features
+from clawback.rules import checks, phrases, wording
 from clawback.serve import tools
 
 SIZE = 60_000
@@ -57,8 +57,8 @@ def addresses(text: str) -> object:
 
 
 def measured(text: str) -> object:
-    answer = text_measures.Text(text)
-    return [measure(answer) for measure in text_measures.MEASURES.values()]
+    answer = checks.Text(text)
+    return [measure(answer) for measure in checks.MEASURES.values()]
 
 
 CASES: list[tuple[Callable[[str], object], str, str]] = [
@@ -76,8 +76,8 @@ CASES: list[tuple[Callable[[str], object], str, str]] = [
     (verdict.boxed, "", "\\boxed{"),
     (verdict.boxed, "", "\\boxed "),
     (verdict._plain, "", "\\"),
-    (remarks.wishes, "", "not "),
-    (remarks.wishes, "x", " "),
+    (features.wishes, "", "not "),
+    (features.wishes, "x", " "),
     (phrases.parse, "no ", "\""),
     (wording.objection, "", "a."),
     (measured, "", "**"),

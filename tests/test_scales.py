@@ -16,7 +16,7 @@ from clawback import feedback, scales, store
 from clawback.errors import UsageError
 from clawback.extensions import importers
 from clawback.feedback import command
-from clawback.jobs import preflight
+from clawback.jobs import inputs
 from clawback.paths import Home
 from clawback.records import Turn
 from clawback.store import Store
@@ -157,7 +157,7 @@ def test_32_scores_between_6_and_10_can_train(db: Store) -> None:
     for turn in range(1, 33):
         feedback.score(db, turn, (8, 9, 10)[turn % 3] if turn % 2 else 6 + turn // 2 % 2)
     samples = feedback.samples(db)
-    preflight.enough(samples)
+    inputs.enough(samples)
     assert {s.turn_id for s in samples if s.reward > 0} == set(range(1, 33, 2))
     assert db.count_ratings() == (16, 16)
     assert feedback.balance(db).warning == ""

@@ -1,18 +1,22 @@
-"""Finds what can be added to Clawback, by group and name: the parts that come with it, and those of other packages.
+"""What is imported when it is asked for: parts by name, Clawback's own and those of other packages, and the faces of rooms.
+
+Finds what can be added to Clawback, by group and name: the parts that come with it, and those of other packages.
 
 A group is an entry-point group. ``BUILT_IN`` says what pyproject.toml registers for Clawback itself (a test holds the two
 equal), so that a built-in is found without reading the entry points of every installed package, which takes longer
 than a hook or a command may. Only a name that is not built in is looked up among those.
+
+The face of a room: the names that it offers to others, each imported from its module when somebody asks for it.
+
+Importing a face is cheap, whatever its names need. The rest of a room is private (import-linter: "protected").
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import Any
 
 ALGORITHMS = "clawback.algorithms"
 """Training algorithms by name: a class with ``advantages`` and ``loss`` (``rl.algorithms.Algorithm``)."""
@@ -221,3 +225,20 @@ def load_value(value: str) -> Any:
     for part in filter(None, attribute.split(".")):
         item = getattr(item, part)
     return item
+
+
+def face(room: str, modules: Mapping[str, str]) -> tuple[list[str], Callable[[str], Any]]:
+    """``__all__`` and ``__getattr__`` of a room.
+
+    Args:
+        modules: module within the room → the names that it adds to the face, with blanks between. A module's own name adds the module.
+    """
+    where = {name: module for module, names in modules.items() for name in names.split()}
+
+    def offered(name: str) -> Any:
+        if name not in where:
+            raise AttributeError(f"module {room!r} has no attribute {name!r}")
+        module = import_module(f"{room}.{where[name]}")
+        return module if where[name].rpartition(".")[2] == name else getattr(module, name)
+
+    return sorted(where), offered

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from clawback import store
 from clawback.cli import main
-from clawback.environments.evaluating import HeldOutVerdict
+from clawback.environments.rounds import HeldOutVerdict
 from clawback.records import Branch, Episode, EpisodeStep
 
 AGENTS = Path(__file__).parents[2] / "examples" / "agents"

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from clawback import config, feedback, jobs, store
-from clawback.jobs import background, judge_pass, worker
+from clawback.jobs import control, judge_pass, worker
 from clawback.paths import Home
 from tests.feedback.judge_server import judge_server
 from tests.feedback.test_judge import LIKED, fill
@@ -171,7 +171,7 @@ def test_the_judges_key_reaches_the_background_process_and_no_other_does(
         seen.append(env)
         return SimpleNamespace(pid=os.getpid())
 
-    monkeypatch.setattr(background.subprocess, "Popen", start)
+    monkeypatch.setattr(control.subprocess, "Popen", start)
     monkeypatch.setenv("MY_KEY", "k")
     monkeypatch.setenv("OTHER_KEY", "o")
     settings(here, key_env="MY_KEY")

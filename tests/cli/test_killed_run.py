@@ -19,7 +19,7 @@ from clawback.feedback import command
 from clawback.feedback.due import claim_start
 from clawback.paths import Home
 from clawback.records import Run
-from clawback.serve import json_records
+from clawback.serve import bodies
 
 RUNS = """
 import os, sys, time
@@ -59,7 +59,7 @@ def test_a_killed_run_is_interrupted_everywhere(
         assert (run.status, run.state, run.interrupted) == ("running", "interrupted", True)
         assert "was interrupted" in command.status(db)
         assert claim_start(db)
-    shown = json_records.run(run, 0)
+    shown = bodies.run(run, 0)
     assert (shown["status"], shown["interrupted"]) == ("interrupted", True)
     assert any("was interrupted" in finding["what"] for finding in health._lock(home))
     assert "training" not in str(status_line._read(home))

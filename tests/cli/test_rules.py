@@ -9,7 +9,7 @@ import pytest
 
 from clawback import feedback, store
 from clawback.capture import hook
-from clawback.feedback.authors import AGENT_SHELLS
+from clawback.feedback.provenance import AGENT_SHELLS
 from clawback.jobs import rule_proposals
 from clawback.paths import Home
 from clawback.paths import home as home_of

@@ -22,7 +22,7 @@ from rich.progress import Progress
 from clawback import store
 from clawback.cli.progress_bar import bar_columns, figures, progress_bar
 from clawback.cli.train import became
-from clawback.jobs import background
+from clawback.jobs import control
 from clawback.jobs.training_job import RunResult
 from clawback.paths import Home
 
@@ -152,7 +152,7 @@ def test_a_background_process_that_still_prepares_is_named(
 ) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as slow:
         monkeypatch.setattr("clawback.jobs.start", lambda *_, **__: slow)
-        monkeypatch.setattr("clawback.jobs.begun", partial(background.begun, seconds=0))
+        monkeypatch.setattr("clawback.jobs.begun", partial(control.begun, seconds=0))
         code, out, _ = run("train", "--background")
         slow.communicate(b"\n")
     assert code == 0

@@ -26,7 +26,7 @@ from clawback.paths import Home
 from clawback.privacy import age
 from clawback.records import Turn
 from clawback.store import connection, keys
-from clawback.store.schema import newest
+from clawback.store.connection import newest
 
 WORDS = "The treasure of Abelard"
 

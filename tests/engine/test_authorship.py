@@ -16,10 +16,10 @@ from clawback import engine, feedback, store
 from clawback.errors import TrainingError, UsageError
 from clawback.extensions.hosted.hosted_training import recipe_for
 from clawback.extensions.teachers import teacher_answers
-from clawback.learning.authorship import is_foreign, is_other, may_learn
 from clawback.learning.run import TrainingRun
 from clawback.learning.sources import ratings
 from clawback.learning.sources.ratings import from_ratings
+from clawback.learning.sources.targets import is_foreign, is_other, may_learn
 from clawback.learning.training import plan_for, shardable
 from clawback.paths import Home
 from clawback.records import BETTER, Part, Sample, Turn
@@ -34,7 +34,7 @@ ENCODERS = {
     "learning.sources.plan.of_other_models": "asks",
     "learning.sources.first_reading.Inputs.of": "reads ratings; what is learned goes through `evidence` and `from_ratings`",
     "learning.run_budget.fit": "measures lengths",
-    "learning.estimate.estimate": "measures lengths",
+    "learning.run_budget.estimate": "measures lengths",
     "extensions.hosted.hosted_training._probe": "asks the trainer for log-probs of a prompt",
     "jobs.training_job._Job.samples": "measures lengths, for a reward of several terms",
     "gate.evidence.measure": "reads ratings",
@@ -79,7 +79,7 @@ def test_every_source_of_examples_asks_who_wrote_an_answer() -> None:
     for name, function in encoders():
         how = known.pop(name, None)
         assert how is not None, (
-            f"{name} turns recorded answers into tokens: let it ask `authorship.may_learn`, and list it here"
+            f"{name} turns recorded answers into tokens: let it ask `targets.may_learn`, and list it here"
         )
         if how == "asks":
             names = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}

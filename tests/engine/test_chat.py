@@ -132,6 +132,6 @@ def test_one_message_that_is_too_long_loses_its_beginning(tok):
 
 def test_a_response_that_is_cut_has_no_end_token(tok):
     chat = Chat(tok)
-    encoded = chat.encode([{"role": "user", "content": "Hi"}], "word " * 100, max_response=10)
+    encoded = chat.encode([{"role": "user", "content": "Hi"}], "word " * 100, limits=(4096, 10))
     assert len(encoded.response) == 10
     assert chat.end_id not in encoded.response

@@ -11,10 +11,11 @@ from clawback import engine
 from clawback.errors import DoesNotFit, ModelError, UsageError
 from clawback.learning import RunConditions
 from clawback.learning.loop import trainer
-from clawback.models import adapter, base, delta
+from clawback.models import adapter, delta, identity
 from clawback.models.types import GREEDY
 from clawback.policy import memory
 from clawback.records import Sample
+from clawback.sampling import DrawSettings
 
 ASKED = ({"role": "user", "content": "Tell me about otters."},)
 LIKED, DISLIKED = "Sure! Otters live in rivers.", "I am sorry, but I cannot."
@@ -132,14 +133,14 @@ def test_answers_are_drawn_by_all_ways_of_drawing_alike(made):
     folder, version = made
     policy = engine.load(str(folder), adapter=version)
     ids = policy.chat.prompt(ASKED)
-    [[drawn]] = policy.sample([ids], sampling=GREEDY, max_tokens=12)
+    [[drawn]] = policy.sample([ids], DrawSettings(sampling=GREEDY, max_tokens=12))
     assert policy.adapted
     want = list(ids)
     for _ in drawn.ids:
         with torch.no_grad():
             want.append(int(policy.model(torch.tensor([want])).logits[0, -1].argmax()))
     assert list(drawn.ids) == want[len(ids) :]
-    [[drawn]] = policy.sample([ids], max_tokens=12)
+    [[drawn]] = policy.sample([ids], DrawSettings(max_tokens=12))
     [logprobs] = policy.logprobs([ASKED], [drawn.ids])
     assert torch.allclose(logprobs, torch.tensor(drawn.logprobs), atol=1e-4)
 
@@ -181,10 +182,10 @@ def broken(version, tmp_path, change):
     folder = tmp_path / "broken"
     folder.mkdir()
     tensors = load_file(version / delta.WEIGHTS)
-    stamp = json.loads((version / base.STAMP).read_text())
+    stamp = json.loads((version / identity.STAMP).read_text())
     change(tensors, stamp)
     save_file(tensors, folder / delta.WEIGHTS)
-    (folder / base.STAMP).write_text(json.dumps(stamp))
+    (folder / identity.STAMP).write_text(json.dumps(stamp))
     return folder
 
 
@@ -215,7 +216,7 @@ def test_a_folder_with_both_kinds_of_weights_is_refused(made, tmp_path):
     with pytest.raises(ModelError, match="both"):
         engine.load(str(folder), adapter=both)
     (both / adapter.WEIGHTS).unlink()
-    (both / base.STAMP).unlink()
+    (both / identity.STAMP).unlink()
     with pytest.raises(ModelError, match="which base"):
         engine.load(str(folder), adapter=both)
     (both / delta.WEIGHTS).write_bytes(b"\x80\x04pickled")

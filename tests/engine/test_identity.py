@@ -12,8 +12,8 @@ import torch
 
 from clawback import engine, paths
 from clawback.errors import ModelError
-from clawback.models import base as bases
 from clawback.models import identity
+from clawback.models import identity as bases
 
 A, B = "a" * 40, "b" * 40
 

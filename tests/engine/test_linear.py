@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from clawback.models import linear, lora
+from clawback.models import linear
 
 peft = pytest.importorskip("peft")
 
@@ -41,7 +41,7 @@ def adapted(dtype: torch.dtype, quick: bool) -> nn.Module:
         if "lora_" in name:
             parameter.data = parameter.data.float()
     if quick:
-        lora.fuse(wrapped)
+        linear.fuse(wrapped)
     return wrapped
 
 

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from clawback import engine
 from clawback.errors import ModelError, UsageError
-from clawback.models import adapter, base
+from clawback.models import adapter, identity
 from clawback.models.loading import fingerprint
 
 
@@ -67,7 +67,7 @@ def test_the_wrong_base_is_named_with_the_right_one(folders, trained, tmp_path):
 
 
 def test_without_a_stamp_the_shapes_decide(folders, trained):
-    (trained / base.STAMP).unlink()
+    (trained / identity.STAMP).unlink()
     assert engine.load(str(folders("llama")), adapter=trained).moved
     refused(folders, trained, "does not fit", family="qwen3")
 

@@ -13,7 +13,7 @@ from clawback import config, engine, paths
 from clawback.cli import main
 from clawback.errors import UsageError
 from clawback.jobs import inputs
-from clawback.learning import options
+from clawback.learning.recipe import option_types
 from clawback.learning.sources.distilled import DistilSettings
 from clawback.learning.sources.episode_examples import EpisodeSettings
 from clawback.learning.sources.fresh_answers import RolloutSettings
@@ -69,7 +69,7 @@ def test_every_field_of_every_part_can_be_set_and_arrives():
         "graded": GradingSettings,
         "episodes": EpisodeSettings,
     }
-    for part, kind in options.parts().items():
+    for part, kind in option_types().items():
         defaults = {
             f.name: f.default for f in dataclasses.fields(kind) if f.default is not dataclasses.MISSING
         }

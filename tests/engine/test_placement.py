@@ -8,7 +8,7 @@ import torch
 
 from clawback import config, devices, engine, paths
 from clawback.errors import UsageError
-from clawback.policy import placement, throughput, torch_policy
+from clawback.policy import throughput, torch_policy
 from clawback.policy.throughput import Speed
 
 CUDA, CPU = torch.device("cuda", 0), torch.device("cpu")
@@ -45,24 +45,24 @@ def loads(monkeypatch):
 def test_the_faster_one_is_taken_kept_and_said(loads, tmp_path, cuda, cpu, chosen):
     load_on, seen = loads(cuda=cuda, cpu=cpu)
     file = tmp_path / "speeds.json"
-    policy = placement.quickest(load_on, (CUDA, CPU), "a model", file)
+    policy = torch_policy.quickest(load_on, (CUDA, CPU), "a model", file)
     assert policy.device.type == chosen
     assert f"{max(cuda, cpu):,} tokens/s" in policy.placement
     assert f"{min(cuda, cpu):,} on" in policy.placement
     seen.clear()
-    again = placement.quickest(load_on, (CUDA, CPU), "a model", file)
+    again = torch_policy.quickest(load_on, (CUDA, CPU), "a model", file)
     assert (again.device, again.placement, seen) == (policy.device, policy.placement, [chosen])
-    placement.quickest(load_on, (CUDA, CPU), "another model", file)
+    torch_policy.quickest(load_on, (CUDA, CPU), "another model", file)
     assert seen.count("measured") == 2
     assert len(json.loads(file.read_text())) == 2
 
 
 def test_a_device_that_cannot_compute_it_is_left_out(loads):
     load_on, _ = loads(cuda=RuntimeError("no kernel image is available"), cpu=10)
-    assert placement.quickest(load_on, (CUDA, CPU), "a model", None).device == CPU
+    assert torch_policy.quickest(load_on, (CUDA, CPU), "a model", None).device == CPU
     load_on, _ = loads(cuda=RuntimeError("no"), cpu=RuntimeError("not here either"))
     with pytest.raises(RuntimeError, match="not here either"):
-        placement.quickest(load_on, (CUDA, CPU), "a model", None)
+        torch_policy.quickest(load_on, (CUDA, CPU), "a model", None)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_only_small_models_that_nobody_has_placed_are_measured(monkeypatch, aske
         where.append(device.type)
         raise UsageError("loaded")
 
-    monkeypatch.setattr(placement, "quickest", quickest)
+    monkeypatch.setattr(torch_policy, "quickest", quickest)
     monkeypatch.setattr(torch_policy, "load_base", load_base)
     monkeypatch.setattr("clawback.policy.memory.holds", lambda *_: 32)
     with pytest.raises(UsageError):

@@ -22,9 +22,7 @@ def test_the_states_are_those_after_a_layer_averaged_over_the_answer(folders, fa
     seen = BaseModelReader(str(folders(family)))(PAIRS)
     policy = engine.load(str(folders(family)))
     for row, (prompt, response) in enumerate(PAIRS):
-        one = policy.chat.encode(
-            [{"role": "user", "content": prompt}], response, None, max_prompt=128, max_response=512
-        )
+        one = policy.chat.encode([{"role": "user", "content": prompt}], response, None, limits=(128, 512))
         with torch.no_grad(), policy.base():
             ids = torch.tensor([[*one.prompt, *one.response]])
             hidden = policy.model(input_ids=ids, output_hidden_states=True).hidden_states[layer]

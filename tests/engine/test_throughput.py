@@ -34,9 +34,9 @@ class Clockwork:
         self.work += seconds
         self.wall += seconds * self.load
 
-    def sample(self, prompts, *, max_tokens, rows, stop=None):
-        kind = "draw" if stop is not None else "answers"
-        self._takes(kind, sum(map(len, prompts)) / self.read + self.step * max_tokens)
+    def sample(self, prompts, settings):
+        kind = "draw" if settings.stop is not None else "answers"
+        self._takes(kind, sum(map(len, prompts)) / self.read + self.step * settings.max_tokens)
         return [[Sampled(tuple(range(5 + i)), (), i > 0)] for i in range(len(prompts))]
 
     def scorer(self, texts):

@@ -262,7 +262,7 @@ def test_tensorboard_takes_what_the_run_tells(folders, tmp_path):
 
 
 def test_figures_of_a_run_that_another_version_began_are_added_up():
-    from clawback.learning.result import last
+    from clawback.learning.run import last
 
     assert last([]) == {}
     assert last([{"loss": 1.0}, {"loss": 3.0, "margin": 0.5}]) == {"loss": 2.0, "margin": 0.5}

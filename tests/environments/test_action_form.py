@@ -12,6 +12,8 @@ import torch
 
 from clawback import release, store
 from clawback.environments.action_form import (
+    CLEAR,
+    TokenDistance,
     action_replies,
     answered_at_random,
     clear_form,
@@ -20,8 +22,7 @@ from clawback.environments.action_form import (
     unread_notice,
     unread_share,
 )
-from clawback.environments.find import find
-from clawback.environments.token_distance import CLEAR, TokenDistance
+from clawback.environments.registry import find
 from clawback.errors import UsageError
 from clawback.extensions.llamagym.agent import Agent
 from clawback.extensions.llamagym.agent_worlds import (
@@ -33,15 +34,13 @@ from clawback.extensions.llamagym.agent_worlds import (
     reply_form,
 )
 from clawback.jobs import playing
-from clawback.jobs.drawing import Wish
+from clawback.jobs.episode_runs import Wish
 from clawback.jobs.reply_form import form_notice, observation_notice, picture_notice, plan_replies
-from clawback.learning.episode_run import episode_recipe
-from clawback.learning.examples import TrainingExample
-from clawback.learning.loop.packing import Shared, measure
-from clawback.learning.sources import improvement
+from clawback.learning.episode_run import episode_recipe, exploration
+from clawback.learning.examples import Shared, TrainingExample, measure
+from clawback.learning.sources import warm_starts
 from clawback.learning.sources.episode_examples import sequences
-from clawback.learning.sources.imitation import imitate
-from clawback.learning.sources.improvement import exploration, improve, is_short
+from clawback.learning.sources.warm_starts import imitate, improve, is_short
 from clawback.learning.training import fresh
 from clawback.models.chat_tokens import Encoded
 from clawback.policy.policy import Policy
@@ -350,7 +349,7 @@ def test_random_episodes_give_a_first_policy_that_tells_situations_apart(policy,
     fresh(policy, episode_recipe(policy.info), 0)
     policy.hold_to(replies)
     episodes = [rewarded(policy, replies, n) for n in range(160)]
-    monkeypatch.setattr(improvement, "FEWEST_STEPS", 50)
+    monkeypatch.setattr(warm_starts, "FEWEST_STEPS", 50)
     figures = improve(policy, episodes, gamma=1.0, learning_rate=0.003, seed=0)
     assert figures["explained"] > 0.5
     parts = sequences(episodes[:12], held=True)

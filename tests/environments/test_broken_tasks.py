@@ -216,13 +216,13 @@ def test_ones_own_first_task_is_validated(
 
 def test_samples_of_a_set_without_training_tasks_are_a_sentence(tmp_path: Path) -> None:
     from clawback.errors import UsageError
-    from clawback.jobs import drawing
+    from clawback.jobs import episode_runs
     from clawback.paths import Home
 
     (tmp_path / "held.toml").write_text('[[tasks]]\nprompt = "x"\nanswer = "1"\nsplit = "test"\n')
-    wish = drawing.Wish(f"tools:{tmp_path}/held.toml")
+    wish = episode_runs.Wish(f"tools:{tmp_path}/held.toml")
     with pytest.raises(UsageError, match="no tasks to learn from"):
-        drawing.samples(Home(tmp_path / "home"), wish, 2)
+        episode_runs.samples(Home(tmp_path / "home"), wish, 2)
 
 
 def test_samples_that_all_failed_are_summed_up() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from clawback.environments.collecting import Collector, Dealing
 from clawback.environments.rollouts import Play, Rollouts
+from clawback.environments.rounds import Collector, Dealing
 from clawback.errors import ClawbackError, UsageError
 from tests.environments.worlds import Worlds
 

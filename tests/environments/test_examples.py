@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from clawback.environments.find import find
-from clawback.environments.registry import names
+from clawback.environments.registry import find, names
 from clawback.errors import MissingExtra, UsageError
 
 ROOT = Path(__file__).parents[2]

@@ -13,14 +13,13 @@ pytest.importorskip("PIL")
 
 from clawback import engine, store
 from clawback.environments.core import Observation, Step, Task
-from clawback.environments.dialogue import Dialogue
 from clawback.environments.episode_loop import Order
 from clawback.environments.play import View
 from clawback.environments.policies import LocalPolicy
 from clawback.environments.rollouts import Play, Rollouts
+from clawback.environments.token_record import Dialogue
 from clawback.jobs import playing
-from clawback.learning.sources.episode_examples import Episodes, EpisodeSettings, sequences
-from clawback.learning.sources.seen import look_again
+from clawback.learning.sources.episode_examples import Episodes, EpisodeSettings, look_again, sequences
 from clawback.models.types import Sampling
 from clawback.records import Episode
 from clawback.release.version_registry import WEIGHTS

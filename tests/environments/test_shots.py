@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from clawback.environments.core import Task
-from clawback.environments.find import find
 from clawback.environments.play import episode
 from clawback.environments.policies import Solution
+from clawback.environments.registry import find
 from clawback.environments.shots import FewShot
 from clawback.environments.tools.environment import EpisodeRules, ToolSet
 from clawback.environments.tools.task_rewards import Finished

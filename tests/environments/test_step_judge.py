@@ -13,7 +13,7 @@ from clawback.environments.policies import Script
 from clawback.environments.step_judge import StepJudged
 from clawback.errors import JudgeError, UsageError
 from clawback.feedback.endpoint import JudgeAnswer, NoAnswer
-from clawback.jobs.drawing import Wish
+from clawback.jobs.episode_runs import Wish
 from tests.environments.worlds import Worlds
 
 TURNS = 3

@@ -15,9 +15,8 @@ from scipy import stats
 from sklearn.metrics import cohen_kappa_score
 
 from clawback import feedback, store
-from clawback.feedback import agreement
-from clawback.feedback.agreement import AttributedRating
-from clawback.feedback.calibrate import weight
+from clawback.feedback import calibrate
+from clawback.feedback.calibrate import AttributedRating, weight
 from clawback.feedback.rater_statistics import raters
 from clawback.paths import Home
 from clawback.records import Feedback, Turn
@@ -33,7 +32,7 @@ LEVELS = st.sampled_from([-1.0, -1 / 9, 0.0, 1 / 9, 1.0])
 def test_kappa_is_scikit_learns(pairs: list[tuple[float, float]], weights: str | None) -> None:
     ours, theirs = [a for a, _ in pairs], [b for _, b in pairs]
     labels = sorted({*ours, *theirs})
-    found = agreement.cohen_kappa(ours, theirs, weights)  # type: ignore[arg-type]
+    found = calibrate.cohen_kappa(ours, theirs, weights)  # type: ignore[arg-type]
     if len(labels) < 2:
         assert found is None
         return
@@ -43,9 +42,9 @@ def test_kappa_is_scikit_learns(pairs: list[tuple[float, float]], weights: str |
 
 
 def test_kappa_needs_something_in_common() -> None:
-    assert agreement.cohen_kappa([], []) is None
+    assert calibrate.cohen_kappa([], []) is None
     with pytest.raises(ValueError, match="same things"):
-        agreement.cohen_kappa([1], [])
+        calibrate.cohen_kappa([1], [])
 
 
 @given(st.data(), st.sampled_from(["nominal", "ordinal", "interval"]))
@@ -53,7 +52,7 @@ def test_alpha_is_that_of_the_reference(data: st.DataObject, metric: str) -> Non
     things = data.draw(st.integers(1, 12))
     cell = st.one_of(st.none(), st.sampled_from([-1.0, 0.0, 0.5, 1.0]))
     table = data.draw(st.lists(st.lists(cell, min_size=things, max_size=things), min_size=2, max_size=4))
-    found = agreement.krippendorff_alpha(table, metric)  # type: ignore[arg-type]
+    found = calibrate.krippendorff_alpha(table, metric)  # type: ignore[arg-type]
     doubly = [[v for v in column if v is not None] for column in zip(*table, strict=True)]
     paired = {v for column in doubly if len(column) > 1 for v in column}
     if len(paired) < 2:
@@ -74,12 +73,12 @@ def test_alpha_by_a_slow_loop() -> None:
     values = [v for u in units for v in u]
     observed = sum((a - b) ** 2 / (len(u) - 1) for u in units for a in u for b in u) / len(values)
     expected = sum((a - b) ** 2 for a in values for b in values) / (len(values) * (len(values) - 1))
-    assert agreement.krippendorff_alpha(table, "interval") == pytest.approx(1 - observed / expected)
+    assert calibrate.krippendorff_alpha(table, "interval") == pytest.approx(1 - observed / expected)
 
 
 @given(st.lists(LEVELS, min_size=3, max_size=60))
 def test_drift_is_kendalls_tau_with_time(values: list[float]) -> None:
-    found = agreement.drift(values)
+    found = calibrate.drift(values)
     if len(set(values)) == 1:
         assert (found.tau, found.p) == (0.0, 1.0)
         return
@@ -91,23 +90,23 @@ def test_drift_is_kendalls_tau_with_time(values: list[float]) -> None:
 def test_a_rater_who_becomes_stricter_is_seen_and_a_steady_one_is_not() -> None:
     rng = random.Random(0)
     strict = [1.0 if rng.random() > i / 80 else -1.0 for i in range(80)]
-    assert agreement.drift(strict).tau < 0
-    assert agreement.drift(strict).p < 0.001
-    steady = [agreement.drift([rng.choice([-1.0, 1.0]) for _ in range(80)]).p for _ in range(200)]
+    assert calibrate.drift(strict).tau < 0
+    assert calibrate.drift(strict).p < 0.001
+    steady = [calibrate.drift([rng.choice([-1.0, 1.0]) for _ in range(80)]).p for _ in range(200)]
     assert sum(p < 0.05 for p in steady) == pytest.approx(10, abs=9)  # five in a hundred, by chance
 
 
 def test_outliers_are_beyond_two_sigma_of_what_others_said() -> None:
     others = [0.0] * 20
     ours = [0.1, -0.1] * 9 + [0.1, -1.0]
-    assert agreement.outliers(ours, others) == [19]
-    assert agreement.outliers(ours, ours) == []
-    assert agreement.outliers([0, 0, 0, 1], [0] * 4) == []
+    assert calibrate.outliers(ours, others) == [19]
+    assert calibrate.outliers(ours, ours) == []
+    assert calibrate.outliers([0, 0, 0, 1], [0] * 4) == []
 
 
 def test_the_same_answer_rated_both_ways() -> None:
     text = "The otter sleeps on its back and holds hands with its friends while it floats along."
-    pairs = agreement.contradictions(
+    pairs = calibrate.contradictions(
         [
             AttributedRating(1, "Tell me", text, 1.0),
             AttributedRating(2, "tell me!", text.upper() + "!!", -1.0),

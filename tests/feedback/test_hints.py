@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from clawback import feedback, store
+from clawback.feedback.calibrate import hints_of
 from clawback.feedback.endpoint import Ask, CallBudget, JudgeAnswer, NoAnswer
 from clawback.feedback.hints import candidates, extract, pending_hints
-from clawback.feedback.opinions import hints_of
 from clawback.feedback.passes import PassPlan
 from clawback.paths import Home
 from clawback.records import Turn

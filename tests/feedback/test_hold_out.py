@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from clawback import config, feedback, store
-from clawback.feedback import hold_out
-from clawback.gate import prompt_choice
+from clawback.feedback import turn_reward
+from clawback.gate import fresh
 from clawback.jobs import inputs
 from clawback.paths import Home
 from clawback.records import Message, Run, Sample, Turn
@@ -64,7 +64,7 @@ def a_run(db: Store, credit: float) -> tuple[set[str], set[str]]:
     learned = inputs.without_kept(db, run, made, SHARE) if run.train_ids else []
     drawn = inputs.prompts(db, inputs.kept_out(db, run), 1e12, SHARE)
     db.update_run(run.id, status="done")
-    return {hold_out.prompt_key(m) for m in drawn}, {hold_out.prompt_key(s.messages) for s in learned}
+    return {turn_reward.prompt_key(m) for m in drawn}, {turn_reward.prompt_key(s.messages) for s in learned}
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -77,36 +77,36 @@ def test_no_prompt_that_the_gate_asks_is_in_what_any_run_draws_on_or_learns_from
         used = a_run(db, credit)
         filled(db, captured, more)
         later = a_run(db, credit)
-        asked, kept = prompt_choice.prompts(db, SHARE)
-        keys = [hold_out.prompt_key(messages) for messages in asked]
+        asked, kept = fresh.prompts(db, SHARE)
+        keys = [turn_reward.prompt_key(messages) for messages in asked]
         assert len(set(keys)) == len(keys)
         assert not set(keys[:kept]) & set.union(*used, *later)
         if len(asked) > kept:
-            assert len(asked) <= prompt_choice.LEAST_PROMPTS, "the others only fill up"
+            assert len(asked) <= fresh.LEAST_PROMPTS, "the others only fill up"
 
 
 @given(st.text(max_size=40), st.floats(0, 1), st.floats(0, 1))
 def test_a_larger_share_keeps_what_a_smaller_one_keeps(prompt: str, one: float, other: float) -> None:
-    key = hold_out.text_key(prompt)
-    assert hold_out.keeps(key, min(one, other)) <= hold_out.keeps(key, max(one, other))
-    assert hold_out.keeps(key, 1.0) == bool(key)
-    assert not hold_out.keeps(key, 0.0)
+    key = turn_reward.text_key(prompt)
+    assert turn_reward.keeps(key, min(one, other)) <= turn_reward.keeps(key, max(one, other))
+    assert turn_reward.keeps(key, 1.0) == bool(key)
+    assert not turn_reward.keeps(key, 0.0)
 
 
 def test_an_eighth_of_the_prompts_is_kept_and_how_they_are_written_does_not_matter() -> None:
-    keys = [hold_out.text_key(f"What is {a} + {b}?") for a, b in itertools.product(range(60), range(60))]
-    share = sum(hold_out.keeps(key, 0.125) for key in keys) / len(keys)
+    keys = [turn_reward.text_key(f"What is {a} + {b}?") for a, b in itertools.product(range(60), range(60))]
+    share = sum(turn_reward.keeps(key, 0.125) for key in keys) / len(keys)
     assert abs(share - 0.125) < 3 * (0.125 * 0.875 / len(keys)) ** 0.5
     assert (
-        hold_out.text_key("What  is\nit? ")
-        == hold_out.text_key("what is it?")
-        == hold_out.text_key("ＷＨＡＴ is it?")
+        turn_reward.text_key("What  is\nit? ")
+        == turn_reward.text_key("what is it?")
+        == turn_reward.text_key("ＷＨＡＴ is it?")
     )
-    assert hold_out.text_key("What is it") != hold_out.text_key("What is it?")
+    assert turn_reward.text_key("What is it") != turn_reward.text_key("What is it?")
 
 
 def kept_question(share: float = SHARE, kept: bool = True) -> str:
-    return next(q for q in QUESTIONS if hold_out.keeps(hold_out.text_key(q), share) == kept)
+    return next(q for q in QUESTIONS if turn_reward.keeps(turn_reward.text_key(q), share) == kept)
 
 
 def test_the_same_question_is_on_the_same_side_and_old_splits_stay() -> None:
@@ -126,9 +126,9 @@ def test_what_was_outside_the_share_of_an_earlier_run_is_not_asked(tmp_path: Pat
     with store.connect(tmp_path / "clawback.db") as db:
         for question in QUESTIONS:
             db.add_turn(Turn("s", user(question), "An answer."))
-        small = {q for q in QUESTIONS if hold_out.keeps(hold_out.text_key(q), 0.3)}
+        small = {q for q in QUESTIONS if turn_reward.keeps(turn_reward.text_key(q), 0.3)}
         inputs.prompts(db, set(), 1e12, 0.3)
-        asked, kept = prompt_choice.prompts(db, 0.9)
+        asked, kept = fresh.prompts(db, 0.9)
         assert {str(m[0]["content"]) for m in asked[:kept]} == small
 
 
@@ -141,13 +141,13 @@ def test_a_search_for_a_prompt_leaves_out_what_is_kept(home: Home) -> None:
         chosen = config.Config(gate=config.GateSection(held_out=SHARE))
         search = Search(home, db, chosen)
         found = {t.prompt for t in search._turns()}
-        assert found == {q for q in QUESTIONS if not hold_out.keeps(hold_out.text_key(q), SHARE)}
+        assert found == {q for q in QUESTIONS if not turn_reward.keeps(turn_reward.text_key(q), SHARE)}
 
 
 def test_of_many_kept_prompts_the_newest_are_asked_each_often(tmp_path: Path) -> None:
     with store.connect(tmp_path / "clawback.db") as db:
         for number in range(60):
             db.add_turn(Turn("s", user(f"Question {number}?"), "An answer."))
-        asked, kept = prompt_choice.prompts(db, 1.0)
-    assert kept == len(asked) == prompt_choice.MOST_PROMPTS
+        asked, kept = fresh.prompts(db, 1.0)
+    assert kept == len(asked) == fresh.MOST_PROMPTS
     assert [m[0]["content"] for m in asked] == [f"Question {number}?" for number in range(59, 43, -1)]

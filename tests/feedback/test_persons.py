@@ -18,7 +18,7 @@ from clawback.feedback import command
 from clawback.feedback.rater_statistics import raters
 from clawback.paths import Home
 from clawback.records import Feedback, Turn
-from clawback.store import Store, schema
+from clawback.store import Store, connection
 
 SURFACES = ("cli", "claude-code", "web", "mcp")
 ASKED = ({"role": "user", "content": "question"},)
@@ -29,7 +29,7 @@ def memory() -> Iterator[Store]:
     raw = sqlite3.connect(":memory:", isolation_level=None)
     raw.row_factory = sqlite3.Row
     raw.execute("PRAGMA foreign_keys = ON")
-    schema._migrate(raw, Path("memory"))
+    connection._migrate(raw, Path("memory"))
     with Store(Path("memory"), raw) as opened:
         yield opened
 
@@ -168,9 +168,9 @@ def test_undo_of_one_person_takes_nothing_from_another(db: Store) -> None:
 
 def test_an_older_home_knows_its_persons(tmp_path: Path) -> None:
     raw = sqlite3.connect(tmp_path / "old.db", isolation_level=None)
-    for file in sorted(schema.MIGRATIONS.glob("[0-9]*.sql")):
+    for file in sorted(connection.MIGRATIONS.glob("[0-9]*.sql")):
         if int(file.name[:4]) < 15:
-            for statement in schema._statements(file.read_text("utf-8")):
+            for statement in connection._statements(file.read_text("utf-8")):
                 raw.execute(statement)
     raw.execute("PRAGMA user_version = 14")
     raw.execute("INSERT INTO sessions (id, name, agent, created_at) VALUES (1, 's', 'a', 0)")

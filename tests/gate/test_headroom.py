@@ -107,7 +107,7 @@ def test_a_broken_rule_is_something_to_gain(home: Home, monkeypatch: pytest.Monk
     filled(home, 0.97, seed=6)
     assert found(home).nothing_to_gain
     monkeypatch.setattr(
-        "clawback.gate.obedience.checked", lambda _: [(Rule("Name a number twice."), lambda q, a: 0.0)]
+        "clawback.gate.guards.checked", lambda _: [(Rule("Name a number twice."), lambda q, a: 0.0)]
     )
     assert found(home).broken == ("Name a number twice.",)
     assert not found(home).nothing_to_gain

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clawback import store
-from clawback.gate import obedience
+from clawback.gate import guards
 from clawback.records import Rule
 
 
@@ -24,11 +24,11 @@ RULE = Rule("At most three words.", "words <= 3")
 
 
 def test_it_counts_what_can_be_told() -> None:
-    assert obedience.obedience(short, [("q", "one two"), ("q", "one two three four"), ("q", "")]) == (1.0, 2)
+    assert guards.obedience(short, [("q", "one two"), ("q", "one two three four"), ("q", "")]) == (1.0, 2)
 
 
 def test_a_version_that_keeps_a_rule_more_often() -> None:
-    [found] = obedience.measure([(RULE, short)], PROMPTS * 2, ["Yes."] * 24, ["Yes, I think so."] * 23 + [""])
+    [found] = guards.measure([(RULE, short)], PROMPTS * 2, ["Yes."] * 24, ["Yes, I think so."] * 23 + [""])
     assert (found.candidate, found.live, found.answers, found.owners) == (1.0, 0.0, 23, True)
     assert found.p_more == pytest.approx(1 / 2**12)
     assert found.p_less == 1.0
@@ -36,7 +36,7 @@ def test_a_version_that_keeps_a_rule_more_often() -> None:
 
 
 def test_a_rule_of_which_nothing_can_be_told_is_left_out() -> None:
-    assert obedience.measure([(RULE, short)], PROMPTS, [""] * 12, ["Yes."] * 12) == ()
+    assert guards.measure([(RULE, short)], PROMPTS, [""] * 12, ["Yes."] * 12) == ()
 
 
 @given(st.lists(st.floats(-1, 1), min_size=1, max_size=8))
@@ -46,13 +46,13 @@ def test_the_exchange_test_counts_every_way(differences: list[float]) -> None:
         for signs in product((1, -1), repeat=len(differences))
     ]
     slow = sum(way >= sum(differences) - 1e-9 for way in ways) / len(ways)
-    assert obedience.exchange_test(differences) == pytest.approx(slow)
+    assert guards.exchange_test(differences) == pytest.approx(slow)
 
 
 def test_with_many_prompts_it_is_near_the_exact_value() -> None:
     differences = [0.5, -0.2, 0.1, 0.4, -0.1, 0.3, 0.2, 0.0, 0.1, -0.3, 0.2, 0.1]
-    exact = obedience.exchange_test(differences)
-    assert obedience.exchange_test([*differences, 0.0]) == pytest.approx(exact, abs=0.02), (
+    exact = guards.exchange_test(differences)
+    assert guards.exchange_test([*differences, 0.0]) == pytest.approx(exact, abs=0.02), (
         "a prompt that says nothing"
     )
 
@@ -68,4 +68,4 @@ def test_which_rules_are_asked_about(tmp_path: Path) -> None:
             ("Only a judge can tell.", "", "owner", "believed"),
         ):
             db.add_rule(Rule(text, check, author, status=status))  # type: ignore[arg-type]
-        assert [rule.text for rule, _ in obedience.checked(db)] == ["The owner's.", "Believed."]
+        assert [rule.text for rule, _ in guards.checked(db)] == ["The owner's.", "Believed."]

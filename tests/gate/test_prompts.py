@@ -14,7 +14,7 @@ from clawback import config, feedback, release, store
 from clawback.admin.rating_inbox import Inbox
 from clawback.errors import UsageError
 from clawback.extensions.demo import cloud
-from clawback.gate import prompt_choice, questions
+from clawback.gate import fresh, questions
 from clawback.gate import prompt_gate as prompt_gate
 from clawback.gate.report import Report, answered, settle
 from clawback.paths import Home
@@ -99,7 +99,7 @@ def test_what_it_cannot_decide_it_asks_about(rated: Home) -> None:
         assert 8 <= len(pairs) <= questions.MOST
         assert all({p.first.version, p.second.version} == {0, version.number} for p in pairs)
         assert {turn.response_ids for p in pairs for turn in (p.first, p.second)} == {None}
-        before, _ = prompt_choice.prompts(db, 0.125)
+        before, _ = fresh.prompts(db, 0.125)
         assert len(before) == len({str(messages) for messages in before})
         assert len(before) == report.evidence.prompts
 
@@ -147,7 +147,7 @@ def test_ratings_by_a_coin_put_nothing_live(home: Home) -> None:
 
 
 def test_the_questions_are_kept_ones_and_where_there_are_few_the_others_are_marked(rated: Home) -> None:
-    from clawback.feedback import hold_out
+    from clawback.feedback import turn_reward
 
     asked: list[str] = []
 
@@ -159,12 +159,12 @@ def test_the_questions_are_kept_ones_and_where_there_are_few_the_others_are_mark
         version = prompted.propose(db, GOOD, origin={"author": "search"})
         report = prompt_gate.gate(db, rated, version.number, ask)
         every = {t.prompt for t in db.turns(limit=500) if t.agent != GATE}
-    kept = {p for p in every if hold_out.keeps(hold_out.text_key(p), 0.125)}
+    kept = {p for p in every if turn_reward.keeps(turn_reward.text_key(p), 0.125)}
     assert len(asked) == 2 * prompt_gate.ANSWERS
     assert report.evidence.unlearned == len(kept)
-    assert report.evidence.prompts == len(set(asked)) == max(len(kept), prompt_choice.LEAST_PROMPTS)
+    assert report.evidence.prompts == len(set(asked)) == max(len(kept), fresh.LEAST_PROMPTS)
     assert kept <= set(asked)
-    assert ("MAY HAVE BEEN LEARNED FROM" in report.text()) == (len(kept) < prompt_choice.LEAST_PROMPTS)
+    assert ("MAY HAVE BEEN LEARNED FROM" in report.text()) == (len(kept) < fresh.LEAST_PROMPTS)
 
 
 @pytest.mark.parametrize("text", GAMES)

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from clawback.config import GateSection
-from clawback.gate.guards import AnswerStatistics
-from clawback.gate.obedience import RuleObedience
+from clawback.gate.guards import AnswerStatistics, RuleObedience
 from clawback.gate.report import Report
 from clawback.gate.rule import Evidence, decide, error_left, mid_ranks, posterior, rank_test
 

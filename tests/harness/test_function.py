@@ -18,7 +18,7 @@ from clawback.environments.rollouts import Play, Rollouts
 from clawback.environments.token_record import TokenRecord
 from clawback.errors import UsageError
 from clawback.jobs import playing
-from clawback.jobs.drawing import Wish
+from clawback.jobs.episode_runs import Wish
 from clawback.learning.sources.episode_examples import sequences
 from clawback.sampling import Sampled
 from tests.environments.conftest import policy  # noqa: F401

@@ -12,13 +12,13 @@ import pytest
 from clawback import engine
 from clawback.environments.core import ConversationRequest, EnvironmentFailure
 from clawback.environments.episode_loop import Order
-from clawback.environments.find import find
 from clawback.environments.program_dialogue import REQUEST_TOKENS, ProgramDialogue, cut_notice
+from clawback.environments.registry import find
 from clawback.environments.rollouts import Play, Rollouts
 from clawback.errors import NotFound, SandboxRefused, UsageError
 from clawback.extensions.harness import commands, wrap
 from clawback.extensions.sandbox import Limits, open_sandbox
-from clawback.jobs.drawing import Wish
+from clawback.jobs.episode_runs import Wish
 from clawback.jobs.reply_form import plan_replies
 from clawback.learning.sources.episode_examples import sequences
 from clawback.models.types import Sampling

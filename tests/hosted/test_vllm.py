@@ -15,9 +15,9 @@ import torch
 import uvicorn
 
 from clawback import engine
-from clawback.environments.collecting import Collector, Dealing
 from clawback.environments.conversations import TurnRequest
 from clawback.environments.rollouts import Play, Rollouts
+from clawback.environments.rounds import Collector, Dealing
 from clawback.errors import TrainingError
 from clawback.extensions.hosted.trainer_records import HostedError
 from clawback.extensions.hosted.vllm_conversations import VllmConversations

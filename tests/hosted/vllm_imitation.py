@@ -27,7 +27,7 @@ from clawback.extensions.hosted.stand_in.request_service import ApiRefused
 from clawback.models.chat_tokens import Encoded
 from clawback.models.types import Sampling
 from clawback.policy.policy import Policy
-from clawback.sampling.batched_sampler import sample
+from clawback.sampling.batched_sampler import DrawSettings, sample
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -101,10 +101,12 @@ class Engine:
         [[made]] = sample(
             self.policy.model,
             [prompt],
-            max_tokens=int(body["max_tokens"]),
-            sampling=sampling,
-            stop=tuple(int(token) for token in body.get("stop_token_ids", ())),
-            seed=int(body.get("seed") or 0),
+            DrawSettings(
+                max_tokens=int(body["max_tokens"]),
+                sampling=sampling,
+                stop=tuple(int(token) for token in body.get("stop_token_ids", ())),
+                seed=int(body.get("seed") or 0),
+            ),
         )
         logprobs = list(made.logprobs)
         if self.logprobs == "raw":

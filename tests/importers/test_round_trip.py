@@ -15,8 +15,8 @@ from clawback import feedback, store
 from clawback.cli import main
 from clawback.extensions import importers
 from clawback.extensions.importers.export import LAYOUTS, export_layout
+from clawback.feedback.calibrate import standing
 from clawback.feedback.give import scored
-from clawback.feedback.opinions import standing
 from clawback.paths import Home
 from clawback.records import Feedback, Turn
 from clawback.store import Store

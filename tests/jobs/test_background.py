@@ -19,10 +19,10 @@ from clawback.cli import main
 from clawback.errors import ConfigError
 from clawback.feedback import command, due
 from clawback.feedback.due import Failure
-from clawback.jobs import background, worker
+from clawback.jobs import control, worker
 from clawback.paths import Home
 from clawback.records import Feedback, Turn
-from clawback.runs import process
+from clawback.runs import trigger
 
 
 def playing(popen: Callable[..., object]) -> SimpleNamespace:
@@ -83,26 +83,26 @@ def test_a_run_is_due_at_the_threshold_and_one_at_a_time(home: Home, monkeypatch
     home.config.write_text("[training]\nthreshold = 3\n")
     started: list[list[str]] = []
     monkeypatch.setattr(
-        process, "subprocess", playing(lambda command, **_: started.append(command) or alive())
+        trigger, "subprocess", playing(lambda command, **_: started.append(command) or alive())
     )
     with store.connect(home.database) as db:
         for number in range(3):
-            assert background.maybe_train(home) is False
+            assert control.maybe_train(home) is False
             turn = db.add_turn(Turn(session="s", messages=(), response=str(number)))
             db.add_feedback(Feedback(turn.id, "rating", 1.0))
     with FileLock(home.train_lock):
-        assert background.maybe_train(home) is False, "one is at it already"
-    assert background.maybe_train(home) is True
+        assert control.maybe_train(home) is False, "one is at it already"
+    assert control.maybe_train(home) is True
     assert len(started) == 1
     home.config.write_text("[training]\nthreshold = 3\nbackground = false\n")
-    assert background.maybe_train(home) is False
+    assert control.maybe_train(home) is False
 
 
 def test_a_training_process_inherits_no_keys(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = {}
     monkeypatch.setenv("SOME_API_KEY", "secret")
-    monkeypatch.setattr(process, "subprocess", playing(lambda _, **options: seen.update(options) or alive()))
-    assert background.start(home)
+    monkeypatch.setattr(trigger, "subprocess", playing(lambda _, **options: seen.update(options) or alive()))
+    assert control.start(home)
     assert "SOME_API_KEY" not in seen["env"]
     assert seen["env"]["CLAWBACK_HOME"] == str(home.root)
     assert seen["start_new_session"] is True
@@ -120,13 +120,13 @@ def test_a_process_that_fails_before_there_is_a_run_is_not_started_again_at_once
             db.add_feedback(Feedback(turn.id, "rating", value))
     started: list[list[str]] = []
     monkeypatch.setattr(
-        process, "subprocess", playing(lambda command, **_: started.append(command) or alive())
+        trigger, "subprocess", playing(lambda command, **_: started.append(command) or alive())
     )
     monkeypatch.setattr(worker.os, "nice", lambda _: 0)
-    assert background.maybe_train(home) is True
+    assert control.maybe_train(home) is True
     assert worker.main(started[0][3:]) == 1
     assert "/nowhere/model" in capsys.readouterr().out
-    assert background.maybe_train(home) is False, "it has just failed"
+    assert control.maybe_train(home) is False, "it has just failed"
     with store.connect(home.database) as db:
         assert "The last training run failed" in command.status(db)
         assert "/nowhere/model" in command.status(db)
@@ -136,7 +136,7 @@ def test_a_process_that_fails_before_there_is_a_run_is_not_started_again_at_once
         with db._write() as raw:
             raw.execute("UPDATE runs SET finished_at = finished_at - 16 * 60")
     assert any("/nowhere/model" in finding["what"] for finding in health.check(home) if not finding["ok"])
-    assert background.maybe_train(home) is True, "a quarter of an hour later it is tried again"
+    assert control.maybe_train(home) is True, "a quarter of an hour later it is tried again"
     assert len(started) == 2
 
 
@@ -149,17 +149,17 @@ def test_a_run_in_the_background_gets_the_key_of_its_trainer_and_no_other(
         given.update(how["env"])  # type: ignore[call-overload]
         return SimpleNamespace(pid=2**22 + 1)  # it ended at once
 
-    monkeypatch.setattr(process, "subprocess", playing(popen))
+    monkeypatch.setattr(trigger, "subprocess", playing(popen))
     for name in ("TINKER_API_KEY", "FIREWORKS_API_KEY", "OTHER_API_KEY"):
         monkeypatch.setenv(name, f"the {name}")
     for provider, wanted in (("tinker", "TINKER_API_KEY"), ("fireworks", "FIREWORKS_API_KEY")):
         given.clear()
         home.config.write_text(f'[hosted]\nurl = "https://trainer.example"\nprovider = "{provider}"\n')
-        background.start(home)
+        control.start(home)
         assert {name for name in given if name.endswith("_API_KEY")} == {wanted}
     home.config.write_text("")
     given.clear()
-    background.start(home)
+    control.start(home)
     assert not any(name.endswith("_API_KEY") for name in given)
 
 
@@ -175,7 +175,7 @@ def test_a_run_that_the_budget_refuses_is_not_said_to_start(
             db.add_feedback(Feedback(turn.id, "rating", 1.0 if number % 2 else -1.0))
     started: list[list[str]] = []
     monkeypatch.setattr(
-        process, "subprocess", playing(lambda command, **_: started.append(command) or alive())
+        trigger, "subprocess", playing(lambda command, **_: started.append(command) or alive())
     )
     monkeypatch.setattr(worker.os, "nice", lambda _: 0)
     said = str(remote_commands.order(home, "claude-code", "/rl train"))

@@ -7,7 +7,7 @@ import pytest
 from clawback import feedback, store
 from clawback.config import Config, TrainingSection
 from clawback.errors import TrainingError
-from clawback.jobs import captured, inputs
+from clawback.jobs import beginning, inputs
 from clawback.records import GATE, Turn
 
 
@@ -20,7 +20,7 @@ ANSWER = Turn("s", user("What is an otter?"), "A mammal.", model="acme/strong-1"
 
 def answers(db, learn_from=("strong-*",), until=100.0, kept_out=()):
     prompts = inputs.prompts(db, set(kept_out), until, 0.0)
-    return captured.answers(db, prompts, learn_from, until)
+    return beginning.captured_answers(db, prompts, learn_from, until)
 
 
 def test_an_answer_of_a_named_model_is_found(home):

@@ -11,20 +11,17 @@ import yaml
 
 from clawback import devices
 from clawback.errors import UsageError
-from clawback.jobs import launching
+from clawback.jobs import seams
 from clawback.paths import Home
 
 
 def test_a_launcher_that_started_one_process_of_two_is_noticed() -> None:
     command = ["python", "accelerate", "launch", "--cpu", "--num_processes", "2", "clawback", "train"]
-    said = launching.launched({"ACCELERATE_USE_CPU": "True"}, command)
+    said = seams.launched({"ACCELERATE_USE_CPU": "True"}, command)
     assert "asked for 2 processes and started one" in said
     assert "clawback train --processes 2" in said
-    assert (
-        launching.launched({"ACCELERATE_USE_CPU": "True"}, ["accelerate", "launch", "--num_processes=1"])
-        == ""
-    )
-    assert launching.launched({}, command) == ""
+    assert seams.launched({"ACCELERATE_USE_CPU": "True"}, ["accelerate", "launch", "--num_processes=1"]) == ""
+    assert seams.launched({}, command) == ""
 
 
 @pytest.mark.parametrize("named", [True, False])
@@ -35,10 +32,10 @@ def test_processes_that_the_launchers_own_file_asks_for_count_too(named: bool, t
     environment = {"ACCELERATE_USE_CPU": "true", "HF_HOME": str(tmp_path)}
     words = ["--config_file", str(file)] if named else []
     command = ["python", "accelerate", "launch", *words, "-m", "clawback", "train"]
-    assert "asked for 3 processes" in launching.launched(environment, command)
-    assert launching.launched(environment, [*command[:3], "--num_processes", "1", *command[3:]]) == ""
+    assert "asked for 3 processes" in seams.launched(environment, command)
+    assert seams.launched(environment, [*command[:3], "--num_processes", "1", *command[3:]]) == ""
     file.write_text("[")
-    assert launching.launched(environment, command) == ""
+    assert seams.launched(environment, command) == ""
 
 
 @pytest.mark.slow
@@ -64,7 +61,7 @@ def test_accelerate_itself_is_caught(rated: Home) -> None:
 
 def test_copies_of_one_command_are_refused() -> None:
     with pytest.raises(UsageError, match="started 4 times"):
-        launching.launched({"WORLD_SIZE": "4"}, [])
+        seams.launched({"WORLD_SIZE": "4"}, [])
 
 
 @pytest.mark.parametrize(
@@ -82,7 +79,7 @@ def test_copies_of_one_command_are_refused() -> None:
 def test_accelerates_file_is_read(text: str, count: int, variables: dict[str, str], tmp_path: Path) -> None:
     path = tmp_path / "accelerate.yaml"
     path.write_text(text)
-    found = launching.from_accelerate(path)
+    found = seams.from_accelerate(path)
     assert (found.processes, found.variables, found.shard, found.answers) == (count, variables, False, ())
 
 
@@ -121,7 +118,7 @@ shoe_size: 43
 def test_every_key_that_is_not_done_as_it_stands_is_answered_for(tmp_path: Path) -> None:
     path = tmp_path / "accelerate.yaml"
     path.write_text(WHOLE)
-    found = launching.from_accelerate(path)
+    found = seams.from_accelerate(path)
     assert (found.processes, found.shard) == (2, True)
     said = {line.split()[0].rstrip(":") for line in found.answers}
     assert said == {
@@ -149,14 +146,14 @@ def test_what_accelerate_writes_has_no_key_that_is_unknown(tmp_path: Path) -> No
         num_processes=2,
     )
     made.to_yaml_file(str(path))
-    found = launching.from_accelerate(path)
+    found = seams.from_accelerate(path)
     assert (found.processes, found.answers) == (2, ())
     off = dict.fromkeys(vars(made)) | yaml.safe_load(path.read_text())
     path.write_text(yaml.safe_dump(off))
-    assert launching.from_accelerate(path).answers == ()
+    assert seams.from_accelerate(path).answers == ()
     on = off | {"parallelism_config": {"tp_size": 2}, "fp8_config": {"backend": "TE"}, "gpu_ids": "0,1"}
     path.write_text(yaml.safe_dump(on))
-    said = launching.from_accelerate(path).answers
+    said = seams.from_accelerate(path).answers
     assert {line.split()[0] for line in said} == {"parallelism_config", "fp8_config", "gpu_ids"}
     assert not [line for line in said if "no key that is known" in line]
 
@@ -167,7 +164,7 @@ def test_a_gpu_that_a_file_would_leave_alone_is_named(
     monkeypatch.setattr(devices, "there", lambda kind: kind in ("cuda", "cpu"))
     path = tmp_path / "accelerate.yaml"
     path.write_text("distributed_type: MULTI_CPU\nnum_processes: 2\nuse_cpu: true\n")
-    [said] = launching.from_accelerate(path).answers
+    [said] = seams.from_accelerate(path).answers
     assert "use_cpu: true is not taken over" in said
     assert "cuda" in said
 
@@ -187,4 +184,4 @@ def test_what_cannot_be_done_is_said(text: str, says: str, tmp_path: Path) -> No
     path = tmp_path / "accelerate.yaml"
     path.write_text(text)
     with pytest.raises(UsageError, match=says):
-        launching.from_accelerate(path)
+        seams.from_accelerate(path)

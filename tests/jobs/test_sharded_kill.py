@@ -13,7 +13,7 @@ import pytest
 from safetensors.torch import load_file
 
 from clawback import store
-from clawback.learning.result import CHECKPOINT
+from clawback.learning.run import CHECKPOINT
 from clawback.paths import Home
 from tests.conftest import rate_some
 

@@ -225,7 +225,7 @@ def test_pairs_of_answers_to_kept_prompts_are_what_is_asked_about(
     home: Home, waiting: list[list[tuple[Message, ...]]]
 ) -> None:
     """No session, no prompt and no "last answer" of the person's own is among them, and nobody sees them one by one."""
-    from clawback.feedback import hold_out
+    from clawback.feedback import turn_reward
 
     with store.connect(home.database) as db:
         last = db.last_turn()
@@ -235,10 +235,10 @@ def test_pairs_of_answers_to_kept_prompts_are_what_is_asked_about(
         assert db.last_turn() == last
         own = inputs.prompts(db, set(), 1e12, 0.125)
     share = config.GateSection().held_out
-    kept = [hold_out.keeps(hold_out.prompt_key(messages), share) for messages in waiting[0]]
+    kept = [turn_reward.keeps(turn_reward.prompt_key(messages), share) for messages in waiting[0]]
     assert kept == sorted(kept, reverse=True), "kept ones first"
     assert len(waiting[0]) == max(sum(kept), 8)
-    assert not [m for m in own if hold_out.keeps(hold_out.prompt_key(m), share)]
+    assert not [m for m in own if turn_reward.keeps(turn_reward.prompt_key(m), share)]
     pairs = rating_inbox.Inbox(home).pairs(100)
     asked = [p for p in pairs if p.why]
     assert len(asked) == 16

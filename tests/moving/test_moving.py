@@ -18,7 +18,7 @@ from clawback.admin import health
 from clawback.cli import main
 from clawback.errors import Busy, ClawbackError, TrainingError, UsageError
 from clawback.extensions.moving import move_worker, moving
-from clawback.feedback import bases
+from clawback.feedback import provenance
 from clawback.gate import adapter_gate
 from clawback.jobs import training_job
 from clawback.models import local_models
@@ -282,13 +282,13 @@ def test_answers_of_an_earlier_base_are_those_of_another_model(home: Home) -> No
             (None, "gpt-x", (1, 2)),
             (None, "gpt-x", (1, 2)),
         ]
-        bases.switch(db, "old", "new", 20.0)
+        provenance.switch(db, "old", "new", 20.0)
         moved = [(s.version, s.model, s.response_ids) for s in feedback.samples(db)]
         assert moved == [(None, "old", None), *plain[1:]]
-        bases.switch(db, "new", "old", 40.0)
+        provenance.switch(db, "new", "old", 40.0)
         back = [(s.version, s.model, s.response_ids) for s in feedback.samples(db)]
         assert back == [plain[0], (None, "new", None), *plain[2:]]
-        assert bases.known(db) == {"old", "new"}
+        assert provenance.known(db) == {"old", "new"}
 
 
 def test_a_server_answers_with_the_base_that_it_has_loaded(

@@ -3,7 +3,7 @@
 import random
 
 from clawback.prompts import Example, Outcome, Prompt, Proposal
-from clawback.prompts.sections import render, with_rule
+from clawback.prompts.prompt import render, with_rule
 
 RULES = [f"Rule {word} holds for {word}s." for word in ("alpha", "beta", "gamma", "delta", "kappa", "omega", "sigma", "theta")]  # fmt: skip
 START = Prompt("You are a helpful assistant.")

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from clawback.errors import NotFound, UsageError
 from clawback.prompts import Prompt, PromptHistory, PromptSection
-from clawback.prompts.sections import NAMES, keep_locked, parse, put, render, with_rule, without_rule
+from clawback.prompts.prompt import NAMES, keep_locked, parse, put, render, with_rule, without_rule
 
 lines = st.text(
     st.characters(codec="utf-8", exclude_characters="\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"), max_size=30

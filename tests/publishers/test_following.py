@@ -16,7 +16,7 @@ from clawback import config, engine, release, store
 from clawback.admin import health
 from clawback.paths import Home
 from clawback.release import following, publishing, version_registry
-from clawback.runs import process
+from clawback.runs import trigger
 
 from .conftest import Run
 from .test_publishers import PlayedLmStudio, PlayedOllama, PlayedVllm
@@ -262,7 +262,7 @@ def test_going_live_starts_a_process_of_its_own_and_only_where_something_follows
     improved: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[Any] = []
-    monkeypatch.setattr(process.subprocess, "Popen", lambda *a, **k: started.append((a, k)))
+    monkeypatch.setattr(trigger.subprocess, "Popen", lambda *a, **k: started.append((a, k)))
     monkeypatch.setenv("SECRET_KEY", "s")
     before = improved.config.read_bytes()
     try:
@@ -276,7 +276,7 @@ def test_going_live_starts_a_process_of_its_own_and_only_where_something_follows
             assert "SECRET_KEY" not in more["env"]
             assert more["env"]["CLAWBACK_HOME"] == str(improved.root)
             monkeypatch.setattr(
-                process.subprocess, "Popen", lambda *a, **k: (_ for _ in ()).throw(OSError("no"))
+                trigger.subprocess, "Popen", lambda *a, **k: (_ for _ in ()).throw(OSError("no"))
             )
             assert version_registry.go_live(db, improved, 1).status == "live", "it never holds a promotion up"
     finally:

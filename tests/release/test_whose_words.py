@@ -12,7 +12,7 @@ from clawback.capture.events import PromptEvent
 from clawback.capture.taps import obey
 from clawback.cli import main
 from clawback.extensions import importers
-from clawback.feedback import authors
+from clawback.feedback import provenance
 from clawback.paths import Home
 from clawback.records import Feedback, Turn, Version
 from clawback.release import prompted, screening
@@ -150,5 +150,5 @@ def test_the_words_of_others_are_no_instruction_to_train_under(db: Store) -> Non
 )
 def test_a_command_that_an_agent_runs_is_the_agents(name: str) -> None:
     """The variables that the agents' shells really have."""
-    assert authors.of_terminal({name: "1"}) == "agent"
-    assert authors.of_terminal({name: ""}) == "cli"
+    assert provenance.of_terminal({name: "1"}) == "agent"
+    assert provenance.of_terminal({name: ""}) == "cli"

@@ -198,15 +198,15 @@ def test_the_judge_grades_on_request(
 
 
 def test_the_gate_reports_the_models_opinion_and_does_not_use_it(here: Home) -> None:
-    from clawback.gate import prompt_choice
+    from clawback.gate import fresh
     from clawback.gate.questions import ShownAnswers
     from clawback.models.types import Completion
 
     ours, theirs = ([Completion(SAYS.format(w), (1,), (0.0,), True)] for w in (PLEASING, ANNOYING))
     shown = ShownAnswers([[{"role": "user", "content": "question 1"}]], ours, theirs)
-    opinion = prompt_choice.opinion(here, shown)
+    opinion = fresh.opinion(here, shown)
     assert opinion is not None
     assert opinion.candidate > opinion.live
     assert opinion.name == reward_files.read(here.reward).name
     assert "for information" in str(opinion)
-    assert prompt_choice.opinion(Home(here.root / "empty"), shown) is None
+    assert fresh.opinion(Home(here.root / "empty"), shown) is None

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from clawback.rewards import reward_ensemble
-from clawback.rewards.change_point import FEWEST, STEP, last_change, places
-from clawback.rewards.reward_ensemble import Answers, Ratings, learn
+from clawback.rewards.reward_ensemble import FEWEST, STEP, Answers, Ratings, last_change, learn, places
 
 
 class OneShare:

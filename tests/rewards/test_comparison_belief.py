@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from clawback.feedback.information import best_pairs
-from clawback.rewards.comparison_belief import LOGISTIC, Comparable, Comparison, Fit
+from clawback.rewards.acquisition import LOGISTIC, Comparable, Comparison, Fit
 
 
 def exact(kernel: np.ndarray, rows: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:

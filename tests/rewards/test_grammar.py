@@ -5,14 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawback.rewards.grammar import NAMES, READ, grammar
+from clawback.rewards.text_statistics import GRAMMAR, READ, grammar
 
 PLAIN = "The otter eats fish"
 
 
 def found(text: str) -> set[str]:
     [row] = grammar([text])
-    return {name for name, value in zip(NAMES, row, strict=True) if value > 0}
+    return {name for name, value in zip(GRAMMAR, row, strict=True) if value > 0}
 
 
 @pytest.mark.parametrize(
@@ -65,11 +65,11 @@ def test_what_only_looks_like_it_is_not_found(feature: str, sentence: str) -> No
 
 def test_a_rate_is_of_words_whatever_the_length() -> None:
     once, often = grammar(["It may rain today again.", "It may rain today again. " * 20])
-    np.testing.assert_allclose(once[NAMES.index("possibility")], often[NAMES.index("possibility")])
+    np.testing.assert_allclose(once[GRAMMAR.index("possibility")], often[GRAMMAR.index("possibility")])
 
 
 def test_no_texts_have_no_rows() -> None:
-    assert grammar([]).shape == (0, len(NAMES))
+    assert grammar([]).shape == (0, len(GRAMMAR))
 
 
 @given(st.text(max_size=300))

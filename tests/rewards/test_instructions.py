@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clawback.rewards import instructions
-from clawback.rewards.style_features import NAMES
+from clawback.rewards.features import NAMES
 
 LISTED = "Here it is:\n- one thing\n- another thing"
 LONG = "The answer is long and goes on and on for many words, since there is so much to be said about it all."

@@ -5,9 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawback.rewards.instructions import COUNTED, SENTENCES
-from clawback.rewards.remarks import wishes
-from clawback.rewards.resemblance import near_to, resembling
+from clawback.rewards.features import wishes
+from clawback.rewards.instructions import COUNTED, SENTENCES, near_to, resembling
 from clawback.rewards.reward_ensemble import Answers, Ratings, _remark_likelihood, learn
 from clawback.rewards.rule_posterior import Space
 from clawback.rewards.views import Views

@@ -9,8 +9,14 @@ from scipy.stats import rankdata
 pytest.importorskip("numpy")
 
 from clawback.records import Part, Sample
-from clawback.rewards.rating_likelihood import COMPARED, GUESSED, RATED
-from clawback.rewards.scores import by_rank, feedback_kinds, reader_values
+from clawback.rewards.rating_likelihood import (
+    COMPARED,
+    GUESSED,
+    RATED,
+    by_rank,
+    feedback_kinds,
+    reader_values,
+)
 from clawback.scales import MANY, value_of
 
 scores = st.lists(st.integers(1, 10), min_size=MANY, max_size=40).filter(lambda some: len(set(some)) > 1)

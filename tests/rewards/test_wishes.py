@@ -13,10 +13,7 @@ from benchmarks import _wishes
 ROOT = Path(__file__).parents[2]
 REWARDS = ROOT / "src" / "clawback" / "rewards"
 KNOWN = [
-    *(
-        REWARDS / f"{name}.py"
-        for name in ("instructions", "style_features", "text_statistics", "grammar", "remarks")
-    ),
+    *(REWARDS / f"{name}.py" for name in ("instructions", "features", "text_statistics")),
     *(ROOT / "benchmarks" / f"{name}.py" for name in ("_real_tastes", "_reading_tastes")),
     ROOT / "src" / "clawback" / "embedded" / "tastes.py",
 ]

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clawback.rl import credit
+from clawback.rl import turn_advantages
 
 
 def slow_gae(rewards, values, gammas, lams):
@@ -40,7 +40,7 @@ def trajectories(draw):
 @given(trajectories())
 def test_gae_against_a_loop(case):
     segment, rewards, values, gammas, lams, _ = case
-    advantages, returns = credit.gae(rewards, values, segment, gamma=gammas, lam=lams)
+    advantages, returns = turn_advantages.gae(rewards, values, segment, gamma=gammas, lam=lams)
     for number in segment.unique():
         mine = segment == number
         expected = slow_gae(*(x[mine].tolist() for x in (rewards, values, gammas, lams)))
@@ -52,7 +52,7 @@ def test_gae_against_a_loop(case):
 @given(trajectories())
 def test_what_is_masked_is_stepped_over(case):
     segment, rewards, values, gammas, lams, mask = case
-    advantages, returns = credit.gae(rewards, values, segment, gamma=gammas, lam=lams, mask=mask)
+    advantages, returns = turn_advantages.gae(rewards, values, segment, gamma=gammas, lam=lams, mask=mask)
     assert (advantages[~mask] == 0).all()
     assert (returns[~mask] == 0).all()
     for number in segment.unique():
@@ -73,7 +73,7 @@ def test_what_is_masked_is_stepped_over(case):
 @given(trajectories())
 def test_discounted_against_a_loop(case):
     segment, rewards, _, gammas, _, _ = case
-    found = credit.discounted(rewards, segment, gammas)
+    found = turn_advantages.discounted(rewards, segment, gammas)
     ahead, last = 0.0, -1
     for place in reversed(range(len(rewards))):
         if segment[place] != last:

@@ -9,7 +9,7 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from clawback.rl import credit, turn_advantages
+from clawback.rl import turn_advantages
 from clawback.rl.turn_advantages import AdvantageSettings
 
 EPISODES = st.lists(
@@ -106,7 +106,7 @@ def test_step_wise_is_a_z_score_among_the_same_place_of_the_same_task(episodes):
 
 def test_the_undiscounted_returns_of_first_turns_add_up_to_the_episodes():
     rewards, episode, _ = laid([(0, [0.0, 0.0, 1.0]), (0, [0.5, -1.0])])
-    returns = credit.discounted(rewards, episode, 1.0)
+    returns = turn_advantages.discounted(rewards, episode, 1.0)
     assert returns[0] == 1.0
     assert returns[3] == -0.5
     assert turn_advantages.totals(rewards, episode).tolist() == [1.0, 1.0, 1.0, -0.5, -0.5]

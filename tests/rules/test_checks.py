@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from clawback.records import Rule
 from clawback.rules import checks
 from clawback.rules.checks import MEASURES, check_of, compiled
-from clawback.rules.languages import NAMES, language_of
+from clawback.rules.lexicon import NAMES, language_of
 
 GERMAN = "Das ist eine kurze Antwort auf die Frage, und sie ist nicht auf Englisch, wie man sieht."
 

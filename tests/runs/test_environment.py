@@ -20,7 +20,7 @@ from clawback.capture.events import AnswerEvent, PromptEvent, ReactionEvent
 from clawback.cli import main
 from clawback.jobs import prompt_worker
 from clawback.paths import Home
-from clawback.runs import process
+from clawback.runs import trigger
 
 SECRETS = (
     "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "OPENAI_API_KEY", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN",
@@ -43,14 +43,14 @@ def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
         f"json.dump([sys.argv, dict(os.environ)], open({str(written)!r}, 'w'))\n"
     )
     program.chmod(0o700)
-    popen = process.subprocess.Popen
+    popen = trigger.subprocess.Popen
 
     def start(command: list[str], **options: Any) -> Any:
         children.append(popen([str(program), *command[1:]], **options))
         return children[-1]
 
-    played = SimpleNamespace(**{**vars(process.subprocess), "Popen": start})
-    monkeypatch.setattr(process, "subprocess", played)
+    played = SimpleNamespace(**{**vars(trigger.subprocess), "Popen": start})
+    monkeypatch.setattr(trigger, "subprocess", played)
     for name in SECRETS:
         monkeypatch.setenv(name, f"secret of {name}")
     for name, value in NEEDED.items():
@@ -147,7 +147,7 @@ def test_a_hooks_order_runs_without_the_agents_secrets(home: Home, monkeypatch: 
         seen.update(env)
         return SimpleNamespace(stdout="done")
 
-    monkeypatch.setattr(process.subprocess, "run", run)
+    monkeypatch.setattr(trigger.subprocess, "run", run)
     event = {"hook_event_name": "UserPromptSubmit", "session_id": "s", "prompt": "/rl rollback"}
     assert hook.handle(home, "claude-code", json.dumps(event).encode())
     assert seen
@@ -155,13 +155,14 @@ def test_a_hooks_order_runs_without_the_agents_secrets(home: Home, monkeypatch: 
 
 
 def test_one_place_starts_runs() -> None:
-    """A background job is started by ``runs/process.py`` alone: no other file names one to a new process."""
+    """A background job is started by ``runs/trigger.py`` alone: no other file names one to a new process."""
     root = Path(clawback.__file__).parent
     naming = [
         str(path.relative_to(root))
         for path in root.rglob("*.py")
-        if re.search(r"Popen\(|\.run\(", text := path.read_text("utf-8"))
+        if path != root / "runs" / "trigger.py"
+        and re.search(r"Popen\(|\.run\(", text := path.read_text("utf-8"))
         and re.search(r"[\"']-m[\"'],\s*[\"']clawback\.jobs|jobs\.(?:worker|prompt_worker)[\"']", text)
     ]
     assert naming == []
-    assert "Popen(" in (root / "runs" / "process.py").read_text("utf-8")
+    assert "Popen(" in (root / "runs" / "trigger.py").read_text("utf-8")

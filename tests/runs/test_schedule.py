@@ -41,7 +41,9 @@ def test_it_waits_in_a_process_of_its_own_and_can_be_taken_back(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[list[str]] = []
-    monkeypatch.setattr(schedule.process, "start", lambda _, module, words: started.append([module, *words]))
+    monkeypatch.setattr(
+        schedule.trigger, "start_process", lambda _, module, words: started.append([module, *words])
+    )
     moment = datetime.now().replace(microsecond=0) + timedelta(hours=5)
     with store.connect(home.database) as db:
         schedule.schedule(home, db, moment, RunOptions(seed=3))

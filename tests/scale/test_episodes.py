@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from clawback import embedded, engine
-from clawback.environments.collecting import Collector, Dealing
 from clawback.environments.core import EnvironmentFailure
 from clawback.environments.rollouts import Play, Rollouts
+from clawback.environments.rounds import Collector, Dealing
 from clawback.errors import TrainingError
 from clawback.extensions.scale.player import PlayingWorker, Scene
 from clawback.extensions.scale.process_group import description_of

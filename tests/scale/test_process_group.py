@@ -148,7 +148,7 @@ def test_two_machines_are_two_processes_wherever_they_are(
         ("NNODES", "2"),
     ):
         monkeypatch.setenv(name, value)
-    code = "import sys; from clawback.jobs.launching import help_out; sys.exit(help_out(1))"
+    code = "import sys; from clawback.jobs.seams import help_out; sys.exit(help_out(1))"
     with subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "NODE_RANK": "1"}) as other:
         try:
             got, _ = run(tmp_path / "two", 1)

@@ -14,7 +14,7 @@ from clawback.errors import UsageError
 from clawback.models.types import Sampling
 from clawback.policy.policy import Policy
 from clawback.sampling.batched_sampler import stop_ids
-from clawback.sampling.request import SamplingRequest
+from clawback.sampling.choose import SamplingRequest
 from clawback.serve import schema_grammar
 from clawback.serve.batcher import Batcher
 from clawback.serve.schema_grammar import Grammars

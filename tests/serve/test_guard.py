@@ -16,8 +16,8 @@ import pytest
 from clawback import config, paths
 from clawback.capture import server_proof
 from clawback.paths import Home
+from clawback.serve import app, guard, protocol
 from clawback.serve import app as serving
-from clawback.serve import guard, page, protocol
 
 from .conftest import Running, Upstream
 
@@ -107,20 +107,20 @@ def test_the_page_runs_nothing_from_elsewhere(proxy: Running) -> None:
     assert "frame-ancestors 'none'" in policy
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert answer.headers["referrer-policy"] == "no-referrer"
-    ours = {path: file for path, (file, _) in page.FILES.items() if "/vendor/" not in path}
+    ours = {path: file for path, (file, _) in app.FILES.items() if "/vendor/" not in path}
     assert {"/", "/app.js", "/style.css"} <= ours.keys()
     for file in ours.values():
         text = file.read_text("utf-8").replace("http://www.w3.org/2000/svg", "")
         assert "http://" not in text
         assert "https://" not in text
         assert "innerHTML" not in text, "what a model wrote becomes markup through the sanitiser alone"
-    for path, (file, _) in page.FILES.items():
+    for path, (file, _) in app.FILES.items():
         assert httpx.get(proxy.url + path).content == file.read_bytes()
         if path.startswith("/vendor/") and path.endswith(".js"):
             assert "eval(" not in (text := file.read_text("utf-8"))
             assert "new Function(" not in text
             package = path.removeprefix("/vendor/").split("/")[0].removesuffix(".js")
-            assert (page.WEB / "vendor" / f"{package}.LICENSE").is_file()
+            assert (app.WEB / "vendor" / f"{package}.LICENSE").is_file()
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from clawback import store
 from clawback.errors import UsageError
 from clawback.records import FEEDBACK_KINDS, Feedback, Turn
-from clawback.store import schema
+from clawback.store import connection
 
 TURN = Turn(session="s", messages=({"role": "user", "content": "Hi"},), response="Yes")
 MIGRATION = "feedback_kinds.sql"
@@ -29,12 +29,12 @@ def test_a_new_kind_needs_no_migration(tmp_path: Path, monkeypatch: pytest.Monke
     """In a file of an older release, while another connection of it is open."""
     older, path = tmp_path / "migrations", tmp_path / "clawback.db"
     older.mkdir()
-    number = next(int(file.name[:4]) for file in schema.MIGRATIONS.glob(f"*_{MIGRATION}"))
-    for file in schema.MIGRATIONS.glob("*.sql"):
+    number = next(int(file.name[:4]) for file in connection.MIGRATIONS.glob(f"*_{MIGRATION}"))
+    for file in connection.MIGRATIONS.glob("*.sql"):
         if int(file.name[:4]) < number:
             (older / file.name).write_text(file.read_text())
     with monkeypatch.context() as patched:
-        patched.setattr(schema, "MIGRATIONS", older)
+        patched.setattr(connection, "MIGRATIONS", older)
         with store.connect(path) as db:
             turn = db.add_turn(TURN)
             db.add_feedback(Feedback(turn.id, "rating", 1.0))

@@ -20,8 +20,8 @@ from clawback.feedback import turn_reward
 from clawback.jobs import inputs
 from clawback.paths import Home
 from clawback.records import Turn
-from clawback.store import schema
-from clawback.store.schema import open_database
+from clawback.store import connection
+from clawback.store.connection import open_database
 
 FEW, MANY = 600, 6_000
 RATED = 4
@@ -197,15 +197,15 @@ def in_memory() -> sqlite3.Connection:
     db = sqlite3.connect(":memory:", isolation_level=None)
     db.row_factory = sqlite3.Row
     db.execute("PRAGMA foreign_keys = ON")
-    schema._migrate(db, Path("memory"))
+    connection._migrate(db, Path("memory"))
     return db
 
 
 def test_the_counts_of_an_older_home_are_those_of_its_rows(tmp_path: Path) -> None:
     db = sqlite3.connect(tmp_path / "old.db", isolation_level=None)
-    for file in sorted(schema.MIGRATIONS.glob("[0-9]*.sql")):
+    for file in sorted(connection.MIGRATIONS.glob("[0-9]*.sql")):
         if int(file.name[:4]) < 13:
-            for statement in schema._statements(file.read_text("utf-8")):
+            for statement in connection._statements(file.read_text("utf-8")):
                 db.execute(statement)
     db.execute("PRAGMA user_version = 12")
     db.execute("INSERT INTO sessions (id, name, agent, created_at) VALUES (1, 's', 'a', 0)")

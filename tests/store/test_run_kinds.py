@@ -12,7 +12,7 @@ import pytest
 from clawback import store
 from clawback.paths import Home
 from clawback.records import Run, RunKind
-from clawback.store import schema
+from clawback.store import connection
 
 
 @pytest.mark.parametrize("kind", get_args(RunKind))
@@ -26,7 +26,7 @@ def test_every_kind_is_kept(tmp_path: Path, kind: RunKind) -> None:
 def test_runs_of_older_databases_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     older = tmp_path / "migrations"
     older.mkdir()
-    for file in schema.MIGRATIONS.glob("*.sql"):
+    for file in connection.MIGRATIONS.glob("*.sql"):
         if int(file.name[:4]) < 22:
             (older / file.name).write_text(file.read_text())
     home = Home(tmp_path / "home")
@@ -37,7 +37,7 @@ def test_runs_of_older_databases_are_told_apart(tmp_path: Path, monkeypatch: pyt
         ("federated", {"extra": {"rank": 4}}, "federated"), ("adopted", {}, "adopted"),
     ]  # fmt: skip
     with monkeypatch.context() as patched:
-        patched.setattr(schema, "MIGRATIONS", older)
+        patched.setattr(connection, "MIGRATIONS", older)
         store.connect(home.database).close()
     with sqlite3.connect(home.database) as raw:
         for algorithm, recipe, _ in runs:

@@ -17,7 +17,7 @@ from clawback import store
 from clawback.errors import Busy, NotFound, StoreError, UsageError
 from clawback.paths import Home
 from clawback.records import Feedback, Run, Turn, Version
-from clawback.store import schema
+from clawback.store import connection
 from clawback.store.pending import PendingPrompt
 
 
@@ -229,7 +229,7 @@ def test_a_newer_database_is_refused_and_left_byte_for_byte(home: Home) -> None:
     with store.connect(home.database) as db:
         db.add_turn(a_turn())
     with sqlite3.connect(home.database) as raw:
-        raw.execute(f"PRAGMA user_version = {schema.newest() + 1}")
+        raw.execute(f"PRAGMA user_version = {connection.newest() + 1}")
         raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     raw.close()
     before = hashlib.sha256(home.database.read_bytes()).hexdigest()
@@ -245,13 +245,13 @@ def test_an_older_database_is_migrated_and_kept_beside(
         db.add_turn(a_turn(1))
     steps = tmp_path / "migrations"
     steps.mkdir()
-    for file in schema.MIGRATIONS.glob("*.sql"):
+    for file in connection.MIGRATIONS.glob("*.sql"):
         (steps / file.name).write_text(file.read_text())
-    (steps / f"{schema.newest() + 1:04d}_more.sql").write_text(
+    (steps / f"{connection.newest() + 1:04d}_more.sql").write_text(
         "ALTER TABLE turns ADD COLUMN mood TEXT NOT NULL DEFAULT 'calm';\nCREATE INDEX moods ON turns(mood);\n"
     )
-    old = schema.newest()
-    monkeypatch.setattr(schema, "MIGRATIONS", steps)
+    old = connection.newest()
+    monkeypatch.setattr(connection, "MIGRATIONS", steps)
     with store.connect(home.database) as db:
         assert db.turn(1).response == "answer 1"
         assert db._read("SELECT mood FROM turns")[0][0] == "calm"
@@ -264,14 +264,14 @@ def test_a_migration_that_fails_changes_nothing(
     home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.connect(home.database).close()
-    old = schema.newest()
+    old = connection.newest()
     steps = tmp_path / "migrations"
     steps.mkdir()
-    for file in schema.MIGRATIONS.glob("*.sql"):
+    for file in connection.MIGRATIONS.glob("*.sql"):
         (steps / file.name).write_text(file.read_text())
     (steps / f"{old + 1:04d}_bad.sql").write_text("CREATE TABLE fine (x);\nCREATE TABLE turns (x);\n")
     with monkeypatch.context() as patched:
-        patched.setattr(schema, "MIGRATIONS", steps)
+        patched.setattr(connection, "MIGRATIONS", steps)
         with pytest.raises(StoreError):
             store.connect(home.database)
     with store.connect(home.database) as db:

@@ -21,8 +21,8 @@ from clawback.files import replace
 from clawback.paths import Home
 from clawback.privacy import erasure
 from clawback.records import Turn
-from clawback.store import copies, damaged_database, keys, salvage_pages, troubles
-from clawback.store.schema import DAMAGED
+from clawback.store import connection, copies, damaged_database, keys, salvage_pages
+from clawback.store.connection import DAMAGED
 
 DAY = 86_400.0
 
@@ -193,9 +193,9 @@ def test_a_write_that_fails_leaves_no_file_behind(tmp_path: Path, monkeypatch: p
 
 
 def test_a_disk_with_room_is_not_called_full(tmp_path: Path) -> None:
-    assert not troubles.is_full(tmp_path)
+    assert not connection.is_full(tmp_path)
     assert list(tmp_path.iterdir()) == []
-    said = troubles.describe(tmp_path / "clawback.db", sqlite3.OperationalError("disk I/O error"))
+    said = connection.describe(tmp_path / "clawback.db", sqlite3.OperationalError("disk I/O error"))
     assert "cannot be used: disk I/O error" in said
 
 
@@ -400,7 +400,7 @@ def test_a_copy_a_day_if_something_changed_and_no_more_than_that(home: Home) -> 
             assert copies.copy_if_due(db, 3, now + day * DAY + 3600) is None
         assert copies.copy_if_due(db, 3, now + 9 * DAY) is None  # nothing has changed since
         assert copies.copy_if_due(db, 0, now + 99 * DAY) is None
-    assert copies.daily(home.database) == made[-3:]
+    assert connection.daily_copies(home.database) == made[-3:]
     with store.connect(made[-1]) as copy:
         assert copy.count_turns() == 10
     assert made[-1].stat().st_mode & 0o777 == 0o600
@@ -416,7 +416,7 @@ def test_damage_pushes_no_good_copy_out(home: Home) -> None:
     os.utime(home.database, (later, later))
     with pytest.raises(StoreError, match="salvage"), store.connect(home.database) as db:
         copies.copy_if_due(db, 1, later + DAY)
-    assert copies.daily(home.database) == [good]
+    assert connection.daily_copies(home.database) == [good]
 
 
 def test_copies_are_encrypted_and_forgotten_with_the_database(home: Home) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from clawback import feedback, store
 from clawback.paths import Home
-from clawback.store import schema
+from clawback.store import connection
 
 TURNS = 4
 RATINGS = {1: 1.0, 2: -1.0, 3: 5 / 9}
@@ -22,8 +22,8 @@ def write_old_home(home: Home, version: int) -> None:
     home.create()
     with closing(sqlite3.connect(home.database, isolation_level=None)) as db:
         db.execute("PRAGMA journal_mode = WAL")
-        for file in sorted(schema.MIGRATIONS.glob("[0-9]*.sql"))[:version]:
-            for statement in schema._statements(file.read_text("utf-8")):
+        for file in sorted(connection.MIGRATIONS.glob("[0-9]*.sql"))[:version]:
+            for statement in connection._statements(file.read_text("utf-8")):
                 db.execute(statement)
         db.execute(f"PRAGMA user_version = {version}")
         db.execute(
@@ -76,7 +76,7 @@ def _add_feedback(
     )
 
 
-@pytest.mark.parametrize("version", range(1, schema.newest()))
+@pytest.mark.parametrize("version", range(1, connection.newest()))
 def test_a_home_of_an_earlier_schema_works_on(home: Home, version: int) -> None:
     write_old_home(home, version)
     with store.connect(home.database) as db:

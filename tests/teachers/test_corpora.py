@@ -17,7 +17,7 @@ from clawback import store
 from clawback.cli import main
 from clawback.errors import ClawbackError, NotFound, UsageError
 from clawback.extensions.teachers import corpora
-from clawback.feedback.agreement import near, triples
+from clawback.feedback.calibrate import near, triples
 from clawback.records import Turn
 
 TITLES = ["Oak", "Elm", "Ash tree", "Oak", "Birch", "Yew", "Larch", "Fir"]

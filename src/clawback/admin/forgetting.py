@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gc
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clawback import jobs, store
 from clawback.errors import ClawbackError, UsageError
@@ -15,7 +15,7 @@ from clawback.paths import Home
 from clawback.privacy import erasure
 from clawback.privacy.erasure import Erased, ErasureRequest
 from clawback.progress import OnProgress
-from clawback.records import Message, Version, with_keys
+from clawback.records import JsonObject, Message, Version, with_keys
 
 if TYPE_CHECKING:
     from clawback.store import Store
@@ -53,7 +53,7 @@ class ForgettingOutcome:
     version: Version | None
     why: str = ""
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         memory = (
             with_keys(asdict(self.memory), {"live": "before", "retrained": "after"}) if self.memory else None
         )

@@ -14,7 +14,7 @@ from clawback.admin import model_choice, model_proof
 from clawback.errors import ClawbackError, ModelError, NotFound
 from clawback.models import check_folder, check_trainable, conversion_of
 from clawback.paths import Home, tidy
-from clawback.store import copies
+from clawback.store import connection
 
 GLANCE = 8_000_000
 """Bytes of a database above which somebody who waits for the page does not wait for all of it to be read."""
@@ -72,7 +72,7 @@ def _settings(home: Home) -> Iterator[Finding]:
 def _database(home: Home) -> Iterator[Finding]:
     with store.connect(home.database) as db:
         problems = db.integrity()
-    copy = copies.newest(home.database)
+    copy = connection.newest_copy(home.database)
     if problems:
         yield {
             "ok": False,

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from clawback.admin import report_figures as figures
+from clawback.records import JsonObject
 from clawback.release import data_card, trial
 from clawback.release.data_card import OpinionGroup, StandingRating
 
@@ -65,7 +66,7 @@ class Facts:
     disagreements: int
     shared: int
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         return asdict(self)
 
 

@@ -19,8 +19,8 @@ from clawback.models import (
     check_trainable,
     converted_before,
     gguf_file,
-    hub_cache,
     local_models,
+    model_files,
 )
 from clawback.policy import memory
 
@@ -157,9 +157,9 @@ def local_model(base: str) -> LocalModel | None:
         return local_models.of_file(source.name, source.path)
     folder = Path(base).expanduser()
     if not folder.is_dir():
-        commit = hub_cache.commit(base)
-        folder = hub_cache.snapshot(base, commit) if commit else folder
-    return hub_cache.folder(base, folder)
+        commit = model_files.commit(base)
+        folder = model_files.snapshot(base, commit) if commit else folder
+    return model_files.folder(base, folder)
 
 
 def describe(base: str) -> dict[str, Any]:
@@ -178,13 +178,13 @@ def describe(base: str) -> dict[str, Any]:
             "stop": list(source.stop),
             "chat_template": header.template,
         }
-    held = next((one for one in hub_cache.models() if one.name == base), None)
+    held = next((one for one in model_files.models() if one.name == base), None)
     folder = Path(base).expanduser()
     if held is None and not folder.is_dir():
         raise UsageError(
             f"The model {base} is not on this machine, so there is nothing to tell of it. `clawback model list` shows what is."
         )
-    held = held or hub_cache.folder(base, folder)
+    held = held or model_files.folder(base, folder)
     if held is None:
         raise UsageError(f"{base} is no folder of a causal language model with safetensors weights.")
     return {
@@ -192,8 +192,8 @@ def describe(base: str) -> dict[str, Any]:
         "folder": str(held.path),
         **_sizes(held.info),
         "licence": held.licence or "not said",
-        "sampling": hub_cache.sampling(held.path),
-        "chat_template": hub_cache.template(held.path),
+        "sampling": model_files.sampling(held.path),
+        "chat_template": model_files.template(held.path),
     }
 
 
@@ -222,7 +222,7 @@ def _of_folder(path: Path, models: Sequence[LocalModel]) -> str:
         check_trainable(path)
     except ModelError as error:
         raise ModelError(f"{error} {alternative(str(path), models)}") from error
-    model = hub_cache.folder(str(path.resolve()), path)
+    model = model_files.folder(str(path.resolve()), path)
     return _note(model, models) if model is not None else ""
 
 
@@ -295,7 +295,7 @@ def commit_of(name: str) -> str:
         return ""
     if Path(name).expanduser().is_dir() or local_models.source(name) is not None:
         return ""
-    if held := hub_cache.commit(name):
+    if held := model_files.commit(name):
         return held
     try:
         from huggingface_hub import HfApi

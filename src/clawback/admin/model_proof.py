@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from clawback import config, files
 from clawback.errors import ClawbackError, NotFound
-from clawback.models import conversion_of, converted_before, hub_cache, identity, local_models
+from clawback.models import conversion_of, converted_before, identity, local_models, model_files
 from clawback.paths import Home
 
 if TYPE_CHECKING:
@@ -47,8 +47,8 @@ def folder_of(home: Home, base: str, revision: str | None) -> Path | None:
     folder = Path(base).expanduser()
     if folder.is_dir():
         return folder
-    commit = revision or hub_cache.commit(base)
-    snapshot = hub_cache.snapshot(base, commit) if commit else folder
+    commit = revision or model_files.commit(base)
+    snapshot = model_files.snapshot(base, commit) if commit else folder
     return (
         snapshot if identity.weight_files(snapshot) else None
     )  # what is not there yet is not fetched for this

@@ -13,13 +13,13 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from clawback.feedback.calibrate import centred, standing
 from clawback.feedback.implicit import asked_again
-from clawback.feedback.opinions import centred, standing
 from clawback.feedback.turn_reward import EDITED_AWAY, WEIGHTS
 from clawback.records import GATE, PICTURE, UNLEARNED, Feedback, Turn
 
 if TYPE_CHECKING:
-    from clawback.rewards.comparison_belief import Comparable, Comparison
+    from clawback.rewards.acquisition import Comparable, Comparison
     from clawback.store import Store
 
 MOST_PAIRS = 200
@@ -174,7 +174,7 @@ class PairQuestions:
     ) -> list[tuple[int, float]]:
         """Indices and bits; nothing where no view tells the answers apart."""
         from clawback.feedback.information import best_pairs
-        from clawback.rewards.comparison_belief import Comparable
+        from clawback.rewards.acquisition import Comparable
 
         turns = {side.id: side for pair in pairs for side in pair}
         spoken = {
@@ -211,7 +211,7 @@ def observations(feedbacks: Feedbacks, rows: Mapping[int, int], held_out: Set[in
 
 
 def _observation(opinion: Feedback, rows: Mapping[int, int], weight: float) -> Comparison | None:
-    from clawback.rewards.comparison_belief import Comparison
+    from clawback.rewards.acquisition import Comparison
 
     value = EDITED_AWAY if opinion.kind == "edit" else opinion.value
     if opinion.turn_id not in rows or not value or opinion.kind not in WEIGHTS:

@@ -8,8 +8,8 @@ from clawback.errors import Busy, StoreBusy, StoreError
 from clawback.paths import Home
 from clawback.release.version_registry import LOCK_SECONDS
 from clawback.store import copies, damaged_database
+from clawback.store.connection import DAMAGED
 from clawback.store.salvage_rows import SalvageReport
-from clawback.store.schema import DAMAGED
 
 
 def upkeep(home: Home) -> None:

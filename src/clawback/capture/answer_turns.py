@@ -222,7 +222,7 @@ def _conversation(last: Turn | None) -> list[Any]:
     """What was said before in the session, the newest that fits."""
     if last is None:
         return []
-    from clawback.records.messages import newest_messages
+    from clawback.records import newest_messages
 
     return newest_messages(
         [*last.messages, {"role": "assistant", "content": last.response}], CONTEXT_CHARACTERS

@@ -93,7 +93,7 @@ def _ordered(here: Home, agent: str, event: PromptEvent) -> str:
     import subprocess
 
     from clawback import config
-    from clawback.runs import process
+    from clawback.runs import trigger
 
     paths = [path for path in sys.path if path]
     program = f"import sys; sys.path[:0] = {paths!r}; import runpy; runpy.run_module('clawback.admin.remote_commands', run_name='__main__')"
@@ -101,7 +101,7 @@ def _ordered(here: Home, agent: str, event: PromptEvent) -> str:
     asked = [sys.executable, "-I", "-c", program, str(here.root), agent, *event_words]
     done = subprocess.run(
         asked, capture_output=True, text=True, encoding="utf-8", timeout=ORDER_SECONDS, check=False,
-        env=process.environment(here, process.key_variables(config.load(here.config))),
+        env=trigger.environment(here, trigger.key_variables(config.load(here.config))),
     )  # fmt: skip
     terminal = "inbox --rate" if words[0] in COMPARES else words[0]
     terminal = "status" if words[0] in NEWS else terminal

@@ -222,7 +222,7 @@ def run(name: str, which: str | None, options: EpisodeOptions, as_json: bool, **
     clawback env run tools:shop --task test/buy/1 --policy live
     """
     from clawback.environments import play
-    from clawback.environments.find import find
+    from clawback.environments.registry import find
 
     environments = find(name, shots=options.shots)
     task = _task(environments, options.split, which)
@@ -283,7 +283,7 @@ def eval_(name: str, options: EvaluationOptions, as_json: bool, **how: Any) -> N
     """
     from clawback.cli.progress_bar import progress_bar
     from clawback.environments import play
-    from clawback.environments.find import find
+    from clawback.environments.registry import find
 
     environments = find(name, shots=options.shots)
     tasks = _tasks(environments, options.split, options.episodes)

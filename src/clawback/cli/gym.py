@@ -21,14 +21,13 @@ from clawback.cli.common import (
     open_store,
     ray_option,
     say,
+    when,
 )
-from clawback.cli.inspect import when
 from clawback.errors import UsageError
 from clawback.records import text_of
 
 if TYPE_CHECKING:
-    from clawback.jobs.drawing import Wish
-    from clawback.jobs.episode_runs import PlayOptions
+    from clawback.jobs.episode_runs import PlayOptions, Wish
     from clawback.jobs.playing import PlayResult
     from clawback.records import Episode
 
@@ -145,7 +144,7 @@ if TYPE_CHECKING:
 @click.option("--live", is_flag=True, help="Put the version live if held-out tasks accept it.")
 @click.option("--resume", type=int, metavar="RUN", help="Continue a run that was stopped or died.")
 @json_option
-@as_record("clawback.jobs.drawing:Wish", "wish")
+@as_record("clawback.jobs.episode_runs:Wish", "wish")
 @as_record("clawback.jobs.episode_runs:PlayOptions")
 def gym(wish: Wish, options: PlayOptions, num_samples: int | None, as_json: bool) -> int:
     """Train in an environment. TASK is one of `clawback env list`, or with --agent a Gymnasium id.
@@ -170,7 +169,7 @@ def gym(wish: Wish, options: PlayOptions, num_samples: int | None, as_json: bool
     """
     needs("torch")
     from clawback.cli.progress_bar import progress_bar
-    from clawback.jobs import drawing
+    from clawback.jobs import episode_runs
     from clawback.jobs.episode_runs import check_options
 
     here = current_home()
@@ -178,7 +177,7 @@ def gym(wish: Wish, options: PlayOptions, num_samples: int | None, as_json: bool
     if num_samples is not None:
         with progress_bar(quiet=as_json) as follow:
             follow({"phase": "load"})
-            sampled = drawing.samples(here, wish, num_samples, seed=options.seed, on_progress=follow)
+            sampled = episode_runs.samples(here, wish, num_samples, seed=options.seed, on_progress=follow)
         emit([asdict(episode) for episode in sampled], _samples(sampled), as_json)
         return 0
     try:

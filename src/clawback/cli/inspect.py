@@ -21,6 +21,7 @@ from clawback.cli.common import (
     json_option,
     open_store,
     say,
+    when,
 )
 from clawback.progress import describe
 
@@ -32,11 +33,6 @@ if TYPE_CHECKING:
     from clawback.records import Feedback, JsonObject, Rule, Run, Turn, Version
     from clawback.release.following import Standing
     from clawback.store.pending import Early
-
-
-def when(timestamp: float) -> str:
-    """Local time, to the minute."""
-    return datetime.fromtimestamp(timestamp).strftime("%Y-%m-%d %H:%M")
 
 
 @click.command()

@@ -24,8 +24,8 @@ from clawback.cli.common import (
     needs,
     open_store,
     say,
+    when,
 )
-from clawback.cli.inspect import when
 from clawback.cli.progress_bar import waiting
 from clawback.cli.prompt_draft import draft
 from clawback.cli.train import train_here

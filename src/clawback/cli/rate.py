@@ -119,7 +119,7 @@ def start_training_if_due(store: TurnStore) -> bool:
 
 def typed_by() -> str:
     """``cli``, or ``agent`` where an agent runs this command."""
-    from clawback.feedback.authors import of_terminal
+    from clawback.feedback.provenance import of_terminal
 
     return of_terminal(os.environ)
 

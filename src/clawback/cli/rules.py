@@ -179,7 +179,7 @@ def _next_steps(rule: Rule) -> list[str]:
 
 def _typed_by() -> str:
     """``cli``, or ``agent`` where an agent runs this command."""
-    from clawback.feedback.authors import of_terminal
+    from clawback.feedback.provenance import of_terminal
 
     return of_terminal(os.environ)
 

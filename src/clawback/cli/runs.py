@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clawback.cli.common import CommandGroup, current_home, emit, fold, json_option, open_store
-from clawback.cli.inspect import when
+from clawback.cli.common import CommandGroup, current_home, emit, fold, json_option, open_store, when
 from clawback.progress import describe, kl_of, sparkline
 
 if TYPE_CHECKING:

@@ -31,8 +31,9 @@ from clawback.cli.common import (
     say,
     shorten,
     version_option,
+    when,
 )
-from clawback.cli.inspect import marks, when
+from clawback.cli.inspect import marks
 from clawback.cli.progress_bar import waiting
 from clawback.errors import ClawbackError, MissingExtra, UsageError
 from clawback.paths import Home, secret

@@ -77,12 +77,12 @@ def set_(key: str, value: str, as_json: bool) -> None:
     clawback config set training.overrides.steps 48
     """
     from clawback.cli.progress_bar import waiting
-    from clawback.jobs import preflight
+    from clawback.jobs import inputs
 
     here = current_home()
     made = settings.read(key, value)
     with waiting("loading what checks it", quiet=as_json or not key.startswith("training.")):
-        preflight.setting(key, made)
+        inputs.setting(key, made)
     section, _, name = key.partition(".")
     chosen = settings_file.save(here.config, {section: {name: made}})
     data = _data(key, chosen)

@@ -31,7 +31,7 @@ from clawback.runs import run_options
 from clawback.runs.run_options import RunOptions
 
 if TYPE_CHECKING:
-    from clawback.jobs.launching import Launch
+    from clawback.jobs.seams import Launch
     from clawback.jobs.training_job import RunResult
     from clawback.records import Version
 
@@ -110,10 +110,10 @@ def train(
     """
     needs("torch")
     from clawback import jobs
-    from clawback.jobs import launching
+    from clawback.jobs import seams
 
     here = current_home()
-    if said := launching.launched():
+    if said := seams.launched():
         say(f"clawback: {said}", err=True)
     count, shard = _layout(process_count, options.shard, accelerate)
     if run_options.machine_number() > 0:
@@ -138,20 +138,20 @@ def _layout(processes: int | None, shard: bool, accelerate: str | None) -> tuple
 
 def _help_out(processes: int) -> int:
     """Compute shares of the run of the first machine; the exit code."""
-    from clawback.jobs import launching
+    from clawback.jobs import seams
 
     first = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
     machine = f"This machine ({run_options.machine_number() + 1} of {run_options.machine_count()})"
     text = f"{machine} computes shares of the run at {first}, once that has begun, and learns nothing of its own. Ctrl-C ends it."
     say(text, err=True)
-    return launching.help_out(processes)
+    return seams.help_out(processes)
 
 
 def _accelerate_layout(path: Path) -> Launch:
     """What a file of accelerate says, with a line for each of its keys; its variables go into the environment."""
-    from clawback.jobs import launching
+    from clawback.jobs import seams
 
-    layout = launching.from_accelerate(path)
+    layout = seams.from_accelerate(path)
     for line in layout.answers:
         say(f"{path.name}: {line}", "  ", err=True)
     for name, value in layout.variables.items():

@@ -21,8 +21,8 @@ from clawback.cli.common import (
     json_option,
     named_version,
     open_store,
+    when,
 )
-from clawback.cli.inspect import when
 from clawback.errors import UsageError
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def _report(version: Version) -> str:
     """What the gate, or held-out tasks of an environment, said."""
     report = dict(version.report or {})
     if report.get("kind") == "episodes":
-        from clawback.environments.evaluating import HeldOutVerdict
+        from clawback.environments.rounds import HeldOutVerdict
 
         return HeldOutVerdict.from_dict(report).text()
     from clawback.gate.report import Report

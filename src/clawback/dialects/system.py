@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from clawback.dialects import shapes
 from clawback.dialects.shapes import Json
-from clawback.records.messages import SYSTEM, joined, under
+from clawback.records import SYSTEM, under, with_prompt
 
 Put = Callable[[Json, str], Json | None]
 
@@ -37,7 +37,7 @@ def _responses(body: Json, prompt: str) -> Json | None:
     developer messages at the head of ``input``."""
     own, given = body.get("instructions"), body.get("input")
     if isinstance(own, str) and own.strip():
-        return None if prompt in own else body | {"instructions": joined(own, prompt)}
+        return None if prompt in own else body | {"instructions": with_prompt(own, prompt)}
     if isinstance(given, list) and given and isinstance(given[0], dict) and given[0].get("role") in SYSTEM:
         head = 0
         while head < len(given) and isinstance(given[head], dict) and given[head].get("role") in SYSTEM:
@@ -47,7 +47,7 @@ def _responses(body: Json, prompt: str) -> Json | None:
         if prompt in str(content):
             return None
         block = {"type": "input_text", "text": prompt}
-        added = [*content, block] if isinstance(content, list) else joined(content, prompt)
+        added = [*content, block] if isinstance(content, list) else with_prompt(content, prompt)
         return body | {"input": [*given[: head - 1], {**last, "content": added}, *given[head:]]}
     return body | {"instructions": prompt}
 
@@ -62,7 +62,7 @@ def _anthropic(body: Json, prompt: str) -> Json | None:
         return body | {"system": [*own, {"type": "text", "text": prompt}]}
     if isinstance(own, str) and prompt in own:
         return None
-    return body | {"system": joined(own, prompt)}
+    return body | {"system": with_prompt(own, prompt)}
 
 
 def _gemini(body: Json, prompt: str) -> Json | None:
@@ -86,7 +86,7 @@ def _generate(body: Json, prompt: str) -> Json | None:
     own = body.get("system")
     if body.get("raw") is True or body.get("context") or (isinstance(own, str) and prompt in own):
         return None
-    return body | {"system": joined(own, prompt)}
+    return body | {"system": with_prompt(own, prompt)}
 
 
 _PLACES: dict[str, Put] = {

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from clawback.learning.estimate import Estimate, estimate
 from clawback.learning.recipe import Recipe, recipe, recipe_from
+from clawback.learning.run_budget import Estimate, estimate
 from clawback.learning.training import (
     DRAWING,
     check_readable,

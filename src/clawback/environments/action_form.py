@@ -1,8 +1,16 @@
-"""The form of an action in a reply: which replies name an action, how many replies do not, and a warm start on the form.
+"""The form of an action in a reply: which replies name one, and how far apart a model holds them.
+
+How far apart a model holds texts, by the embeddings of the tokens in which they differ.
+
+Tokens that a model hardly ever read in its training stay close to each other: it writes them with nearly the same
+probability whatever it sees, and reads them nearly alike. A small adapter cannot change that, however good the rewards are.
+Distances are in units of the upper quartile of those between any two tokens.
+
+The form of an action in a reply: which replies name an action, how many replies do not, and a warm start on the form.
 
 A model that never writes an action is never rewarded for one, so it never learns to. Where the actions are known (a
 Gymnasium space, or what an agent's own words quote), episodes are played with replies drawn at random from those that
-name one. The policy imitates these (``learning/sources/imitation.py``): it learns the form, and no preference. Where
+name one. The policy imitates these (``learning/sources/warm_starts.py``): it learns the form, and no preference. Where
 the engine of this process draws, replies are held to these texts as well (``scoring/choices.py``).
 """
 
@@ -12,6 +20,7 @@ import random
 import re
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
+from itertools import combinations
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from clawback.environments.core import EnvironmentSet
@@ -21,9 +30,51 @@ from clawback.environments.world_helpers import mixed
 from clawback.records import Episode, EpisodeStep, Message, text_of
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from clawback.environments.conversations import TurnRequest
     from clawback.policy import Policy
     from clawback.sampling import Sampled
+
+
+CLEAR = 0.25
+"""Distance from which on two texts count as told apart."""
+
+
+class TokenDistance:
+    """Distances under the output embedding (``written``) or the input embedding. A model without such a table holds all texts apart."""
+
+    def __init__(self, policy: Policy, *, written: bool) -> None:
+        table = getattr(policy.model, "get_output_embeddings" if written else "get_input_embeddings")()
+        weight = getattr(table, "weight", None)
+        self.rows: Tensor | None = None
+        self.policy, self.unit = policy, 1.0
+        if weight is not None and weight.is_floating_point():
+            self.rows = weight.detach()
+            import torch
+
+            some = torch.randperm(len(weight), generator=torch.Generator().manual_seed(0))[:256]
+            pairs = torch.pdist(weight.detach()[some.to(weight.device)].float().cpu())
+            self.unit = float(pairs.quantile(0.75)) or 1.0
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        return tuple(self.policy.tokenizer.encode(text, add_special_tokens=False))
+
+    def between(self, first: int, second: int) -> float:
+        """Of two tokens."""
+        if self.rows is None:
+            return float(first != second)
+        return float((self.rows[first].float() - self.rows[second].float()).norm()) / self.unit
+
+    def of_replies(self, replies: Sequence[str]) -> float:
+        """The smallest distance of two replies: of the tokens at the first place where they differ."""
+        encoded = [(*self.encode(text), self.policy.chat.end_id) for text in replies]
+        different = [
+            next((pair for pair in zip(a, b, strict=False) if pair[0] != pair[1]), None)
+            for a, b in combinations(encoded, 2)
+        ]
+        return min((self.between(*pair) if pair else 0.0 for pair in different), default=1.0)
+
 
 MOST_UNREAD = 0.2
 """Share of replies that name no action from which on the form is worth learning first."""
@@ -69,7 +120,6 @@ def clear_form(policy: Policy, forms: Sequence[Sequence[str]]) -> Sequence[str]:
     """The first form whose replies the model tells apart; the one with the largest distances where it tells those of none apart."""
     if len(forms) == 1:
         return forms[0]
-    from clawback.environments.token_distance import CLEAR, TokenDistance
 
     distance = TokenDistance(policy, written=True)
     apart = [distance.of_replies(form) for form in forms]
@@ -159,7 +209,7 @@ def answered_at_random(
 ) -> Episode:
     """An episode in which each of these turns (what the policy read there) is answered with one of the replies at random."""
     from clawback.environments.conversations import TurnRequest
-    from clawback.environments.dialogue import Dialogue
+    from clawback.environments.token_record import Dialogue
 
     drawer = RandomReplies(policy, replies)
     dialogue = Dialogue(policy.chat, turns[0], max_prompt=policy.max_prompt)

@@ -1,6 +1,6 @@
 """Sampling in many conversations at once: their next turns are drawn together, and each reads only what is new since the last one.
 
-A caller of the scheduler. What was read for a conversation is kept when its turn ends (``prefix_cache.py``): the next one reads the
+A caller of the scheduler. What was read for a conversation is kept when its turn ends (``prefix_tree.py``): the next one reads the
 observation and not the history, and conversations that begin alike (a system message, the rules of a game, a task that several
 try) read the beginning once. What a conversation says follows from its own seed (up to rounding in the model), not from its
 neighbours. Models that the lean decoder does not know read everything anew each turn.

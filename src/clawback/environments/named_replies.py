@@ -11,8 +11,6 @@ from clawback.environments.play import let_go
 from clawback.errors import NotFound, UsageError
 from clawback.records import Message
 
-SETTING = "replies"
-
 
 class NamedReplies:
     """An environment set whose actions are these replies, word for word. Any other reply counts as unread."""
@@ -21,7 +19,7 @@ class NamedReplies:
         """Raises ``UsageError`` for fewer than two replies, for empty ones and for more than ``MOST_REPLIES``."""
         if not 1 < len(replies) <= MOST_REPLIES or not all(map(str.strip, replies)):
             raise UsageError(
-                f"`{SETTING}` takes 2 to {MOST_REPLIES} replies with | between them: {SETTING}=[yes]|[no]."
+                f"`replies` takes 2 to {MOST_REPLIES} replies with | between them: replies=[yes]|[no]."
             )
         self.of, self.replies, self.name = of, tuple(replies), of.name
 

@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from clawback.environments import world_helpers
 from clawback.environments.core import EnvironmentSet
-from clawback.environments.named_replies import SETTING, NamedReplies
 from clawback.errors import ClawbackError, NotFound, UsageError
 from clawback.plugins import ENVIRONMENTS as GROUP
-from clawback.plugins import built_in, load_value
+from clawback.plugins import WRAPPERS, built_in, load, load_value
 
 _GYMNASIUM_ID = re.compile(r"[\w/]*[A-Z][\w/-]*-v\d+")
 
@@ -48,6 +47,10 @@ class Kind:
 
 OWN_REPLY_TOKENS = 128
 """Tokens of a reply in an environment of one's own, or of a plugin."""
+
+
+REPLIES = "replies"
+"""The setting of any environment that names the replies which are its actions."""
 
 
 def reply_tokens(name: str) -> int:
@@ -95,13 +98,33 @@ def members(name: str) -> list[str]:
     return sorted(cast("list[str]", import_module(kind(name).module).names()))
 
 
-def find(name: str) -> EnvironmentSet:
-    """The environment set behind a name. ``?replies=A|B`` of any of them names the replies that are its actions. Raises ``NotFound``,
-    ``UsageError``, ``MissingExtra``."""
+def find(task: str, agent: str | None = None, *, seed: int = 0, shots: str = "") -> EnvironmentSet:
+    """The environment set behind a name, or one made from a Gymnasium id by an agent of yours that puts it into words.
+
+    Args:
+        task: the name; ``?replies=A|B`` of any of them names the replies that are its actions.
+        agent: ``module:class`` of such an agent.
+        shots: how many worked examples each task begins with, or a file of them (``FewShot``).
+
+    Raises ``NotFound`` and ``UsageError`` for a name that nobody provides, ``MissingExtra`` for what is not installed.
+    """
+    environments = _named(task) if agent is None else load(WRAPPERS, "agent")(task, agent, seed)
+    if not shots:
+        return environments
+    from clawback.environments.shots import FewShot
+
+    return FewShot(environments, shots, seed)
+
+
+def _named(name: str) -> EnvironmentSet:
     bare, settings = split(name)
-    replies = settings.pop(SETTING, None)
-    found = _find(bare, settings)
-    return found if replies is None else NamedReplies(found, str(replies).split("|"))
+    replies = settings.pop(REPLIES, None)
+    environments = _find(bare, settings)
+    if replies is None:
+        return environments
+    from clawback.environments.named_replies import NamedReplies
+
+    return NamedReplies(environments, str(replies).split("|"))
 
 
 def _find(bare: str, settings: Mapping[str, object]) -> EnvironmentSet:

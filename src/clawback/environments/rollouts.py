@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from clawback.environments.background_loop import BackgroundLoop
 from clawback.environments.core import (
     Environment,
     EnvironmentFailure,
@@ -40,7 +39,7 @@ from clawback.environments.episode_loop import (
 )
 from clawback.environments.token_record import TokenRecord
 from clawback.environments.world_helpers import mixed
-from clawback.environments.world_loops import RESPONDS, Hanging, WorldLoops, answer_seconds
+from clawback.environments.world_loops import RESPONDS, BackgroundLoop, Hanging, WorldLoops, answer_seconds
 from clawback.errors import MissingExtra
 from clawback.models import Sampling
 from clawback.records import Episode

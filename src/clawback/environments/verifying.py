@@ -14,8 +14,8 @@ from itertools import islice
 from typing import ClassVar
 
 from clawback.environments.core import EnvironmentFailure, EnvironmentSet, Task
-from clawback.environments.find import find
 from clawback.environments.play import let_go
+from clawback.environments.registry import find
 from clawback.errors import UsageError
 from clawback.records import text_of
 

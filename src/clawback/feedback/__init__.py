@@ -8,22 +8,28 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from clawback.feedback.calibrate import Reliability
+    from clawback.feedback.calibrate import Reliability, hints_of
     from clawback.feedback.due import training_due
     from clawback.feedback.give import Balance, balance, critique, edit, prefer, rate, score, tie, undo
-    from clawback.feedback.hold_out import kept_out, split
     from clawback.feedback.implicit import notice
-    from clawback.feedback.opinions import hints_of
-    from clawback.feedback.turn_reward import evidence, judges, rater_weights, reward, samples
+    from clawback.feedback.turn_reward import (
+        evidence,
+        judges,
+        kept_out,
+        rater_weights,
+        reward,
+        samples,
+        split,
+    )
 
 _WHERE = {
-    **dict.fromkeys(("evidence", "judges", "rater_weights", "reward", "samples"), "turn_reward"),
-    "Reliability": "calibrate",
+    **dict.fromkeys(
+        ("evidence", "judges", "kept_out", "rater_weights", "reward", "samples", "split"), "turn_reward"
+    ),
+    **dict.fromkeys(("Reliability", "hints_of"), "calibrate"),
     **dict.fromkeys(
         ("Balance", "balance", "critique", "edit", "prefer", "rate", "score", "tie", "undo"), "give"
     ),
-    "hints_of": "opinions",
-    **dict.fromkeys(("kept_out", "split"), "hold_out"),
     "notice": "implicit",
     "training_due": "due",
 }

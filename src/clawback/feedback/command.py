@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from clawback.endings import notice
 from clawback.errors import ClawbackError, UsageError
-from clawback.feedback.authors import OWNER_CHANNELS, is_owner
+from clawback.feedback.provenance import OWNER_CHANNELS, is_owner
 from clawback.records import KIND_WORDS, Feedback
 from clawback.scales import score_in, sign_of, value_of
 

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from clawback.feedback.calibrate import HINT_SOURCE
 from clawback.feedback.endpoint import Ask
 from clawback.feedback.next_state_judge import remember, remember_failed
-from clawback.feedback.opinions import HINT_SOURCE
 from clawback.feedback.passes import PassPlan, go_over, readings
 from clawback.feedback.verdict import HINT, Vote, read_hint, shown
 from clawback.records import Feedback, JsonObject, Turn

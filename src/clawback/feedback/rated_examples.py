@@ -34,10 +34,10 @@ class RatedExample(NamedTuple):
 
 def rated_samples(store: Store, held_out: float = 0.125) -> list[Sample]:
     """Rated answers and corrections, without what is held out for the gate; the newest ``NEWEST``, oldest first."""
-    from clawback.feedback import hold_out, turn_reward
+    from clawback.feedback import turn_reward
 
     samples = turn_reward.evidence(turn_reward.samples(store))
-    train, _ = hold_out.split(samples, held_out, store.splits(sample.turn_id for sample in samples))
+    train, _ = turn_reward.split(samples, held_out, store.splits(sample.turn_id for sample in samples))
     return [sample for sample in train if sample.rated and sample.response.strip()][-NEWEST:]
 
 

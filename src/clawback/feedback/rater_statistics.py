@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from clawback.feedback import agreement
-from clawback.feedback.calibrate import PRIOR_WEIGHT, agreed, kappa_with, sign
-from clawback.feedback.opinions import centred, ratings
+from clawback.feedback import calibrate
+from clawback.feedback.calibrate import PRIOR_WEIGHT, agreed, centred, kappa_with, ratings, sign
 from clawback.feedback.turn_reward import judges, reward
 from clawback.records import Feedback
 
@@ -24,7 +23,7 @@ class Rater:
     """One person who rates, wherever they do so, or one judge. ``source``: who it is (``owner``, ``rater:anna``, ``judge:MODEL``).
 
     ``kappa``: linear-weighted, of its likes and dislikes with every other rater's on the turns in common; None where there
-    are none. ``outliers``: turns more than 2σ from what the others said. ``drift``: ``tau`` and ``p`` of ``agreement.drift``.
+    are none. ``outliers``: turns more than 2σ from what the others said. ``drift``: ``tau`` and ``p`` of ``calibrate.drift``.
     ``contradictions``: (liked, disliked) turns that say nearly the same. ``weight``: what a judge has earned, or how far a person
     agrees with other people: see calibrate.py.
     """
@@ -36,7 +35,7 @@ class Rater:
     kappa: float | None
     common: int
     outliers: tuple[int, ...]
-    drift: agreement.Drift
+    drift: calibrate.Drift
     contradictions: tuple[tuple[int, int], ...]
     weight: float
 
@@ -60,7 +59,7 @@ def raters(store: Store) -> Raters:
     made = [_rater(store, who, list(said[who].values()), values, weights) for who in said]
     turns = sorted({t for (judge, _), of in values.items() if not judge for t in of})
     table = [[of.get(t) for t in turns] for (judge, _), of in values.items() if not judge]
-    alpha = agreement.krippendorff_alpha(table, "interval") if len(table) > 1 else None
+    alpha = calibrate.krippendorff_alpha(table, "interval") if len(table) > 1 else None
     return Raters(tuple(sorted(made, key=lambda r: (r.judge, -r.count, r.source))), alpha)
 
 
@@ -110,10 +109,10 @@ def _rater(
     shared = [f for f in opinions if any(f.turn_id in of for of in others)]
     expected = [_mean([of[f.turn_id] for of in others if f.turn_id in of]) for f in shared]
     kappa, common = kappa_with(values[who], others)
-    odd = agreement.outliers([f.value for f in shared], expected)
+    odd = calibrate.outliers([f.value for f in shared], expected)
     turns = [store.turn(f.turn_id) for f in newest]
     rated = [
-        agreement.AttributedRating(t.id, t.prompt, t.response, f.value)
+        calibrate.AttributedRating(t.id, t.prompt, t.response, f.value)
         for t, f in zip(turns, newest, strict=True)
     ]
     return Rater(
@@ -124,8 +123,8 @@ def _rater(
         kappa=kappa,
         common=common,
         outliers=tuple(shared[i].turn_id for i in odd),
-        drift=agreement.drift([f.value for f in newest]),
-        contradictions=tuple(agreement.contradictions(rated)),
+        drift=calibrate.drift([f.value for f in newest]),
+        contradictions=tuple(calibrate.contradictions(rated)),
         weight=weights.get(source, PRIOR_WEIGHT if judge else 1.0),
     )
 

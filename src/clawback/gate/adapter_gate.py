@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING
 
 from clawback import config, feedback
 from clawback.errors import UsageError
-from clawback.feedback import bases
-from clawback.gate import obedience, prompt_choice, questions
+from clawback.feedback import provenance
+from clawback.gate import fresh, guards, questions
 from clawback.gate.evidence import Drawing, GateRatings, measure, texts
 from clawback.gate.fresh import OnProgress, VersionPair, question
 from clawback.gate.report import Report, report_of
 from clawback.paths import Home
 from clawback.records import GATE_ANSWERS
 from clawback.release import prompted
-from clawback.release.version_loading import revision_of
-from clawback.release.version_registry import check
+from clawback.release.version_registry import check, revision_of
 
 if TYPE_CHECKING:
     from clawback.policy import Policy
@@ -48,7 +47,7 @@ def gate(
     if not samples:
         raise UsageError(f"There is nothing to judge version {number} by: there are no ratings.")
     held = telling(store, unseen(store, samples, run, live), run, number)
-    prompts, kept = prompt_choice.prompts(store, settings.gate.held_out)
+    prompts, kept = fresh.prompts(store, settings.gate.held_out)
     if not prompts:
         raise UsageError(
             "There are no captured prompts to answer. Use your agent through `clawback serve` first."
@@ -68,8 +67,8 @@ def gate(
     evidence = replace(
         evidence,
         unlearned=kept,
-        rules=obedience.measure(
-            obedience.checked(store),
+        rules=guards.measure(
+            guards.checked(store),
             [question(messages) for messages in shown.prompts],
             texts(shown.candidate),
             texts(shown.live),
@@ -77,7 +76,7 @@ def gate(
         questions=max(evidence.questions, len(questions.pairs(store, version.number, live.number))),
         answers=questions.answers(store, version.number, live.number),
     )
-    opinion = prompt_choice.opinion(home, shown)
+    opinion = fresh.opinion(home, shown)
     report, decision = report_of(store, version, live, evidence, settings.gate, opinion)
     if decision.asks:
         questions.put(store, version, live, shown)
@@ -94,7 +93,7 @@ def _judged(store: Store, settings: config.Config, number: int) -> tuple[Version
         )
     for compared in (version, live):
         check(compared)
-    base = live.base or (settings.model.base if bases.known(store) else version.base)
+    base = live.base or (settings.model.base if provenance.known(store) else version.base)
     if version.base != base:
         raise UsageError(
             f"Version {number} was trained on {version.base}, and {base} is live: the gate compares versions of one base. "
@@ -123,7 +122,7 @@ def telling(store: Store, turns: set[int], run: Run, candidate: int) -> set[int]
     becomes likelier and less likely by length and habit, liked or not; and a version's own answers are likelier under it, whatever was said of them
     or of those that they were compared with."""
     own, about = {run.base, ""}, questions.sessions(candidate)
-    seen = bases.as_seen_now(store)
+    seen = provenance.as_seen_now(store)
     found = [
         t for t in map(seen, store.turns_by_id(turns).values()) if t.version is not None or t.model in own
     ]

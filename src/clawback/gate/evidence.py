@@ -238,8 +238,8 @@ def read(
     base: views.Answers, rated: views.Answers, samples: Sequence[Sample], seed: int = 0
 ) -> RewardEnsemble:
     """The reward model of a run, fitted on all ratings and remarks."""
+    from clawback.rewards.rating_likelihood import feedback_kinds, reader_values
     from clawback.rewards.reward_ensemble import Ratings, ReadingSettings, learn
-    from clawback.rewards.scores import feedback_kinds, reader_values
 
     remarks = [
         (ids, s.response, hint)

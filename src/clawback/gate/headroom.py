@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clawback import feedback
-from clawback.gate import obedience
+from clawback.gate import guards
 from clawback.gate.rule import SURE, WORTH_ASKING
 from clawback.records import GATE, Sample
 
@@ -123,8 +123,8 @@ def of(
 
 def _broken(store: Store, answers: Sequence[tuple[str, str]]) -> tuple[str, ...]:
     found = []
-    for rule, check in obedience.checked(store):
-        kept, told = obedience.obedience(check, answers)
+    for rule, check in guards.checked(store):
+        kept, told = guards.obedience(check, answers)
         if told and kept / told < KEPT:
             found.append(rule.text)
     return tuple(found)

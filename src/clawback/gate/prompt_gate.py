@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from clawback import config, feedback
 from clawback.errors import UsageError
-from clawback.gate import obedience, prompt_choice, questions
+from clawback.gate import fresh, guards, questions
 from clawback.gate.evidence import alike, compare, graded, read
 from clawback.gate.evidence import asking as pairs_of
 from clawback.gate.fresh import question
@@ -24,8 +24,7 @@ from clawback.gate.questions import Question
 from clawback.gate.report import Report, report_of
 from clawback.gate.rule import Evidence
 from clawback.paths import Home
-from clawback.records import Message, Sample, Version, text_of
-from clawback.records.messages import SYSTEM, under
+from clawback.records import SYSTEM, Message, Sample, Version, text_of, under
 from clawback.release import prompted, screening, version_registry
 from clawback.release.text_reading import Vocabulary
 from clawback.release.text_reading import answers as viewed
@@ -75,7 +74,7 @@ def gate(
         raise UsageError(f"There is nothing to judge version {number} by: there are no ratings.")
     if (previous := _unchanged(store, version, live, samples)) is not None:
         return previous
-    found, kept = prompt_choice.prompts(store, settings.gate.held_out)
+    found, kept = fresh.prompts(store, settings.gate.held_out)
     asked = [recent(messages) for messages in found[:answers]]
     if not asked:
         raise UsageError(
@@ -85,8 +84,8 @@ def gate(
     before, neutral, ours = draw_answers(
         ask, rounds, live.prompt, version.prompt, on_progress or (lambda _: None)
     )
-    checks = obedience.checked(store)
-    rules = obedience.measure(checks, [question(m) for m in rounds], ours, before)
+    checks = guards.checked(store)
+    rules = guards.measure(checks, [question(m) for m in rounds], ours, before)
     evidence, chosen = measure(samples, rounds, ours, before, neutral)
     there = len(questions.pairs(store, version.number, live.number))
     evidence = replace(
@@ -99,7 +98,7 @@ def gate(
     shown = questions.ShownAnswers(
         rounds, completions_without_tokens(ours), completions_without_tokens(before), chosen
     )
-    opinion = prompt_choice.opinion(home, shown)
+    opinion = fresh.opinion(home, shown)
     report, _ = report_of(store, version, live, evidence, settings.gate, opinion)
     if why := _begging(ours, neutral):
         report = replace(report, accepted=False, again_at=0, reasons=(why, *report.reasons))

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from clawback.gate import questions, sequential
-from clawback.gate.guards import AnswerStatistics
-from clawback.gate.obedience import RuleObedience
+from clawback.gate import questions
+from clawback.gate.guards import AnswerStatistics, RuleObedience
 from clawback.gate.rule import Decision, Evidence, decide, error_left, most_questions
 from clawback.records import JsonObject, with_keys
 
@@ -183,7 +182,7 @@ def open_questions(store: Store, settings: GateSection) -> list[tuple[Turn, Turn
         pairs = questions.pairs(store, version.number, live.number)
         answers = questions.answers(store, version.number, live.number)
         most = most_questions(evidence, settings)
-        if sequential.verdict(error_left(evidence, 1 - settings.confidence), most, answers):
+        if questions.verdict(error_left(evidence, 1 - settings.confidence), most, answers):
             continue
         unanswered = [pair for pair in pairs if not questions.is_settled(store, *pair)]
         found += unanswered[: most - len(answers)]
@@ -193,7 +192,7 @@ def open_questions(store: Store, settings: GateSection) -> list[tuple[Turn, Turn
 def settle(store: Store, home: Home, report: Report, tried: TrialSection | None = None) -> Version:
     """Do as the report says: live, rejected, or still a candidate that waits for answers or for the person's yes: to its new sentences, to an adapter that was adopted. ``tried``: with a
     share above 0 what is accepted answers that share of the sessions first."""
-    from clawback.release import prompted, trial, version_registry
+    from clawback.release import prompted, version_registry
 
     version = store.version(report.version)
     if version.status != "candidate":
@@ -201,10 +200,19 @@ def settle(store: Store, home: Home, report: Report, tried: TrialSection | None 
     if report.accepted:
         if prompted.unseen(store, version) or version_registry.FOREIGN in version.origin:
             return version
-        if tried is not None and tried.share > 0 and trial.running(store) is None:
-            trial.begin(store, version.number, tried.share, tried.alpha, time.time())
+        if tried is not None and tried.share > 0 and _tries(store, version, tried):
             return version
         return version_registry.promote(store, home, version.number)
     if not report.again_at:
         store.reject(version.number)
     return store.version(version.number)
+
+
+def _tries(store: Store, version: Version, tried: TrialSection) -> bool:
+    """Whether a trial of the version has begun: one at a time."""
+    from clawback.release import trial
+
+    if trial.running(store) is not None:
+        return False
+    trial.begin(store, version.number, tried.share, tried.alpha, time.time())
+    return True

@@ -5,8 +5,8 @@ opinion of the result is none; it only chooses what is asked about, and says whe
 
 1. **Held-out ratings.** What was liked has become likelier than what was not, by the exact rank test of the log-prob shifts of turns that the run has
    not learned from. If they say the opposite (p ≤ ``AGAINST``), the version is rejected, whatever else speaks for it.
-2. **Rules of the owner** (``obedience``). Its answers keep one of them more often than the live version's, by ``MORE_OBEDIENT`` at least, and no rule less often.
-3. **A or B** (``questions``, ``sequential``). The owner compares answers of both versions to the same prompt, blind, and an exact sequential test decides.
+2. **Rules of the owner** (``guards``). Its answers keep one of them more often than the live version's, by ``MORE_OBEDIENT`` at least, and no rule less often.
+3. **A or B** (``questions``). The owner compares answers of both versions to the same prompt, blind, and an exact sequential test decides.
    At most ``questions.MOST`` are asked about a version.
 4. A **trial** in real use (``release.trial``), which takes what has passed the guards and is not decided.
 
@@ -30,9 +30,8 @@ from itertools import combinations
 from statistics import NormalDist
 
 from clawback.config import GateSection
-from clawback.gate import sequential
-from clawback.gate.guards import AnswerStatistics, alarms
-from clawback.gate.obedience import RuleObedience
+from clawback.gate import questions
+from clawback.gate.guards import AnswerStatistics, RuleObedience, alarms
 from clawback.gate.questions import MOST
 
 NORMAL = NormalDist()
@@ -184,12 +183,12 @@ def _by_questions(evidence: Evidence, settings: GateSection, error: float, may_a
     alpha = error_left(evidence, error)
     if evidence.answers:
         counts, sure = _counts(evidence.answers), posterior(evidence.answers)
-        verdict = sequential.verdict(alpha, most, evidence.answers)
+        verdict = questions.verdict(alpha, most, evidence.answers)
         if verdict == "accepted":
             return Decision(True, sure, (counts,))
         if verdict or not may_ask:
             return Decision(False, sure, (f"not shown to be better: {counts}",))
-        asks = sequential.fewest(alpha, most, evidence.answers)
+        asks = questions.fewest(alpha, most, evidence.answers)
         return Decision(False, sure, (f"undecided: {counts}", _how(most)), asks)
     if why := indistinct(evidence):
         return Decision(False, 0.5, (why,))
@@ -201,7 +200,7 @@ def _by_questions(evidence: Evidence, settings: GateSection, error: float, may_a
         return Decision(
             False, 0.5, (f"not shown to be better: {most} questions cannot decide ([gate] more_ratings)",)
         )
-    asks = sequential.fewest(alpha, most, ())
+    asks = questions.fewest(alpha, most, ())
     return Decision(
         False,
         0.5,
@@ -210,11 +209,11 @@ def _by_questions(evidence: Evidence, settings: GateSection, error: float, may_a
     )
 
 
-def _counts(answers: sequential.Answers) -> str:
+def _counts(answers: questions.Answers) -> str:
     ties = sum(one is None for one in answers)
     count = len(answers) - ties
     also = f", in {ties} more neither answer was better" if ties else ""
-    return f"in {sequential.wins(answers)} of {count} blind comparisons its answer was preferred to the live version's{also}"
+    return f"in {questions.wins(answers)} of {count} blind comparisons its answer was preferred to the live version's{also}"
 
 
 def _how(most: int) -> str:
@@ -234,7 +233,7 @@ def error_left(evidence: Evidence, error: float) -> float:
 
 
 def _can_accept(alpha: float, most: int) -> bool:
-    return most > 0 and sequential.boundary(alpha, most)[-1] <= most
+    return most > 0 and questions.boundary(alpha, most)[-1] <= most
 
 
 def indistinct(evidence: Evidence) -> str:
@@ -257,10 +256,10 @@ def indistinct(evidence: Evidence) -> str:
     return ""
 
 
-def posterior(answers: sequential.Answers) -> float:
+def posterior(answers: questions.Answers) -> float:
     """Probability that the candidate's answer is preferred more often than not, given the decided answers and a uniform prior: that of at most so many heads
     in one toss more."""
-    wins, tosses = sequential.wins(answers), sum(one is not None for one in answers) + 1
+    wins, tosses = questions.wins(answers), sum(one is not None for one in answers) + 1
     return sum(math.comb(tosses, k) for k in range(wins + 1)) / float(2**tosses)
 
 

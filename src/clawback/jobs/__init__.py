@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clawback import faces
+from clawback import plugins
 
 if TYPE_CHECKING:
-    from clawback.jobs.background import begun, maybe_train, start
-    from clawback.jobs.control import resumable, stop
-    from clawback.jobs.preflight import startable
+    from clawback.jobs.control import begun, maybe_train, resumable, start, stop
+    from clawback.jobs.inputs import startable
     from clawback.jobs.training_job import RunResult, judge_waiting, train_once
 else:
-    __all__, __getattr__ = faces.face(
+    __all__, __getattr__ = plugins.face(
         __name__,
         {
-            "background": "begun maybe_train start",
-            "control": "resumable stop",
-            "preflight": "startable",
+            "control": "begun maybe_train start resumable stop",
+            "inputs": "startable",
             "training_job": "RunResult judge_waiting train_once",
         },
     )

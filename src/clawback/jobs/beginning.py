@@ -1,27 +1,121 @@
-"""What a new run on ratings learns from, and with which recipe. Everything is checked here, before the run is entered."""
+"""What a new run on ratings learns from, and whether it is worth its time: everything before it is entered.
+
+Captured answers of other models that a run may learn from: those of the models that the person named, to prompts that the run may ask.
+
+Whether a run is worth its minutes, asked before it begins: is there anything to gain over the live version, and can anything be read from the ratings?
+
+Where not, no run begins, the store knows why (``feedback.due.NO_GAIN``), and runs begin by themselves again after as many further ratings as a run
+takes. Ratings that showed no pattern are read again sooner, for a few more often decide, and by a stricter limit (``feedback.due.significance``). Demonstrations, comparisons, rules and remarks need no reading, so with any of them a run begins.
+
+What a new run on ratings learns from, and with which recipe. Everything is checked here, before the run is entered.
+"""
 
 from __future__ import annotations
 
+import json
+import shutil
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clawback import feedback
-from clawback.errors import TrainingError, UsageError
-from clawback.feedback.hold_out import keeps, prompt_key
-from clawback.jobs import inputs, preflight, rule_reading, seams, worthwhile
+from clawback import config, feedback
+from clawback.errors import NothingRead, NothingToGain, TrainingError, UsageError
+from clawback.feedback import provenance
+from clawback.feedback.due import NO_GAIN, READ_AGAIN
+from clawback.feedback.turn_reward import keeps, prompt_key
+from clawback.gate import headroom
+from clawback.jobs import inputs, rule_reading, seams
+from clawback.learning import is_named
+from clawback.paths import Home
+from clawback.progress import OnProgress
+from clawback.records import GATE, Message, Run, Sample, Turn
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from clawback.config import Config
     from clawback.learning import Recipe
-    from clawback.paths import Home
     from clawback.policy import Policy
-    from clawback.progress import OnProgress
-    from clawback.records import Feedback, Sample, Version
+    from clawback.records import Feedback, Version
     from clawback.runs.run_options import RunOptions
     from clawback.store import Store
+
+
+MOST_TURNS = 1024
+"""Newest turns that are looked through."""
+
+
+def captured_answers(
+    db: Store, prompts: Iterable[Sequence[Message]], learn_from: Sequence[str], until: float
+) -> list[Sample]:
+    """One sample for each such answer, oldest first. A prompt that the gate keeps for itself is not among ``prompts``, and so neither are its answers.
+
+    Args:
+        prompts: conversations that the run may ask (``inputs.prompts``).
+        learn_from: patterns of models' names; empty: no answers.
+        until: what was captured later is left out, so that a resumed run sees the same.
+    """
+    if not learn_from:
+        return []
+    known = {_key(messages) for messages in prompts}
+    seen = provenance.as_seen_now(db)
+    turns = [seen(one) for one in db.turns(limit=MOST_TURNS) if one.created_at <= until]
+    usable = [one for one in turns if _is_usable(one, learn_from) and _key(one.messages) in known]
+    return [
+        Sample(one.id, one.messages, one.response, 0.0, ending=one.ending, model=one.model)
+        for one in reversed(usable)
+    ]
+
+
+def _is_usable(turn: Turn, learn_from: Sequence[str]) -> bool:
+    """Whether the turn is a complete answer in words of a named model, and nobody has refused that it is learned from."""
+    complete = turn.trainable and bool(turn.response.strip()) and not (turn.cut or turn.calls)
+    return complete and turn.version is None and turn.agent != GATE and is_named(turn.model, learn_from)
+
+
+def _key(messages: Sequence[Message]) -> str:
+    return json.dumps([dict(one) for one in messages], sort_keys=True, default=str)
+
+
+def check_headroom(db: Store, settings: config.Config) -> None:
+    """Raises ``NothingToGain`` where the live version's answers are liked nearly as much as they could be."""
+    estimate = headroom.estimate(db, settings)
+    if estimate is not None and estimate.nothing_to_gain:
+        raise _skipped(db, NothingToGain, estimate.sentence())
+
+
+def check_readable(
+    home: Home, db: Store, policy: Policy, samples: Sequence[Sample], run: Run, tell: OnProgress
+) -> None:
+    """Raises ``NothingRead`` where the run would. Nothing has been measured, drawn or entered by then. ``run``: as it will be entered, with its number
+    and recipe; its folder keeps a judge's verdicts."""
+    from clawback import engine
+    from clawback.learning import TrainingRun
+    from clawback.rewards import reward_model
+
+    settings = config.load(home.config)
+    if reward_model.grader(home, settings.reward)[0] is not None:
+        return
+    recipe, folder = engine.recipe_from(run.recipe), home.runs / str(run.id)
+    training = TrainingRun(policy, samples, recipe, seed=run.seed, out=folder, tell=tell)
+    judge = rule_reading.of_run(home, settings, db, training)
+    try:
+        engine.check_readable(policy, samples, recipe, seed=run.seed, judge=judge)
+    except NothingRead as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        after = max(1, settings.training.threshold // READ_AGAIN)
+        why = (
+            f"{error}. They are read again after {after} further ratings; `clawback inbox --rate` asks for those that tell most. An edit, an A or B, or a sentence on a bad answer needs no reading: "
+            "`clawback train` learns it at once"
+        )
+        raise _skipped(db, NothingRead, why, after=after) from None
+
+
+def _skipped(db: Store, kind: type[NothingToGain], why: str, **more: int) -> NothingToGain:
+    """The error of a run that does not begin, entered in the store."""
+    db.set(NO_GAIN, {"fresh": db.count_fresh(), "live": db.live().number, "why": why, **more})
+    return kind(f"{why}. `clawback train --anyway` trains all the same.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +170,7 @@ def algorithm(db: Store, settings: Config, options: RunOptions) -> str:
     if options.fold and not db.live().prompt:
         raise UsageError("No prompt is live, so there is nothing to distil. `clawback prompts` learns one.")
     name = "distil" if options.fold else options.algorithm or settings.training.algorithm
-    preflight.algorithm(name)
+    inputs.algorithm(name)
     return name
 
 
@@ -85,7 +179,7 @@ def request(home: Home, db: Store, settings: Config, options: RunOptions) -> Run
     name = algorithm(db, settings, options)
     chosen = RunRequest(settings, options, db.live(), name, inputs.making(settings))
     if chosen.values.get("full"):
-        preflight.check_full_training(home, elsewhere=chosen.is_shared or chosen.draws_elsewhere)
+        inputs.check_full_training(home, elsewhere=chosen.is_shared or chosen.draws_elsewhere)
     return chosen
 
 
@@ -103,14 +197,14 @@ def ratings(db: Store, chosen: RunRequest) -> RunRatings:
             "All ratings are in open conversations. With `credit` a run waits until they are closed "
             "(`clawback turns sessions`; [training] session_timeout)."
         )
-    preflight.enough(samples)
+    inputs.enough(samples)
     if not train:
         raise TrainingError(
             "All rated answers are to prompts that are kept for the gate: "
             "rate answers to a few other questions (`clawback good`, `bad`)."
         )
     if not (chosen.options.anyway or chosen.options.fold):
-        worthwhile.check_headroom(db, chosen.settings)
+        check_headroom(db, chosen.settings)
     if engine.reads_words(chosen.algorithm):
         # Words alone are no evidence for the gate, but its prompts stay its own.
         words = feedback.samples(db, ids, raters=raters, words=True)

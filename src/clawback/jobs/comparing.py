@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from clawback import config, feedback
 from clawback.capture import ingest
 from clawback.errors import ClawbackError
-from clawback.feedback.authors import is_owner
+from clawback.feedback.provenance import is_owner
 from clawback.gate.report import open_questions
 
 if TYPE_CHECKING:

@@ -22,6 +22,7 @@ from clawback.feedback.passes import PassPlan
 from clawback.feedback.verdict import HINT, JUDGE, shown
 from clawback.jobs import seams
 from clawback.paths import Home
+from clawback.records import JsonObject
 
 if TYPE_CHECKING:
     from clawback.policy import Policy
@@ -47,7 +48,7 @@ class Pass:
     def stopped(self) -> str:
         return self.judged.stopped or (self.hinted.stopped if self.hinted else "")
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         return asdict(self) | {"judged": self.judged.to_dict(), "stopped": self.stopped}
 
     def summary(self) -> str:
@@ -205,5 +206,7 @@ class SelfJudge:
         return int.from_bytes(hashlib.sha256(name + bytes([self._asked[name] % 256])).digest()[:7])
 
     def _sample_one(self, prompt: Sequence[int], max_tokens: int, seed: int) -> Sampled:
-        [[sampled]] = self.policy.sample([prompt], max_tokens=max_tokens, seed=seed)
+        from clawback.sampling import DrawSettings
+
+        [[sampled]] = self.policy.sample([prompt], DrawSettings(max_tokens=max_tokens, seed=seed))
         return sampled

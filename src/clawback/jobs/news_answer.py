@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from clawback import release
 from clawback.capture import ingest
 from clawback.errors import ClawbackError
-from clawback.feedback.authors import is_owner
 from clawback.feedback.news import mark_seen, news
+from clawback.feedback.provenance import is_owner
 
 if TYPE_CHECKING:
     from clawback.paths import Home

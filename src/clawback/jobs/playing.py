@@ -16,14 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from clawback import feedback, release, store
 from clawback.environments.action_form import MOST_UNREAD, cure
-from clawback.environments.collecting import Collector, Dealing
 from clawback.environments.core import EnvironmentSet
-from clawback.environments.evaluating import HeldOutVerdict, compare, evaluate, orders
+from clawback.environments.rounds import Collector, Dealing, HeldOutVerdict, compare, evaluate, orders
 from clawback.environments.world_helpers import single_task_notice
 from clawback.errors import Busy, Stopped, UsageError
-from clawback.jobs import episode_runs, inputs, preflight
-from clawback.jobs.drawing import Wish, connected, players
-from clawback.jobs.episode_runs import DEFAULTS, PlayOptions
+from clawback.jobs import episode_runs, inputs
+from clawback.jobs.episode_runs import DEFAULTS, PlayOptions, Wish, connected, players
 from clawback.jobs.reply_form import ReplyPlan, plan_replies
 from clawback.jobs.run_job import RunJob
 from clawback.jobs.seams import Cluster, Rollout, chosen
@@ -184,7 +182,7 @@ class _Job(RunJob):
             return (), ()
         said = inputs.settled(self.db, self.settings)
         samples = feedback.samples(self.db, [f.id for f in said], raters=self.settings.training.raters)
-        preflight.enough(samples)
+        inputs.enough(samples)
         before = self.db.splits(s.turn_id for s in samples)
         train, held = feedback.split(samples, self.settings.gate.held_out, splits=before)
         return inputs.feedback_of(train, said), inputs.feedback_of(held, said)

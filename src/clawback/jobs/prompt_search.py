@@ -15,18 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 from clawback import config, feedback
 from clawback.errors import TrainingError, UsageError
-from clawback.feedback import hold_out
-from clawback.feedback.authors import in_own_words
+from clawback.feedback import turn_reward
+from clawback.feedback.provenance import in_own_words
 from clawback.files import replace
 from clawback.gate import prompt_gate as prompt_gate
 from clawback.gate.report import Report, settle
-from clawback.jobs import preflight
+from clawback.jobs import inputs
 from clawback.jobs.inputs import feedback_of, newest
 from clawback.jobs.prompt_models import Meter, StoredMeter, model_of
 from clawback.paths import Home
 from clawback.progress import OnProgress
-from clawback.records import BETTER, Run, Sample, Turn, Version, with_keys
-from clawback.records.messages import under
+from clawback.records import BETTER, JsonObject, Run, Sample, Turn, Version, under, with_keys
 from clawback.release import prompted, screening, text_reading
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ class SearchResult:
     def live(self) -> bool:
         return self.version is not None and self.version.status == "live"
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         values = with_keys(asdict(self), {"first_score": "before", "best_score": "after"})
         return values | {"live": self.live, "report": self.report.to_dict() if self.report else None}
 
@@ -132,7 +131,7 @@ class Search:
         ids = kept["feedback"] if kept else [f.id for f in said]
         found = feedback.samples(self.db, ids, raters=self.settings.training.raters, words=True)
         samples = [sample for sample in found if not sample.cut]
-        preflight.enough(samples)
+        inputs.enough(samples)
         before = self.db.splits(s.turn_id for s in samples)
         self.train, self.held = feedback.split(samples, self.settings.gate.held_out, splits=before)
         self.ids = tuple(ids)
@@ -218,7 +217,7 @@ class Search:
     def templates(self) -> list[str]:
         """Sentences that our own templates make of phrases which the owner quoted: known like the others."""
         from clawback.prompts.search.remark_templates import sentence
-        from clawback.rewards.remarks import SAYS, wishes
+        from clawback.rewards.features import SAYS, wishes
 
         owners = [text for sample in self.train for text in self._written(sample, by_owner=True)]
         quoted = {name for text in owners for wish in wishes(text) for name in wish if name.startswith(SAYS)}
@@ -264,10 +263,10 @@ class Search:
         """The newest whole answers to prompts that are not kept for the gate."""
         newest = [t for t in self.db.turns(limit=256) if t.trainable and t.response and not t.cut]
         held, share = {s.turn_id for s in self.held}, self.settings.gate.held_out
-        hold_out.note_share(self.db, share)
-        asked = {hold_out.prompt_key(s.messages) for s in self.held} - {""}
-        keyed = ((turn, hold_out.prompt_key(turn.messages)) for turn in newest if turn.id not in held)
-        return [turn for turn, key in keyed if key not in asked and not hold_out.keeps(key, share)]
+        turn_reward.note_share(self.db, share)
+        asked = {turn_reward.prompt_key(s.messages) for s in self.held} - {""}
+        keyed = ((turn, turn_reward.prompt_key(turn.messages)) for turn in newest if turn.id not in held)
+        return [turn for turn, key in keyed if key not in asked and not turn_reward.keeps(key, share)]
 
     def _written(self, sample: Sample, *, by_owner: bool = False) -> tuple[str, ...]:
         """What people wrote about an answer, not what a judge read out of it. A search may try words of others; they go live with the owner's yes alone."""

@@ -17,7 +17,7 @@ from clawback.errors import ClawbackError
 from clawback.jobs import prompt_learning
 from clawback.jobs.worker import say, write_to_log
 from clawback.paths import Home
-from clawback.runs import process
+from clawback.runs import trigger
 
 FAILED = "prompts_failed"
 """Where the store keeps when a search last failed: every look would begin another that fails."""
@@ -26,9 +26,11 @@ FAILED = "prompts_failed"
 def maybe_start(home: Home) -> bool:
     """Start a search, or the gate for a candidate that waits, in the background if one is due; says whether it was started."""
     settings = config.load(home.config)
-    if not settings.prompts.automatic or not due(home, settings) or process.is_held(home.prompts_lock):
+    if not settings.prompts.automatic or not due(home, settings) or trigger.is_held(home.prompts_lock):
         return False
-    process.start(home, "clawback.jobs.prompt_worker", [str(home.root)], keys=[settings.prompts.key_env])
+    trigger.start_process(
+        home, "clawback.jobs.prompt_worker", [str(home.root)], keys=[settings.prompts.key_env]
+    )
     return True
 
 

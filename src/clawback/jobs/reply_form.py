@@ -15,9 +15,9 @@ from clawback.environments.action_form import (
     unread_notice,
 )
 from clawback.environments.core import EnvironmentSet
-from clawback.environments.evaluating import orders
 from clawback.environments.program_dialogue import cut_notice
-from clawback.jobs.drawing import Wish
+from clawback.environments.rounds import orders
+from clawback.jobs.episode_runs import Wish
 from clawback.pictures import pictures
 from clawback.records import Episode, text_of
 
@@ -85,7 +85,7 @@ def _joined(*sentences: str) -> str:
 
 def form_notice(policy: Policy, replies: Sequence[str]) -> str:
     """A sentence where the model hardly tells two replies apart; "" elsewhere."""
-    from clawback.environments.token_distance import CLEAR, TokenDistance
+    from clawback.environments.action_form import CLEAR, TokenDistance
 
     if TokenDistance(policy, written=True).of_replies(replies) >= CLEAR:
         return ""
@@ -104,7 +104,7 @@ def picture_notice(policy: Policy, episodes: Sequence[Episode]) -> str:
 
 def observation_notice(policy: Policy, episodes: Sequence[Episode]) -> str:
     """A sentence where the model reads many of the observations of these episodes nearly alike; "" elsewhere."""
-    from clawback.environments.token_distance import CLEAR, TokenDistance
+    from clawback.environments.action_form import CLEAR, TokenDistance
 
     users = (m for e in episodes for m in e.messages if m.get("role") == "user")
     texts = list(islice(dict.fromkeys(text_of(m.get("content")) for m in users), MOST_TEXTS))

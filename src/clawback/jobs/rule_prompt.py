@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from clawback.errors import UsageError
 from clawback.gate import prompt_gate as prompt_gate
-from clawback.prompts import sections
+from clawback.prompts import prompt
 from clawback.release import prompted, screening
 from clawback.rules.spoken import accepted_sentences, may_be_said
 
@@ -33,23 +33,23 @@ def compose(text: str, rules: Iterable[Rule], accepted: Set[str] = frozenset()) 
     listed = list(rules)
     wanted = {screening.literal(rule.text): rule.text for rule in listed if may_be_said(rule, accepted)}
     unwanted = {screening.literal(rule.text) for rule in listed} - wanted.keys()
-    parts = sections.parse(text)
+    parts = prompt.parse(text)
     for part in parts:
         for line in part.rules:
             if screening.literal(line) in unwanted:
-                parts = sections.without_rule(parts, part.name, line)
+                parts = prompt.without_rule(parts, part.name, line)
     there = {screening.literal(line) for part in parts for line in part.rules}
     for key, rule in wanted.items():
         if key not in there:
-            parts = sections.with_rule(parts, SECTION, rule)
-    return sections.render(parts)
+            parts = prompt.with_rule(parts, SECTION, rule)
+    return prompt.render(parts)
 
 
 def pending(store: Store) -> str | None:
     """The live prompt as the rules would have it; None where it says them already."""
     source = prompted.source(store.live())
     text = compose(source, store.rules(), accepted_sentences(store))
-    return None if text.strip() == sections.render(sections.parse(source)).strip() else text
+    return None if text.strip() == prompt.render(prompt.parse(source)).strip() else text
 
 
 def use(store: Store, home: Home) -> Version:
@@ -66,5 +66,5 @@ def use(store: Store, home: Home) -> Version:
         raise UsageError(
             "Without that rule the prompt is empty: `clawback versions rollback` goes back to a version without one."
         )
-    version = prompted.propose(store, text, spoken=sections.spoken(text), origin={"author": AUTHOR})
+    version = prompted.propose(store, text, spoken=prompt.spoken(text), origin={"author": AUTHOR})
     return prompt_gate.by_hand(store, home, version)

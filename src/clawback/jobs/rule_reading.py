@@ -22,7 +22,6 @@ from clawback.files import append_line
 from clawback.learning import RunRules
 from clawback.progress import OnProgress
 from clawback.records import OWNER, Rule
-from clawback.rules.checks import check_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -80,6 +79,7 @@ def _proven_base(db: Store, policy: Policy) -> RuleJudge | None:
 def entry(db: Store, judge: RuleJudge | None) -> RunRules:
     """What of the rules goes into a run: a run that is taken up again sees the rules of its beginning."""
     from clawback.rules import exam, spoken
+    from clawback.rules.checks import check_of
 
     rules = [
         rule
@@ -145,6 +145,8 @@ class RunJudge:
 
     def __call__(self, questions: Sequence[str], answers: Sequence[str]) -> Floats:
         import numpy as np
+
+        from clawback.rules.checks import check_of
 
         verdicts = np.full((len(answers), len(self.rules)), np.nan)
         for column, rule in enumerate(self.rules):

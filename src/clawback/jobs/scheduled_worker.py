@@ -14,7 +14,7 @@ from pathlib import Path
 from clawback import store
 from clawback.errors import ClawbackError
 from clawback.feedback.due import SCHEDULED
-from clawback.jobs.background import stamp
+from clawback.jobs.control import stamp
 from clawback.jobs.worker import write_to_log
 from clawback.paths import Home
 from clawback.runs import trigger

@@ -23,12 +23,9 @@ from clawback.gate import adapter_gate
 from clawback.gate.report import Report, answered, settle
 from clawback.jobs import (
     beginning,
-    captured,
     inputs,
-    launching,
     rule_reading,
     seams,
-    worthwhile,
 )
 from clawback.jobs.run_job import PROGRESS_SECONDS, RunJob, plays
 from clawback.paths import Home
@@ -231,7 +228,7 @@ class _Job(RunJob):
             recipe = replace(recipe, conditions=replace(recipe.conditions, draw=draw))
             self.vllm = seams.vllm().sampler(self.home, self.settings, policy, recipe, draw, self.tell)
         if recipe.full:
-            from clawback.learning.estimate import choose
+            from clawback.learning.run_budget import choose
 
             choose(policy, recipe)  # now, so that what does not fit leaves no run behind
         if recipe.algorithm in engine.DRAWING and not request.hosted:
@@ -272,7 +269,7 @@ class _Job(RunJob):
         self.tell({"phase": "read"})
         samples, _ = self.samples(run, recipe, policy)
         numbered = replace(run, id=self.preparing or 0)  # its number, if it begins
-        worthwhile.check_readable(self.home, self.db, policy, samples, numbered, self.tell)
+        beginning.check_readable(self.home, self.db, policy, samples, numbered, self.tell)
 
     def fitted(self, run: Run, recipe: Recipe, policy: Policy, train: list[Sample], held: set[int]) -> Recipe:
         """The recipe at the largest size that fits the budget. ``held``: turns that are kept for the gate."""
@@ -281,7 +278,7 @@ class _Job(RunJob):
         self.tell({"phase": "measure"})
         prompts = inputs.prompts(self.db, held, run.created_at, self.settings.gate.held_out)
         allowed = run_budget.Allowed(inputs.budget(self.settings), run.parent > 0, self.home.speeds)
-        others = captured.answers(self.db, prompts, recipe.learn_from, run.created_at)
+        others = beginning.captured_answers(self.db, prompts, recipe.learn_from, run.created_at)
         training = TrainingRun(policy, train, recipe, prompts=prompts, captured=others, tell=self.tell)
         sized, forecast = run_budget.fit(training, allowed, self.vllm)
         self.tell(
@@ -301,7 +298,6 @@ class _Job(RunJob):
         if run.version is not None:
             return self.db.version(run.version)
         from clawback import engine
-        from clawback.jobs import tracking
         from clawback.learning import TrainingRun
 
         recipe: Recipe = engine.recipe_from(run.recipe)
@@ -309,22 +305,21 @@ class _Job(RunJob):
         if policy is None:
             system = prompted.of_run(self.db, run)[0]
             policy = (seams.hosted().policy if away else inputs.policy)(self.settings, run.base, system)
+        from clawback.jobs import beginning
         from clawback.rewards import reward_model
 
         samples, terms = self.samples(run, recipe, policy)
         grader, why = reward_model.grader(self.home, self.settings.reward)
         if why:
             self.tell({"phase": "reward", "note": why})
-        shown, name = self.settings.tracking, f"run-{run.id:04d}"
-        with tracking.track(shown.to, self.home.logs, name, run.recipe, shown.names) as track:
-            tell = tracking.both(lambda p: self.enter(run, p), track)
+        with self._tracked(run) as tell:
             training = TrainingRun(policy, samples, recipe, seed=run.seed, out=self.folder(run), tell=tell)
             if away:
                 result = seams.hosted().train(self.home, self.settings, run, training)
             else:
                 held, share = inputs.kept_out(self.db, run), self.settings.gate.held_out
                 prompts = inputs.prompts(self.db, held, run.created_at, share)
-                others = captured.answers(self.db, prompts, recipe.learn_from, run.created_at)
+                others = beginning.captured_answers(self.db, prompts, recipe.learn_from, run.created_at)
                 judge = rule_reading.of_run(self.home, self.settings, self.db, training)
                 draw = seams.chosen(
                     self.options.draw or recipe.conditions.draw or seams.HERE,
@@ -332,7 +327,7 @@ class _Job(RunJob):
                 )
                 if draw and self.vllm is None:
                     self.vllm = seams.vllm().sampler(self.home, self.settings, policy, recipe, draw, tell)
-                with launching.sampler(self.options.ray, self.vllm, recipe, tell) as sampler:
+                with seams.sampler(self.options.ray, self.vllm, recipe, tell) as sampler:
                     result = engine.train(
                         policy,
                         samples,
@@ -351,10 +346,21 @@ class _Job(RunJob):
         self.db.update_run(run.id, algorithm=result.algorithm)
         return release.propose(self.db, self.home, run, result)
 
+    @contextmanager
+    def _tracked(self, run: Run) -> Iterator[OnProgress]:
+        """What reports the run's progress: to the store, and to the trackers that the settings name."""
+        shown = self.settings.tracking
+        if not shown.to:
+            yield lambda progress: self.enter(run, progress)
+            return
+        from clawback.jobs import tracking
+
+        with tracking.track(shown.to, self.home.logs, f"run-{run.id:04d}", run.recipe, shown.names) as track:
+            yield tracking.both(lambda progress: self.enter(run, progress), track)
+
     def samples(self, run: Run, recipe: Recipe, policy: Policy) -> tuple[list[Sample], RewardTerms | None]:
         """What the run learns from, and what its rewards add up from. The same however often it is asked: only the run decides."""
         from clawback import engine
-        from clawback.rewards.terms import read
 
         made = feedback.samples(
             self.db,
@@ -366,7 +372,7 @@ class _Job(RunJob):
             until=run.created_at,
         )
         made = inputs.without_kept(self.db, run, made, self.settings.gate.held_out)
-        terms = read(recipe.reward)
+        terms = _reward_terms(recipe)
         if terms is not None:
             self.tell({"phase": "reward", "note": f"Rewards add up: {terms}"})
             made = [terms.of(one, len(policy.encode(one).response)) for one in made]
@@ -425,3 +431,12 @@ class _Job(RunJob):
         waiting = self.db.waiting()
         if waiting is not None and self.db.version(waiting[0]).run_id != run.id:
             self.db.reject(waiting[0])
+
+
+def _reward_terms(recipe: Recipe) -> RewardTerms | None:
+    """What counts beside the feedback, where the settings name anything."""
+    if not (recipe.reward.get("weights") or recipe.reward.get("verifiers")):
+        return None
+    from clawback.rewards.terms import read
+
+    return read(recipe.reward)

@@ -25,7 +25,7 @@ from clawback.feedback.due import (
     scheduled_is_due,
     training_due,
 )
-from clawback.jobs.background import stamp
+from clawback.jobs.control import stamp
 from clawback.paths import Home
 from clawback.runs.run_options import RunOptions
 from clawback.store import copies

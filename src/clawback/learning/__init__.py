@@ -7,49 +7,45 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clawback import faces
+from clawback import plugins
 
 if TYPE_CHECKING:
-    from clawback.learning.authorship import is_named, is_other
     from clawback.learning.best_weights import summary
-    from clawback.learning.conditions import RunConditions, RunRules, conditions_of
-    from clawback.learning.episode_run import Form
+    from clawback.learning.episode_run import Form, exploration
     from clawback.learning.episode_trainer import EpisodeTrainer
-    from clawback.learning.examples import Plan, TrainingExample
-    from clawback.learning.loop import checkpoint
-    from clawback.learning.loop.checkpoint import State
-    from clawback.learning.loop.packing import Shared, gradients, logprob_gradients, together
-    from clawback.learning.loop.trainer import Fitted, LoopSettings
+    from clawback.learning.examples import (
+        Plan,
+        Shared,
+        TrainingExample,
+        gradients,
+        logprob_gradients,
+        together,
+    )
+    from clawback.learning.loop.trainer import Fitted, LoopSettings, State, read_checkpoint, write_checkpoint
     from clawback.learning.reading import BaseModelReader
-    from clawback.learning.recipe import Recipe
-    from clawback.learning.result import finished, write_adapter, write_result
-    from clawback.learning.run import TrainingRun, fingerprint, ignore
+    from clawback.learning.recipe import Recipe, RunConditions, RunRules, check_options, conditions_of
+    from clawback.learning.run import TrainingRun, fingerprint, finished, ignore, write_adapter, write_result
     from clawback.learning.run_budget import gate_answers
     from clawback.learning.sources.episode_examples import EpisodeSettings
-    from clawback.learning.sources.improvement import exploration, is_short
+    from clawback.learning.sources.targets import is_named, is_other
+    from clawback.learning.sources.warm_starts import is_short
     from clawback.learning.training import DRAWING, conclusion, fit_elsewhere
 else:
-    __all__, __getattr__ = faces.face(
+    __all__, __getattr__ = plugins.face(
         __name__,
         {
-            "authorship": "is_named is_other",
+            "sources.targets": "is_named is_other",
             "best_weights": "summary",
             "run_budget": "run_budget gate_answers",
             "episode_trainer": "EpisodeTrainer",
-            "episode_run": "Form",
-            "examples": "TrainingExample Plan",
-            "loop.checkpoint": "State checkpoint",
-            "loop.packing": "Shared gradients logprob_gradients together",
-            "loop.trainer": "Fitted LoopSettings",
+            "episode_run": "Form exploration",
+            "examples": "TrainingExample Plan Shared gradients logprob_gradients together",
+            "loop.trainer": "Fitted LoopSettings State read_checkpoint write_checkpoint",
             "reading": "BaseModelReader",
-            "recipe": "Recipe",
-            "result": "finished write_adapter write_result",
-            "run": "TrainingRun fingerprint ignore",
+            "recipe": "Recipe RunConditions RunRules check_options conditions_of",
+            "run": "finished write_adapter write_result TrainingRun fingerprint ignore",
             "sources.episode_examples": "EpisodeSettings",
-            "sources.improvement": "exploration is_short",
+            "sources.warm_starts": "is_short",
             "training": "DRAWING conclusion fit_elsewhere",
-            "conditions": "RunConditions RunRules conditions_of",
-            "estimate": "estimate",
-            "options": "options",
         },
     )

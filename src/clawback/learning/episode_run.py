@@ -1,4 +1,16 @@
-"""A whole training run on episodes: takes a function that collects episodes, writes a PEFT folder."""
+"""A whole training run on episodes, alone or beside ratings.
+
+Episodes and ratings in one run: each optimizer step has a share of both.
+
+Ratings take part as they do in a run of their own (``plan.py``): a reward ensemble is fitted on them, and
+grades fresh answers of the policy to the person's own prompts. So both halves of a step are the policy's
+current answers, one graded by an environment and one by what the person rated, and neither is unlearned for
+the other without a loss of reward. The KL term of the fresh answers has the weight that it has in a run on
+ratings (``lm_head``), but on the sampled tokens instead of the whole vocabulary, because an environment's
+replies have a KL term of their own.
+
+A whole training run on episodes: takes a function that collects episodes, writes a PEFT folder.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +25,72 @@ from typing import TYPE_CHECKING, Any
 from clawback import files
 from clawback.errors import UsageError
 from clawback.learning.best_weights import BestWeights
+from clawback.learning.examples import TrainingExample
 from clawback.learning.recipe import Recipe, changed, recipe
-from clawback.learning.result import CHECKPOINT, finished, result_of, write_adapter, write_result
-from clawback.learning.run import TrainingRun, fingerprint, policy_state
+from clawback.learning.run import (
+    CHECKPOINT,
+    TrainingRun,
+    fingerprint,
+    finished,
+    policy_state,
+    result_of,
+    write_adapter,
+    write_result,
+)
+from clawback.learning.sources.episode_examples import Episodes
 from clawback.learning.training import fresh
 from clawback.models import ModelInfo, TrainResult
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from clawback.learning.examples import Source
     from clawback.learning.loop.trainer import Fitted, LoopSettings
-    from clawback.learning.sources.episode_examples import Episodes
+    from clawback.learning.sources.fresh_answers import RolloutSource
     from clawback.policy import Policy
     from clawback.records import Episode
+
+
+class EpisodesBeside:
+    """A source of examples: a round of episodes and a round of graded answers, distributed over the same steps."""
+
+    fresh = True
+    critic: nn.Module | None = None
+
+    def __init__(self, episodes: Episodes, rated: RolloutSource, kl: float) -> None:
+        """``kl``: the weight that the algorithm gives to the KL of all tokens."""
+        self.episodes, self.rated, self.kl = episodes, rated, kl
+        self.steps = episodes.steps
+
+    @property
+    def figures(self) -> dict[str, float]:
+        graded = [one.reward for one in self.rated.round]
+        return {**self.episodes.figures, "rated": sum(graded) / max(1, len(graded))}
+
+    def examples(self, step: int) -> list[TrainingExample]:
+        played = self.episodes.examples(step)
+        return [*played, *map(self._as_episode, self.rated.examples(step))]
+
+    def _as_episode(self, example: TrainingExample) -> TrainingExample:
+        """A graded answer in the form of an episode's reply: an advantage for each token, and a KL that is estimated on the tokens."""
+        import torch
+
+        share = self.rated.settings.exact_kl / max(self.kl, 1e-9)
+        weight = example.kl_weight if example.kl_weight is not None else torch.ones_like(example.old)
+        return dataclasses.replace(
+            example,
+            base=None,
+            kl_weight=weight * share,
+            token_advantages=torch.full_like(example.old, example.advantage),
+        )
+
+    def state(self) -> dict[str, Any]:
+        return {"episodes": self.episodes.state(), "rated": self.rated.state()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.episodes.restore(state["episodes"])
+        self.rated.restore(state["rated"])
+
 
 Form = Callable[[int], "tuple[Sequence[Episode], int]"]
 """How many episodes → so many whose replies name actions at random, and how many such replies there are."""
@@ -83,7 +149,7 @@ def train_episodes(
 
     Args:
         run: its ``recipe`` is from ``episode_recipe``; its ``samples``, where it has any, are ratings to be learned from in the same steps
-            (``sources/beside.py``), with fresh answers to its ``prompts``. It needs ``out``: a run that was interrupted goes on from it.
+            (``EpisodesBeside``), with fresh answers to its ``prompts``. It needs ``out``: a run that was interrupted goes on from it.
         collect: the number of a round → its episodes, played with the policy as it is at the call.
         about: what is played, by name: part of the run's identity, and of the version's provenance.
         form: plays episodes whose replies name actions at random: their form is learned first.
@@ -146,7 +212,7 @@ def _result(run: TrainingRun, fitted: Fitted, started: float, episodes: dict[str
 
 def _prepare(policy: Policy, recipe: Recipe) -> None:
     """Memory for the steps; a tiny model on a CPU takes larger pieces."""
-    from clawback.learning.estimate import prepare
+    from clawback.learning.run_budget import prepare
     from clawback.policy.memory import keep_freed
 
     prepare(policy, recipe)
@@ -181,7 +247,7 @@ def _episodes(
 def _loop_settings(run: TrainingRun, steps: int, learned: Mapping[str, float], identity: str) -> LoopSettings:
     from clawback.learning.loop.trainer import LoopSettings
     from clawback.learning.sources.episode_examples import EpisodeSettings
-    from clawback.learning.sources.improvement import REFINED
+    from clawback.learning.sources.warm_starts import REFINED
 
     assert run.out is not None
     recipe = run.recipe
@@ -204,8 +270,7 @@ def _learn_form(run: TrainingRun, form: Form, folder: Path) -> dict[str, float]:
     """The policy with the form of actions learned, and what random episodes say of them; a run that is resumed takes it from ``folder``. Figures
     of the learning."""
     from clawback.learning.sources.episode_examples import EpisodeSettings
-    from clawback.learning.sources.imitation import imitate
-    from clawback.learning.sources.improvement import improve, is_short
+    from clawback.learning.sources.warm_starts import imitate, improve, is_short
 
     policy, recipe, seed, tell = run.policy, run.recipe, run.seed, run.tell
     figures = folder / "figures.json"
@@ -242,7 +307,6 @@ def at_once(info: ModelInfo) -> int:
 
 def _with_ratings(run: TrainingRun, episodes: Episodes) -> Source:
     """The same steps with graded fresh answers beside the episodes. Raises ``TrainingError`` where the ratings cannot grade any."""
-    from clawback.learning.sources.beside import EpisodesBeside
     from clawback.learning.sources.plan import NAME, plan
 
     if run.recipe.algorithm != "grpo":
@@ -258,3 +322,15 @@ def _identity(run: TrainingRun, about: Mapping[str, Any]) -> str:
         inputs["ratings"] = [dataclasses.asdict(sample) for sample in run.samples]
         inputs["prompts"] = [list(map(dict, prompt)) for prompt in run.prompts]
     return fingerprint(policy_state(run.policy) | {"device": run.policy.device.type} | inputs)
+
+
+MOST_EPISODES = 2048
+"""Random episodes that are worth playing."""
+FEWEST_EPISODES = 128
+"""Random episodes that values can be fitted to."""
+
+
+def exploration(episodes: int) -> int:
+    """How many random episodes a run of so many is worth: half of them, ``MOST_EPISODES`` at most; 0 where these are too few to fit values to."""
+    half = min(MOST_EPISODES, episodes // 2)
+    return half if half >= FEWEST_EPISODES else 0

@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from clawback.learning.best_weights import BestWeights
 from clawback.learning.episode_run import HELD_KL_START, WARM_UP
-from clawback.learning.loop import checkpoint
-from clawback.learning.loop.checkpoint import State
+from clawback.learning.loop import trainer
 from clawback.learning.loop.torch_learner import TorchLearner
-from clawback.learning.loop.trainer import Loop, LoopSettings
+from clawback.learning.loop.trainer import Loop, LoopSettings, State
 from clawback.learning.sources.episode_examples import Episodes, EpisodeSettings
-from clawback.learning.sources.imitation import imitate
-from clawback.learning.sources.improvement import REFINED, improve
+from clawback.learning.sources.warm_starts import REFINED, imitate, improve
 from clawback.records import Episode
 from clawback.rl import algorithms
 
@@ -102,7 +100,7 @@ class EpisodeTrainer:
         self.loop.step = updates * self.source.settings.steps_a_round
 
     def imitate(self, episodes: Sequence[Episode], replies: int) -> dict[str, float]:
-        """Learn the form of the replies of these episodes, one of ``replies`` each (``sources/imitation.py``)."""
+        """Learn the form of the replies of these episodes, one of ``replies`` each (``sources/warm_starts.py``)."""
         figures = imitate(
             self.policy, episodes, replies, learning_rate=self.recipe.learning_rate, seed=self.seed
         )
@@ -112,7 +110,7 @@ class EpisodeTrainer:
         return figures
 
     def improve(self, episodes: Sequence[Episode]) -> dict[str, float]:
-        """A first policy from episodes whose replies were drawn at random (``sources/improvement.py``)."""
+        """A first policy from episodes whose replies were drawn at random (``sources/warm_starts.py``)."""
         gamma, rate = self.source.settings.gamma, self.recipe.learning_rate
         figures = improve(self.policy, episodes, gamma=gamma, learning_rate=rate, seed=self.seed)
         if figures["steps"]:
@@ -129,11 +127,11 @@ class EpisodeTrainer:
     def save(self, path: Path, whose: str, state: State) -> None:
         """Everything that ``load`` needs to go on, and a ``state`` of the caller's. ``whose``: a checkpoint of another is not loaded."""
         own = {"agent": state, "fingerprint": whose, "improved": self.improved}
-        checkpoint.write(path, self.loop.state() | own)
+        trainer.write_checkpoint(path, self.loop.state() | own)
 
     def load(self, path: Path, whose: str) -> State | None:
         """The caller's state; None where there is no checkpoint of that owner."""
-        state = checkpoint.read(path, whose)
+        state = trainer.read_checkpoint(path, whose)
         if state is None:
             return None
         self.loop.take(state)

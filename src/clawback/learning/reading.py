@@ -56,8 +56,7 @@ class BaseModelReader:
                 [{"role": "user", "content": prompt}],
                 response,
                 None,
-                max_prompt=LONGEST_PROMPT,
-                max_response=self.max_length,
+                limits=(LONGEST_PROMPT, self.max_length),
             )
             for prompt, response in pairs
         ]

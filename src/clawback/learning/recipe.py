@@ -1,4 +1,13 @@
-"""The settings of a run (``Recipe``): every number that decides it, chosen by preset, model size and kind of model.
+"""The settings of a run (``Recipe``), those of single algorithms among them, and the conditions under which it began.
+
+Settings of single algorithms and of single sources of examples: which there are, and a check of those that are set.
+
+``[training.options.grpo]`` holds what ``grpo`` has a field for, ``[training.options.rollouts]`` what fresh answers are drawn by,
+and so on. ``training.overrides.extra``, where all of them once stood together, is still read.
+
+Under which conditions a run began. A run that is taken up again has the same, whatever the settings and the rules are by then.
+
+The settings of a run (``Recipe``): every number that decides it, chosen by preset, model size and kind of model.
 
 Large models take the rates that ReinforceClaw's sweeps around 31 B parameters found (its table is in
 ``docs/training.md``). A model of a few million parameters does not move at all at those rates; it needs rates
@@ -9,15 +18,155 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import typing
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
 from typing import Any, Literal, get_args
 
 from clawback.config import Preset
 from clawback.errors import UsageError
-from clawback.learning import options
-from clawback.learning.conditions import RunConditions, with_conditions
 from clawback.models import Bucket, Kind, ModelInfo
+
+SOURCES = {
+    "distilled": ("distilled", "DistilSettings"),
+    "rollouts": ("fresh_answers", "RolloutSettings"),
+    "graded": ("graded", "GradingSettings"),
+    "episodes": ("episode_examples", "EpisodeSettings"),
+}
+"""Name → module of ``learning/sources``, and the class of its settings."""
+FREE = "extra"
+"""A field of this name in an algorithm takes all settings that it has no field for."""
+
+
+def option_types() -> dict[str, type]:
+    """Every part that has settings, by name: the class whose fields they are. Raises ``ImportError`` where training is not installed."""
+    import importlib
+
+    from clawback.rl import algorithms
+
+    found: dict[str, type] = {
+        name: algorithms.find(name) for name in (*algorithms.names(), *algorithms.ENVIRONMENT)
+    }
+    for name, (module, kind) in SOURCES.items():
+        found[name] = getattr(importlib.import_module(f"clawback.learning.sources.{module}"), kind)
+    return found
+
+
+def check_options(options: Mapping[str, Mapping[str, Any]], extra: Mapping[str, Any]) -> None:
+    """Raises ``UsageError`` for a part, a name or a value that nobody takes, with the nearest that somebody does."""
+    if not options and not extra:
+        return
+    try:
+        known = option_types()
+    except ImportError:  # said where it is trained
+        return
+    for part, values in options.items():
+        if part not in known:
+            raise UsageError(
+                f"There is no algorithm and no source `{part}` in training.options{_near(part, known)} "
+                f"Choose one of: {', '.join(sorted(known))}."
+            )
+        if not isinstance(values, Mapping):
+            raise UsageError(f"`training.options.{part}` takes values by name, not `{values}`.")
+        for name, value in values.items():
+            _check_one({part: known[part]}, f"training.options.{part}", name, value)
+    for name, value in extra.items():
+        _check_one(known, "training.overrides.extra", name, value)
+
+
+def _check_one(known: Mapping[str, type], where: str, name: str, value: Any) -> None:
+    fields = {part: _fields(kind) for part, kind in known.items()}
+    if any(FREE in of_part for of_part in fields.values()):
+        return
+    holders = {part: of_part[name] for part, of_part in fields.items() if name in of_part}
+    if not holders:
+        names = sorted({field for of_part in fields.values() for field in of_part})
+        has = (
+            f"It has: {', '.join(names)}."
+            if len(known) == 1
+            else "Each algorithm has its own in training.options."
+        )
+        raise UsageError(f"There is no setting `{name}` in {where}{_near(name, names)} {has}")
+    import msgspec
+
+    failures = []
+    for kind in holders.values():
+        try:
+            msgspec.convert(value, kind)
+            return
+        except msgspec.ValidationError as error:
+            failures.append(str(error))
+    raise UsageError(f"`{where}.{name}` cannot be `{value}`: {failures[0]}.")
+
+
+def _fields(kind: type) -> dict[str, Any]:
+    """Field → type."""
+    hints = typing.get_type_hints(kind)
+    return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
+
+
+def _near(name: str, known: typing.Iterable[str]) -> str:
+    near = get_close_matches(name, list(known), n=1)
+    return f"; did you mean `{near[0]}`?" if near else "."
+
+
+@dataclass(frozen=True, slots=True)
+class RunRules:
+    """The person's rules, as they were when the run began."""
+
+    sentences: tuple[str, ...] = ()
+    """Of rules that a model may be told of."""
+    features: tuple[tuple[str, str], ...] = ()
+    """A rule's text and its check, of each that the reader looks at."""
+    judge: str = ""
+    """What judges the rules that code cannot check; "" where nothing does."""
+
+    def __bool__(self) -> bool:
+        return bool(self.sentences or self.features)
+
+
+@dataclass(frozen=True, slots=True)
+class RunConditions:
+    """How and where a run works, beside its settings."""
+
+    processes: int = 1
+    """By how many processes a step's gradient is made."""
+    shard: bool = False
+    """Whether they share the base out, too."""
+    draw: str = ""
+    """What draws its fresh answers, where it is not the run itself: ``vllm``, or an address."""
+    hosted: str = ""
+    """Address of the trainer that it is trained at."""
+    system: str = ""
+    """A learned prompt that it folds into the adapter."""
+    anyway: bool = False
+    """Whether somebody wants it also where nothing can be read from the ratings."""
+    rules: RunRules = RunRules()
+    gym: Mapping[str, Any] | None = None
+    """What a run on episodes plays, as ``jobs.play_options.Wish`` has it."""
+
+
+NAMES = frozenset(field.name for field in fields(RunConditions))
+"""Until 0.2 these stood in a recipe's ``extra``, among the settings of its parts."""
+
+
+def conditions_of(recipe: Mapping[str, object]) -> RunConditions:
+    """The conditions in a recipe as it was recorded with a run, of this version or an earlier one."""
+    import msgspec
+
+    return msgspec.convert(with_conditions(recipe).get("conditions") or {}, RunConditions)
+
+
+def with_conditions(values: Mapping[str, Any]) -> dict[str, object]:
+    """The values of a recorded recipe, with what an earlier version wrote among its further settings where it belongs."""
+    extra = values.get("extra") or {}
+    earlier = {name: extra[name] for name in extra if name in NAMES}
+    if not earlier:
+        return dict(values)
+    rest = {name: value for name, value in extra.items() if name not in NAMES}
+    return {**values, "extra": rest, "conditions": {**(values.get("conditions") or {}), **earlier}}
+
 
 MICRO_RATE = 1e-3
 """Learning rate of the balanced preset up to 50 million parameters; 1e-4 moves nothing there, 1e-2 collapses."""
@@ -126,7 +275,7 @@ class Recipe:
     reward: Mapping[str, Any] = field(default_factory=dict)
     """``weights``, ``verifiers`` and ``tokens`` of a reward that adds up; empty: it is the feedback."""
     learn_from: tuple[str, ...] = ()
-    """Names of other models whose answers may be learned as they are (``learning/authorship.py``)."""
+    """Names of other models whose answers may be learned as they are (``learning/sources/targets.py``)."""
     curriculum: Literal["off", "reward", "length", "both"] = "off"
     """Runs on the ratings themselves begin with the easy ones: clear ratings, short answers, or both."""
 
@@ -137,7 +286,7 @@ class Recipe:
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Settings of parts as they were once written: all by name alone."""
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Settings of single algorithms and sources, by the part's name (``learning/options.py``)."""
+    """Settings of single algorithms and sources, by the part's name (``learning/recipe.py``)."""
 
     def settings(self, algorithm: str = "") -> dict[str, Any]:
         """Every value by name, with an algorithm's own on top (the recipe's, unless another is named): what it picks its fields from."""
@@ -199,7 +348,7 @@ def recipe(
         band_high=row.band[1],
     )
     made = changed(chosen, overrides or {})
-    options.check(made.options, made.extra)
+    check_options(made.options, made.extra)
     return made
 
 

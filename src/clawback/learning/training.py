@@ -12,15 +12,23 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from clawback.errors import TrainingError, UsageError
 from clawback.learning.recipe import Recipe
-from clawback.learning.result import CHECKPOINT, finished, result_of, write_adapter, write_result
-from clawback.learning.run import OnProgress, RunInputs, TrainingRun, ignore
+from clawback.learning.run import (
+    CHECKPOINT,
+    OnProgress,
+    RunInputs,
+    TrainingRun,
+    finished,
+    ignore,
+    result_of,
+    write_adapter,
+    write_result,
+)
 from clawback.models import TrainResult
 from clawback.records import Sample
 
 if TYPE_CHECKING:
     from clawback.learning.examples import Plan
-    from clawback.learning.loop.learner import GradientGroup, Learner
-    from clawback.learning.loop.trainer import Fitted, LoopSettings
+    from clawback.learning.loop.trainer import Fitted, GradientGroup, Learner, LoopSettings
     from clawback.policy import Policy
     from clawback.rewards.views import Judge
 
@@ -74,10 +82,10 @@ def train(
 
 def _run(run: TrainingRun, out: Path, identity: str) -> TrainResult:
     """``identity``: the run's fingerprint, taken before it began."""
-    from clawback.learning.estimate import estimate, prepare
     from clawback.learning.examples import Settling
     from clawback.learning.loop.torch_learner import TorchLearner
     from clawback.learning.loop.trainer import fit
+    from clawback.learning.run_budget import estimate, prepare
 
     started = time.perf_counter()
     policy, recipe, tell = run.policy, run.recipe, run.tell
@@ -87,7 +95,7 @@ def _run(run: TrainingRun, out: Path, identity: str) -> TrainResult:
     prepare(policy, recipe)
     if (
         recipe.algorithm not in DRAWING
-    ):  # of those that draw answers more is known before they begin: ``budget.fit``
+    ):  # of those that draw answers more is known before they begin: ``run_budget.fit``
         guess = estimate(policy.info, recipe, policy=policy, samples=run.samples)
         tell({"phase": "estimate", "text": str(guess), "bytes": guess.bytes, "seconds": guess.seconds})
     shard = recipe.conditions.shard

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clawback import faces
+from clawback import plugins
 
 if TYPE_CHECKING:
-    from clawback.models.base import check_base
     from clawback.models.chat_tokens import OPENINGS, PROMPT_TOKENS, RESPONSE_TOKENS, Chat, Encoded
     from clawback.models.conversions import conversion_of, converted_before
+    from clawback.models.identity import check_base
     from clawback.models.linear import onednn, product, wide
     from clawback.models.loading import (
         UnloadedModel,
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
         sampling_of,
     )
     from clawback.models.lora_config import module_of
-    from clawback.models.model_folder import check_folder, check_trainable
-    from clawback.models.speakers import NextSpeaker
-    from clawback.models.templates import EndlessTemplate
+    from clawback.models.model_files import check_folder, check_trainable
+    from clawback.models.templates import EndlessTemplate, NextSpeaker
+    from clawback.models.traits import marks, read_as
     from clawback.models.types import (
         GREEDY,
         Bits,
@@ -41,30 +41,27 @@ if TYPE_CHECKING:
         Sampling,
         TrainResult,
     )
-    from clawback.models.vision import Pixels, Vision, marks, read_as
+    from clawback.models.vision import Pixels, Vision
 else:
-    __all__, __getattr__ = faces.face(
+    __all__, __getattr__ = plugins.face(
         __name__,
         {
-            "base": "check_base",
+            "identity": "check_base identity",
             "chat_tokens": "Chat Encoded OPENINGS PROMPT_TOKENS RESPONSE_TOKENS",
             "conversions": "conversion_of converted_before",
             "lora_config": "module_of",
             "linear": "onednn product wide",
             "loading": "UnloadedModel describe load_base load_tokenizer look names_of own_max_tokens own_sampling resolve sampling_of",
-            "model_folder": "check_folder check_trainable",
-            "speakers": "NextSpeaker",
-            "templates": "EndlessTemplate",
+            "model_files": "check_folder check_trainable model_files",
+            "templates": "NextSpeaker EndlessTemplate",
             "types": "Bits Bucket Completion GREEDY Kind LocalModel ModelInfo Sampling TrainResult",
             "vision": "Pixels Vision marks read_as",
             "adapter": "adapter",
             "delta": "delta",
             "gguf_codes": "gguf_codes",
             "gguf_file": "gguf_file",
-            "hub_cache": "hub_cache",
-            "identity": "identity",
             "local_models": "local_models",
             "mlx_adapter": "mlx_adapter",
-            "traits": "traits",
+            "traits": "marks read_as traits",
         },
     )

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from clawback.errors import ModelError
 from clawback.files import sync
 from clawback.models import delta, lora_config
-from clawback.models.base import ROUTERS, STAMP, check_base, in_layer, stamp
-from clawback.models.lora import fuse
+from clawback.models.identity import ROUTERS, STAMP, check_base, in_layer, stamp
+from clawback.models.linear import fuse
 from clawback.models.types import ModelInfo
 
 # PEFT asks every model for an attribute that transformers is about to rename: nothing that a user could mend.

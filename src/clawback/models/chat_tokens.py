@@ -11,15 +11,16 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clawback.errors import ModelError
-from clawback.models import templates, vision
-from clawback.models.speakers import NextSpeaker
-from clawback.models.vision import Pixels, Vision
-from clawback.records import Message, text_of
-from clawback.records.messages import under
+from clawback.models import templates
+from clawback.models.templates import NextSpeaker
+from clawback.records import Message, text_of, under
 from clawback.thinking import split_thinking
+
+if TYPE_CHECKING:
+    from clawback.models.vision import Pixels, Vision
 
 Plain = dict[str, str]
 
@@ -93,16 +94,16 @@ class Chat:
         response: str,
         response_ids: Sequence[int] | None = None,
         *,
-        max_prompt: int = PROMPT_TOKENS,
-        max_response: int = RESPONSE_TOKENS,
+        limits: tuple[int, int] = (PROMPT_TOKENS, RESPONSE_TOKENS),
         thinking: bool = True,
         ends: bool = True,
     ) -> Encoded:
         """The prompt, and the response by its recorded ids where there are any, else by its text.
 
-        Prompt and response are tokenized apart, as they are when the model answers. A response that was cut (``ends`` is False), or
-        is longer than ``max_response`` and cut here, has no end token: the model should not learn to stop there.
+        Prompt and response are tokenized apart, as they are when the model answers. ``limits``: the most tokens of each. A response that was cut
+        (``ends`` is False), or is longer than its limit and cut here, has no end token: the model should not learn to stop there.
         """
+        max_prompt, max_response = limits
         prompt, pixels = self.looked(messages, max_prompt)
         if response_ids is not None:
             found = self.encoded(prompt, [int(token) for token in response_ids], thinking=thinking)
@@ -123,6 +124,8 @@ class Chat:
         if eyes is None:
             return self.prompt(messages, max_tokens), None
         said = under(messages, self.system)
+        from clawback.models import vision
+
         shown = vision.seen(said)
         if not any(shown):
             return self.prompt(messages, max_tokens), None

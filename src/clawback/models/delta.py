@@ -21,7 +21,7 @@ from torch.nn.utils import parametrize
 
 from clawback.errors import ModelError
 from clawback.files import sync
-from clawback.models.base import ROUTERS, STAMP, check_base, in_layer, stamp
+from clawback.models.identity import ROUTERS, STAMP, check_base, in_layer, stamp
 from clawback.models.types import ModelInfo
 
 WEIGHTS = "delta.safetensors"

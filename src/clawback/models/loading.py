@@ -16,9 +16,9 @@ from clawback import paths
 from clawback.config import EMBEDDED
 from clawback.errors import ModelError, NotFound
 from clawback.files import sample
-from clawback.models import hub_cache, identity, local_models
+from clawback.models import identity, local_models, model_files
 from clawback.models.linear import quicken
-from clawback.models.model_folder import check_folder
+from clawback.models.model_files import check_folder
 from clawback.models.traits import number
 from clawback.models.types import ModelInfo, Sampling
 
@@ -55,7 +55,7 @@ def resolve(base: str, revision: str | None = None) -> tuple[str, str]:
 def names_of(base: str, revision: str | None = None) -> list[str]:
     """What the weights of a base are called, the best name first: by their content, where they are on this machine, and by where they are."""
     source, found_as = resolve(base, revision)
-    folder = Path(source) if found_as.startswith("sha256:") else hub_cache.snapshot(source, found_as)
+    folder = Path(source) if found_as.startswith("sha256:") else model_files.snapshot(source, found_as)
     return [name for name in (identity.of_weights(folder), found_as) if name]
 
 
@@ -117,7 +117,7 @@ class UnloadedModel:
     def folder(self) -> Path:
         """Where its files are on this machine, once they have been fetched."""
         commit = self.options.get("revision")
-        return hub_cache.snapshot(self.source, commit) if commit else Path(self.source)
+        return model_files.snapshot(self.source, commit) if commit else Path(self.source)
 
 
 def look(base: str, revision: str | None = None) -> UnloadedModel:

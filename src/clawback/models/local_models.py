@@ -14,13 +14,15 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clawback import installed
 from clawback.errors import ModelError, NotFound
-from clawback.models import gguf_file, hub_cache, loose_files
-from clawback.models.gguf_file import GgufFile
+from clawback.models import model_files
 from clawback.models.types import Holder, LocalModel, ModelInfo
+
+if TYPE_CHECKING:
+    from clawback.models.gguf_file import GgufFile
 
 SMOLLM2 = "smollm2"
 OLLAMA, LM_STUDIO = "ollama:", "lmstudio:"
@@ -73,17 +75,23 @@ def source(base: str) -> GgufSource | None:
     if base.startswith(LM_STUDIO):
         return _lm_studio(base)
     path = Path(base).expanduser()
-    if path.suffix.lower() == ".gguf" or (path.is_file() and gguf_file.is_gguf(path)):
+    if path.suffix.lower() == ".gguf" or (path.is_file() and _is_gguf(path)):
         if not path.is_file():
             raise NotFound(f"There is no file {base}.")
         return GgufSource(base, path.resolve())
     return None
 
 
+def _is_gguf(path: Path) -> bool:
+    from clawback.models import gguf_file
+
+    return gguf_file.is_gguf(path)
+
+
 def find() -> list[LocalModel]:
     """Every causal language model of the hub cache, Ollama, LM Studio and the usual folders of GGUF files, and ``smollm2``; those without
     a problem first, small to large."""
-    held = [*_in_wheel(), *hub_cache.models(), *_in_ollama(), *_in_lm_studio()]
+    held = [*_in_wheel(), *model_files.models(), *_in_ollama(), *_in_lm_studio()]
     known = {model.path.resolve() for model in held}
     found = [*held, *(model for model in _loose() if model.path.resolve() not in known)]
     return sorted(found, key=lambda one: (bool(one.problem), one.info.total_parameters, one.name))
@@ -91,7 +99,9 @@ def find() -> list[LocalModel]:
 
 def _loose() -> Iterator[LocalModel]:
     """GGUF files that no program here manages, by their path; what is no language model is left out."""
-    for path in loose_files.find():
+    from clawback.models import gguf_file
+
+    for path in model_files.find():
         for model in _models_in(GgufSource(str(path), path), "file"):
             if model.info.total_parameters or model.problem:
                 header_is_other = model.info.architecture in gguf_file.NO_LANGUAGE_MODEL
@@ -121,6 +131,8 @@ def _in_wheel() -> Iterator[LocalModel]:
 
 
 def _models_in(source: GgufSource, holder: Holder) -> Iterator[LocalModel]:
+    from clawback.models import gguf_file
+
     try:
         header = gguf_file.read(source.path)
     except ModelError as error:

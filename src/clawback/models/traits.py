@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from clawback.errors import ModelError
-from clawback.models.vision import marks, read_as
 
 UNLIMITED = 2**62
 _PROBE = 12
@@ -176,3 +175,14 @@ def number(config: Any, *names: str) -> int | float | None:
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             return value
     return None
+
+
+def marks(config: Any) -> frozenset[int]:
+    """Tokens that stand for what is seen."""
+    names = ("image_token_id", "image_token_index", "video_token_id")
+    return frozenset(t for name in names if isinstance(t := getattr(config, name, None), int))
+
+
+def read_as(token: int, marks: frozenset[int]) -> int:
+    """What a model is given to read of a token that it wrote: a mark of a picture where there is none would be one too many."""
+    return 0 if token in marks else token

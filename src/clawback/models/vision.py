@@ -82,17 +82,6 @@ def seen(messages: Sequence[Message]) -> list[list[Picture]]:
     return [[one for data in some if (one := _opened(data))] for some in found]
 
 
-def marks(config: Any) -> frozenset[int]:
-    """Tokens that stand for what is seen."""
-    names = ("image_token_id", "image_token_index", "video_token_id")
-    return frozenset(t for name in names if isinstance(t := getattr(config, name, None), int))
-
-
-def read_as(token: int, marks: frozenset[int]) -> int:
-    """What a model is given to read of a token that it wrote: a mark of a picture where there is none would be one too many."""
-    return 0 if token in marks else token
-
-
 class Vision:
     """A model's processor, loaded when there is a first picture to look at."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clawback import faces, installed, plugins
+from clawback import installed, plugins
 
 if TYPE_CHECKING:
     from clawback.policy.interpolation import within
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from clawback.policy.throughput import MeasuredSampler, Speed
     from clawback.policy.torch_policy import DTYPES
 else:
-    __all__, __getattr__ = faces.face(
+    __all__, __getattr__ = plugins.face(
         __name__,
         {
             "interpolation": "within",

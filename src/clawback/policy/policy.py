@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -29,12 +30,13 @@ from clawback.models import (
 )
 from clawback.models import adapter as adapters
 from clawback.records import Message, Sample
-from clawback.rewards.lexical_fields import Floats, Ints
-from clawback.scoring import Choices, Scorer
+from clawback.scoring import Scorer
 
 if TYPE_CHECKING:
-    from clawback.models import Pixels, Vision
-    from clawback.sampling import Chance, Sampled
+    from clawback.models import NextSpeaker, Pixels, Vision
+    from clawback.rewards.lexical_fields import Floats, Ints
+    from clawback.sampling import DrawSettings, Sampled
+    from clawback.scoring import Choices
 
 Conversation = Sequence[Message]
 
@@ -62,7 +64,7 @@ class Policy:
         """What replies are held to, in drawing turns of conversations and in learning (``scoring/choices.py``)."""
         self._scorer: Scorer | None = None
         self.placement = ""
-        """Why it is on its device, where that was measured (``placement.py``)."""
+        """Why it is on its device, where that was measured (``torch_policy.py``)."""
 
     def configure(
         self,
@@ -164,6 +166,8 @@ class Policy:
             return False
         encode = self.tokenizer.encode
         ids = [[*map(int, encode(text, add_special_tokens=False)), self.chat.end_id] for text in replies]
+        from clawback.scoring import Choices
+
         self.choices = self.scorer.choices = Choices(ids)
         return True
 
@@ -232,8 +236,7 @@ class Policy:
             sample.messages,
             sample.response,
             sample.response_ids,
-            max_prompt=self.max_prompt,
-            max_response=self.max_response,
+            limits=(self.max_prompt, self.max_response),
             thinking=self.trains_thinking,
             ends=sample.ends,
         )
@@ -265,18 +268,12 @@ class Policy:
     ) -> list[list[Completion]]:
         """``samples`` answers to each conversation, as text and token by token. None: as the policy itself says. Pictures are looked at where
         the model sees."""
-        from clawback.sampling import completion
+        from clawback.sampling import DrawSettings, completion
 
         looked = [self.chat.looked(messages, self.max_prompt) for messages in conversations]
         prompts = [ids for ids, _ in looked]
-        answers = self.sample(
-            prompts,
-            samples=samples,
-            sampling=sampling,
-            max_tokens=max_tokens,
-            seed=seed,
-            pixels=[pixels for _, pixels in looked],
-        )
+        settings = DrawSettings(samples, max_tokens, sampling, seed)
+        answers = self.sample(prompts, settings, pixels=[pixels for _, pixels in looked])
         return [
             [completion(self.chat, prompt, one) for one in group]
             for prompt, group in zip(prompts, answers, strict=True)
@@ -285,32 +282,33 @@ class Policy:
     def sample(
         self,
         prompts: Sequence[Sequence[int]],
+        settings: DrawSettings,
         *,
-        samples: int = 1,
-        max_tokens: int | None = None,
-        sampling: Sampling | None = None,
-        seed: int | torch.Generator | Chance = 0,
-        rows: int | None = None,
-        stop: Sequence[int] | None = None,
         pixels: Sequence[Pixels | None] | None = None,
         merge: bool = False,
     ) -> list[list[Sampled]]:
-        """``samples`` answers to each prompt of token ids; see ``sampling.sample``. ``stop``: None: what ends an answer of this model; empty: nothing does. ``merge``: add the adapter into the weights meanwhile."""
-        from clawback.sampling import sample, stop_ids
+        """Answers to each prompt of token ids; see ``sampling.sample``. ``merge``: add the adapter into the weights meanwhile."""
+        from clawback.sampling import sample
 
+        speaker = self.speaker_of(settings)
         with adapters.merged(self.model) if merge else nullcontext():
-            return sample(
-                self.model,
-                prompts,
-                samples=samples,
-                max_tokens=max_tokens or self.max_tokens,
-                sampling=sampling or self.sampling,
-                stop=stop_ids(self.model, self.chat.end_id) if stop is None else stop,
-                seed=seed,
-                rows=rows,
-                speaker=self.chat.speaker if stop is None or len(stop) else None,
-                pixels=pixels,
-            )
+            return sample(self.model, prompts, self.completed(settings), speaker=speaker, pixels=pixels)
+
+    def completed(self, settings: DrawSettings) -> DrawSettings:
+        """The settings with this policy's own where they leave something open."""
+        from clawback.sampling import stop_ids
+
+        stop = stop_ids(self.model, self.chat.end_id) if settings.stop is None else settings.stop
+        return replace(
+            settings,
+            max_tokens=settings.max_tokens or self.max_tokens,
+            sampling=settings.sampling or self.sampling,
+            stop=stop,
+        )
+
+    def speaker_of(self, settings: DrawSettings) -> NextSpeaker | None:
+        """Whose label ends an answer: nobody's where nothing ends one."""
+        return self.chat.speaker if settings.stop is None or len(settings.stop) else None
 
     def features(
         self, conversations: Sequence[Conversation], responses: Sequence[str | Sequence[int]]
@@ -365,8 +363,7 @@ class Policy:
             conversation,
             text,
             ids,
-            max_prompt=self.max_prompt,
-            max_response=self.max_response,
+            limits=(self.max_prompt, self.max_response),
             thinking=thinking,
         )
 

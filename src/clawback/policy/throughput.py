@@ -153,8 +153,10 @@ def _drawing(
     """Tokens a second of so many rows, the reading of prompts taken off; and seconds by the clock of one such draw."""
     some = [list(prompts[i % len(prompts)])[-_TAIL:] for i in range(rows)]
 
+    from clawback.sampling import DrawSettings
+
     def draw(tokens: int) -> None:
-        policy.sample(some, max_tokens=tokens, rows=rows, stop=())
+        policy.sample(some, DrawSettings(max_tokens=tokens, rows=rows, stop=()))
 
     draw(1)
     begun, _ = meter.time(lambda: draw(1))
@@ -170,8 +172,10 @@ def answer_tokens(policy: Policy, prompts: Sequence[Sequence[int]], room: int, s
     most = int(min(room, _LONGEST, LIMIT / 2 / step))
     if most < 16:
         return 0.0
+    from clawback.sampling import DrawSettings
+
     some = [list(prompts[i % len(prompts)]) for i in range(_ANSWERS)]
-    answers = [group[0] for group in policy.sample(some, max_tokens=most, rows=_ANSWERS)]
+    answers = [group[0] for group in policy.sample(some, DrawSettings(max_tokens=most, rows=_ANSWERS))]
     return sum(len(one.ids) if one.finished else room for one in answers) / len(answers)
 
 

@@ -41,11 +41,10 @@ if TYPE_CHECKING:
         as_backend,
     )
     from clawback.prompts.evaluation import contains, evaluator, exact_match
-    from clawback.prompts.prompt import Prompt, PromptHistory
+    from clawback.prompts.prompt import Prompt, PromptHistory, PromptSection
     from clawback.prompts.prompt_guards import objections
-    from clawback.prompts.search.budget import Budget, BudgetPlan, SearchCost
     from clawback.prompts.search.genome import PromptGenome, crossover_genomes, guided_mutation, mutate_genome
-    from clawback.prompts.search.journal import Journal
+    from clawback.prompts.search.ledger import Budget, BudgetPlan, Journal, SearchCost, plan
     from clawback.prompts.search.optimize import (
         Optimizer,
         PromptSearchResult,
@@ -53,7 +52,6 @@ if TYPE_CHECKING:
         engine,
         optimize,
     )
-    from clawback.prompts.search.planning import plan
     from clawback.prompts.search.reflection import reflector
     from clawback.prompts.search.remark_templates import from_remarks
     from clawback.prompts.search_types import (
@@ -65,7 +63,6 @@ if TYPE_CHECKING:
         ProposalRequest,
         Propose,
     )
-    from clawback.prompts.sections import PromptSection
 
 _WHERE = {
     **dict.fromkeys(
@@ -86,19 +83,19 @@ _WHERE = {
         ),
         "backends",
     ),
-    **dict.fromkeys(("Budget", "BudgetPlan", "SearchCost"), "search.budget"),
+    **dict.fromkeys(("Budget", "BudgetPlan", "SearchCost"), "search.ledger"),
     **dict.fromkeys(("engine",), "search.optimize"),
     **dict.fromkeys(("contains", "evaluator", "exact_match"), "evaluation"),
     **dict.fromkeys(
         ("PromptGenome", "crossover_genomes", "guided_mutation", "mutate_genome"), "search.genome"
     ),
     **dict.fromkeys(("objections",), "prompt_guards"),
-    **dict.fromkeys(("Journal",), "search.journal"),
-    **dict.fromkeys(("plan",), "search.planning"),
+    **dict.fromkeys(("Journal",), "search.ledger"),
+    **dict.fromkeys(("plan",), "search.ledger"),
     **dict.fromkeys(("Prompt", "PromptHistory"), "prompt"),
     **dict.fromkeys(("reflector",), "search.reflection"),
     **dict.fromkeys(("Optimizer", "PromptSearchResult", "SearchSettings", "optimize"), "search.optimize"),
-    **dict.fromkeys(("PromptSection",), "sections"),
+    **dict.fromkeys(("PromptSection",), "prompt"),
     **dict.fromkeys(("from_remarks",), "search.remark_templates"),
     **dict.fromkeys(
         ("Case", "Evaluate", "Example", "Outcome", "Proposal", "Propose", "ProposalRequest"), "search_types"

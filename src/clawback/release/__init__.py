@@ -4,12 +4,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from clawback.release import prompted
-from clawback.release.version_loading import load
 from clawback.release.version_registry import (
     check,
     clear_strays,
     heal,
     held_replies,
+    load,
     promote,
     propose,
     reset,

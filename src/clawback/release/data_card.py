@@ -195,7 +195,7 @@ class OpinionGroup:
 
 def opinions(store: Store, feedback_ids: Collection[int] | None = None) -> list[StandingRating]:
     """The newest rating of each person and turn, oldest first; of this feedback alone where named."""
-    from clawback.feedback.opinions import ratings
+    from clawback.feedback.calibrate import ratings
 
     made = []
     for given in ratings(store.feedback(ids=feedback_ids)):
@@ -328,9 +328,8 @@ def markdown(store: Store, feedback_ids: Collection[int], version: int) -> str:
 
 def _raters(store: Store, feedback_ids: Collection[int]) -> list[str]:
     """How far the people agree whom it learned from, what each weighs, and on how many answers they part."""
-    from clawback.feedback import agreement
-    from clawback.feedback.calibrate import agreed, sign
-    from clawback.feedback.opinions import ratings
+    from clawback.feedback import calibrate
+    from clawback.feedback.calibrate import agreed, ratings, sign
 
     said = [f for f in store.feedback(ids=feedback_ids) if f.kind == "rating"]
     newest = {(f.author, f.turn_id): f.value for f in ratings(said)}
@@ -339,7 +338,7 @@ def _raters(store: Store, feedback_ids: Collection[int]) -> list[str]:
         return []
     by_turn = {t: [newest[p, t] for p in people if (p, t) in newest] for t in turns}
     apart = sum({1, -1} <= {sign(v) for v in values} for values in by_turn.values())
-    alpha = agreement.krippendorff_alpha([[newest.get((p, t)) for t in turns] for p in people], "interval")
+    alpha = calibrate.krippendorff_alpha([[newest.get((p, t)) for t in turns] for p in people], "interval")
     weights = agreed(said)
     lines = [f"- rated by several: {sum(len(v) > 1 for v in by_turn.values())}, of which some liked and others did not: {apart}"]  # fmt: skip
     lines.append(f"- Krippendorff's alpha: {'not defined' if alpha is None else f'{alpha:.2f}'}")

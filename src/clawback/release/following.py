@@ -17,7 +17,7 @@ from clawback import config
 from clawback.errors import ClawbackError
 from clawback.paths import Home
 from clawback.records import Version
-from clawback.runs import process
+from clawback.runs import trigger
 
 if TYPE_CHECKING:
     from clawback.store import Store
@@ -80,7 +80,7 @@ def start(store: Store, home: Home) -> None:
         live = store.live()
         if not any(not one.current(live) for one in standings(store, settings)) or under_way(home):
             return
-        process.start(home, "clawback", ["publish"])
+        trigger.start_process(home, "clawback", ["publish"])
     except (ClawbackError, OSError) as error:
         log.warning("the live version is not published: %s", error)
 
@@ -97,4 +97,4 @@ def retry(store: Store, home: Home, settings: config.Config) -> None:
 
 def under_way(home: Home) -> bool:
     """Whether a live process is publishing."""
-    return process.is_held(home.publish_lock)
+    return trigger.is_held(home.publish_lock)

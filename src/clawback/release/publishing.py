@@ -21,7 +21,7 @@ from clawback.release.publishers import (
     make,
     probe,
 )
-from clawback.release.version_loading import load
+from clawback.release.version_registry import load
 
 if TYPE_CHECKING:
     from clawback.store import Store

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from clawback.feedback.authors import in_own_words, shown
+from clawback.feedback.provenance import in_own_words, shown
 
 if TYPE_CHECKING:
     from clawback.records import Feedback, Sample
@@ -222,7 +222,7 @@ def unknown(text: str, known: Iterable[str]) -> list[str]:
 def known(store: Store, templates: Iterable[str] = ()) -> list[str]:
     """Every sentence that may go live without being shown: our own, what the owner said about answers, what they said yes to.
 
-    A remark counts whole and by its sentences. Words of others (``feedback.authors``) are not the owner's, and what is longer than a remark is something
+    A remark counts whole and by its sentences. Words of others (``feedback.provenance``) are not the owner's, and what is longer than a remark is something
     that they pasted.
     """
     # Needs numpy, without which going back must work.

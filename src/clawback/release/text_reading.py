@@ -93,9 +93,9 @@ def learn(samples: Sequence[Sample], seen: Sequence[tuple[str, str]] = (), seed:
     Args:
         seen: (question, answer) of further answers, rated or not: they show how answers vary.
     """
+    from clawback.rewards.rating_likelihood import feedback_kinds, reader_values
     from clawback.rewards.reward_ensemble import RULES, Ratings, ReadingSettings
     from clawback.rewards.reward_ensemble import learn as fit
-    from clawback.rewards.scores import feedback_kinds, reader_values
 
     vocabulary = Vocabulary()
     rated = [s for s in samples if s.rated]

@@ -1,7 +1,11 @@
-"""The registry of versions, on disk and in the store. The row is authoritative: a folder without a row is no version.
+"""The registry of versions, on disk and in the store; and a version, loaded and ready to answer.
+
+The registry of versions, on disk and in the store. The row is authoritative: a folder without a row is no version.
 
 A version is written to a temporary folder, synced, renamed to its number, and only then entered in the store.
 Going live is one transaction.
+
+Loads a version, ready to answer.
 """
 
 from __future__ import annotations
@@ -19,16 +23,18 @@ from typing import TYPE_CHECKING, Any
 
 from clawback import config
 from clawback.errors import Busy, ModelError, UsageError
-from clawback.feedback import bases
+from clawback.feedback import provenance
 from clawback.files import sha256, sync
 from clawback.models import identity
 from clawback.paths import Home
 from clawback.records import JsonObject, Run, Version
-from clawback.release import data_card, following, prompted
+from clawback.release import data_card, prompted
 
 if TYPE_CHECKING:
     from clawback.models import TrainResult
+    from clawback.policy import Policy
     from clawback.store import Store
+
 
 WEIGHTS = "adapter_model.safetensors"
 DELTA = "delta.safetensors"
@@ -154,6 +160,8 @@ def go_live(store: Store, home: Home, number: int) -> Version:
 
         store.accept_sentences(screening.sentences(version.prompt), number)
     prompted.write(home, version)
+    from clawback.release import following
+
     following.start(store, home)
     return version
 
@@ -189,8 +197,8 @@ def bring(home: Home, folder: Path, number: int) -> Path:
 
 
 def follow_base(store: Store, home: Home, version: Version) -> None:
-    """The settings name the base of the version that answers, in a home that has moved from one base to another (``feedback.bases``)."""
-    if version.number and version.base in bases.known(store):
+    """The settings name the base of the version that answers, in a home that has moved from one base to another (``feedback.provenance``)."""
+    if version.number and version.base in provenance.known(store):
         set_base(store, home, version.base, version.base_revision)
 
 
@@ -200,7 +208,7 @@ def set_base(store: Store, home: Home, base: str, revision: str | None) -> None:
     if held.base != base:
         commit = revision if revision and identity.is_commit(revision) else None
         config.save(home.config, {"model": {"base": base} | ({"revision": commit} if commit else {})})
-    bases.switch(store, held.base, base, time.time())
+    provenance.switch(store, held.base, base, time.time())
 
 
 def passed(version: Version) -> None:
@@ -357,3 +365,35 @@ def sync_folder(folder: Path) -> None:
     for path in folder.rglob("*"):
         sync(path)
     sync(folder)
+
+
+def revision_of(settings: config.Config, base: str, recorded: str) -> str | None:
+    """The commit to load a version's base at: that of the settings, if they name the same base, else the one that the version records."""
+    if base == settings.model.base:
+        return settings.model.revision
+    return recorded if identity.is_commit(recorded) else None
+
+
+def load(home: Home, version: Version, settings: config.Config | None = None) -> Policy:
+    """Load a version's base model with its adapter and its prompt, after checking that the files are what was trained.
+
+    Raises ``ModelError`` when they are not, ``MissingExtra`` when torch is not installed.
+    """
+    from clawback import engine
+
+    check(version)
+    settings = settings or config.load(home.config)
+    model = settings.model
+    base = version.base or model.base
+    policy = engine.load(
+        base,
+        revision=revision_of(settings, base, version.base_revision),
+        adapter=Path(version.path) if version.path else None,
+        dtype=model.dtype,
+        load_in_4bit=model.load_in_4bit,
+        device=model.load_device,
+    )
+    policy.configure(
+        settings.generation, settings.model.chat_template_args, settings.training.thinking, version.prompt
+    )
+    return policy

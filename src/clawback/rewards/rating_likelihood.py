@@ -1,4 +1,6 @@
-"""How likely ratings are where a rule is what is wanted: two models of the taps that do not follow it.
+"""Ratings as evidence: which value and kind each has for the reader, and how likely it is under a rule.
+
+How likely ratings are where a rule is what is wanted: two models of the taps that do not follow it.
 
 * ``WrongTaps``, of a rule about what stands in the text: the rule is the taste, and a share ε of the taps is wrong, the same share on both sides.
 * ``TwoShares``, of a rule that somebody judges: the judge errs as well, and not on both sides alike. Of ten answers to which a rare thing is ascribed
@@ -7,17 +9,32 @@
 Both shares are integrated over, uniform beforehand. They are those of one kind of feedback: who is wrong in one of ten ratings may have kept the
 better branch of an answer in six of ten, and a likelihood that took both as one would believe neither. So each kind has shares of its own.
 The ±½ of a comparison and the small value of a guess are conventions about a mean; here they count as the direction that they name.
+
+Ratings as the reader takes them: scores by their ranks among the person's own.
+
+Scores are stored, shown and signed as ``clawback.scales`` centres them. Where most scores of a person are close together and a few are far off, centred
+values are little more than those few. So the reader takes the rank of each score, moved so that the lowest is -1, the highest 1 and the mean 0:
+
+    u = (rank - lowest rank) / (highest rank - lowest rank),    value = (u - m) / (1 - m) for u >= m, (u - m) / m otherwise,    m = mean u
+
+Taps are what they were: of two values one is -1 and the other 1. Thirty tens beside two ones are thirty times 1 and twice -1. Up to ``FEW`` scores count
+as they are centred, from ``MANY`` on their ranks do, and in between both.
 """
 
 from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from clawback.records import Sample
+from clawback.rewards.measures import ranks
+from clawback.scales import FEW, MANY
 
 Floats = NDArray[np.float64]
 Numbers = NDArray[np.floating[Any]]
@@ -179,3 +196,48 @@ class Likelihood:
         """
         rest = Counts(self.count, counts.met - met, counts.liked - (met and liked), counts.total - liked)
         return self(rest, judged)
+
+
+def reader_values(samples: Sequence[Sample]) -> Floats:
+    """``[n]`` what was said of the samples, in [-1, 1], with scores by rank. What is no rating by itself (edits, comparisons, means of several
+    people, credit from a later turn) stays as it is."""
+    values = np.array([one.feedback_value for one in samples], dtype=np.float64)
+    strongest: dict[int, float] = {}
+    for sample in samples:
+        for part in sample.parts:
+            strongest[part.feedback_id] = max(strongest.get(part.feedback_id, 0.0), abs(part.value))
+    places = [i for i, one in enumerate(samples) if _is_rating(one, strongest)]
+    if any(0 < abs(values[i]) < 1 for i in places):
+        values[places] = by_rank(values[places])
+    return values
+
+
+def feedback_kinds(samples: Sequence[Sample]) -> Ints:
+    """``[n]`` the kind of feedback that each sample's value comes from (``rating_likelihood``): of several the most direct."""
+    return np.array([_kind(sample) for sample in samples], dtype=np.int64)
+
+
+def _kind(sample: Sample) -> int:
+    kinds = {part.kind for part in sample.parts}
+    if not kinds or kinds & {"rating", "reward", "judge"}:
+        return RATED
+    return COMPARED if kinds & {"preference", "edit"} else GUESSED
+
+
+def _is_rating(sample: Sample, strongest: dict[int, float]) -> bool:
+    if len(sample.parts) != 1:
+        return False
+    [part] = sample.parts
+    return part.kind == "rating" and abs(part.value) >= strongest[part.feedback_id]
+
+
+def by_rank(values: Floats) -> Floats:
+    """``[n]`` values in [-1, 1] by their ranks, the ends held and the mean at 0."""
+    if len(values) <= FEW or np.ptp(values) == 0:
+        return values
+    place = ranks(values)
+    place = (place - place.min()) / np.ptp(place)
+    mean = place.mean()
+    ranked = np.where(place >= mean, (place - mean) / (1 - mean), (place - mean) / mean)
+    share = min((len(values) - FEW) / (MANY - FEW), 1.0)
+    return np.asarray(share * ranked + (1 - share) * values)

@@ -2,10 +2,10 @@
 
 | view | what is in it |
 | --- | --- |
-| style | the style features (``style_features``), by name |
+| style | the style features (``features``), by name |
 | statistics | sentence and word lengths, variety, punctuation, layout (``text_statistics``): any language |
 | fields | how many words of each lexical field (``lexical_fields``), where the base's embeddings are at hand: any language |
-| grammar | tense, voice, persons, subordination, degree, … (``grammar``): English |
+| grammar | tense, voice, persons, subordination, degree, … (``text_statistics``): English |
 | tokens, rates | which everyday tokens occur, and how often: function words, in any language that the tokenizer knows |
 | named | the features that the person's remarks are about, where there are remarks |
 | relation | how the answer relates to its prompt: words in common, and ratio of lengths |
@@ -28,13 +28,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clawback.rewards import style_features
-from clawback.rewards.features import SHARES, Features, Floats
-from clawback.rewards.grammar import NAMES as GRAMMAR
-from clawback.rewards.grammar import grammar
+from clawback.rewards import features
+from clawback.rewards.features import SAYS, SHARES, Features, Floats
 from clawback.rewards.kernel_ensemble import Kernel
 from clawback.rewards.lexical_fields import LexicalFields, WordVectors
-from clawback.rewards.remarks import SAYS
 from clawback.rewards.rule_posterior import (
     ASKED_SIGN,
     JUDGED_SIGN,
@@ -43,8 +40,8 @@ from clawback.rewards.rule_posterior import (
     TOKEN_SIGN,
     SignLayout,
 )
+from clawback.rewards.text_statistics import GRAMMAR, grammar, text_statistics
 from clawback.rewards.text_statistics import NAMES as STATISTICS
-from clawback.rewards.text_statistics import text_statistics
 
 Bools = NDArray[np.bool_]
 
@@ -63,9 +60,7 @@ Judge = Callable[[Sequence[str], Sequence[str]], Floats]
 VERDICT_THRESHOLD = 0.5
 """A verdict above this says that the rule is kept."""
 JUDGED = "judged"
-_NUMBERED = {
-    name: place for place, name in reversed([*enumerate([*style_features.NAMES, *STATISTICS, *GRAMMAR])])
-}
+_NUMBERED = {name: place for place, name in reversed([*enumerate([*features.NAMES, *STATISTICS, *GRAMMAR])])}
 _WORD = re.compile(r"\w+")
 _ALIKE = 512
 """Answers of the base among which distances are measured."""
@@ -216,7 +211,7 @@ class Views:
 
     def columns(self, name: str) -> list[int]:
         """Where a style feature, a phrase, a text statistic or a grammatical feature is among the signs, one place for each cut of a number; none for what is not looked for."""
-        if name.startswith(SAYS) or name in style_features.NAMES:
+        if name.startswith(SAYS) or name in features.NAMES:
             return self.features.columns(name)
         first = self.features.manners + len(self.features.tokens)
         return [first + int(i) for i in np.flatnonzero(self.cut_of == (*STATISTICS, *GRAMMAR).index(name))]
@@ -235,7 +230,7 @@ class Views:
     def _raw(self, answers: Answers) -> dict[str, Floats]:
         ids, tokens = answers.ids, self.features.tokens
         made = {
-            "style": style_features.manner(answers.texts),
+            "style": features.manner(answers.texts),
             "statistics": text_statistics(answers.texts),
             "grammar": grammar(answers.texts),
             "hidden": np.asarray(answers.hidden, dtype=np.float64),
@@ -256,7 +251,7 @@ class Views:
         if self.knows_prompts:
             made["relation"] = relation(answers.prompts, answers.texts)
             made["prompt"] = np.hstack(
-                [style_features.manner(answers.prompts), text_statistics(answers.prompts), self._asks(answers.prompts)]
+                [features.manner(answers.prompts), text_statistics(answers.prompts), self._asks(answers.prompts)]
             )  # fmt: skip
         if self.judge is not None:
             made[JUDGED] = self._verdicts(answers)
@@ -285,7 +280,7 @@ class Views:
 
     def _asked_signs(self, prompts: Sequence[str]) -> Bools:
         """``[n, …]``: style of the prompt, its length above three limits, its everyday words."""
-        how = style_features.manner(prompts)[:, : len(style_features.SIGNS)] > 0
+        how = features.manner(prompts)[:, : len(features.SIGNS)] > 0
         length = np.array([[len(_words(prompt))] for prompt in prompts])
         return np.hstack([how, length > np.array([[8, 16, 32]]), self._asks(prompts) > 0])
 

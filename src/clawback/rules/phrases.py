@@ -15,8 +15,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from clawback.rules.languages import NAMES as LANGUAGES
 from clawback.rules.lexicon import FEATURES, LONGEST_PHRASE, NUMBERS, PHRASES, UNITS
+from clawback.rules.lexicon import NAMES as LANGUAGES
 
 LONGEST = 240
 """Characters of a sentence; what is longer says more than one thing."""

@@ -80,15 +80,15 @@ def machine_count() -> int:
 
 def machine_number() -> int:
     """This machine's place among them. Raises ``UsageError`` where they could not find each other by what is set."""
-    machines, found = machine_count(), environment_number("NODE_RANK", 0)
+    machines, number = machine_count(), environment_number("NODE_RANK", 0)
     known = os.environ.get("MASTER_ADDR") and environment_number("MASTER_PORT", 0)
-    if found >= machines or (machines > 1 and not known):
+    if number >= machines or (machines > 1 and not known):
         here = ", ".join(f"{name}={os.environ.get(name, '')}" for name in MACHINE_VARIABLES)
         raise UsageError(
             "Several machines need the same MASTER_ADDR, MASTER_PORT and NNODES on each, and NODE_RANK from 0 (where the run is begun) to "
             f"NNODES - 1. Here: {here}."
         )
-    return found
+    return number
 
 
 def environment_number(name: str, otherwise: int) -> int:

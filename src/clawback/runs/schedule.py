@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from clawback.errors import UsageError
 from clawback.feedback.due import SCHEDULED
-from clawback.runs import process
+from clawback.runs import trigger
 from clawback.runs.run_options import DEFAULTS, RunOptions
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def next_moment(clock: str, now: datetime | None = None) -> datetime:
 def schedule(home: Home, store: Store, moment: datetime, options: RunOptions = DEFAULTS) -> None:
     """Start a run at this moment; an earlier wish is replaced."""
     store.set(SCHEDULED, moment.timestamp())
-    process.start(home, WORKER, [str(home.root), str(moment.timestamp()), *options.arguments()])
+    trigger.start_process(home, WORKER, [str(home.root), str(moment.timestamp()), *options.arguments()])
 
 
 def scheduled(store: Store) -> datetime | None:

@@ -1,17 +1,91 @@
-"""Starts a training run: when it is due, or because a person asks for it. One at a time."""
+"""Starts runs, and the background processes that train, search for a prompt or publish.
+
+Starts the background processes that train, search for a prompt or publish, with an environment from an allow-list.
+
+An agent's hook, which starts most runs, has the agent's environment: API keys and tokens that no run needs.
+Nothing heavy is imported here: this is called after every rating, in hooks too.
+
+Starts a training run: when it is due, or because a person asks for it. One at a time.
+"""
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    import subprocess
+    from pathlib import Path
 
     from clawback.config import Config
     from clawback.paths import Home
     from clawback.runs.run_options import RunOptions
     from clawback.store import Store
+
+
+ALLOWED = (
+    "PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "XDG_CACHE_HOME", "HF_HOME", "HF_HUB_OFFLINE", "HF_ENDPOINT",
+    "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "OMP_NUM_THREADS", "PYTHONPATH", "VIRTUAL_ENV",
+)  # fmt: skip
+"""Variables that a training process gets: where things are, and how the machine is used."""
+ALLOWED_WHERE_SET = (
+    "LC_CTYPE", "TZ", "HF_HUB_CACHE", "OLLAMA_MODELS", "TRANSFORMERS_OFFLINE", "CUDA_DEVICE_ORDER",
+    "HIP_VISIBLE_DEVICES", "PYTORCH_CUDA_ALLOC_CONF", "MKL_NUM_THREADS", "TOKENIZERS_PARALLELISM", "WANDB_MODE",
+    "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy",
+    "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE",
+    "XDG_RUNTIME_DIR", "CREDENTIALS_DIRECTORY", "DBUS_SESSION_BUS_ADDRESS",
+)  # fmt: skip
+"""Variables that only some machines set: further caches and devices, the way out to the network, where an encrypted home's key is kept."""
+
+
+def hosted_key(settings: Config) -> str:
+    """The variable that holds the key of a trainer elsewhere."""
+    hosted = settings.hosted
+    return hosted.key_env or ("FIREWORKS_API_KEY" if hosted.provider == "fireworks" else "TINKER_API_KEY")
+
+
+def key_variables(settings: Config) -> set[str]:
+    """The variables that hold the keys which a training run uses: of its judge and of its trainer, where the settings name one."""
+    names = {settings.judge.key_env} if settings.judge.enabled else set()
+    return names | ({hosted_key(settings)} if settings.hosted.url else set())
+
+
+def environment(
+    home: Home, keys: Iterable[str] = (), available: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """The environment of a process of ours: the allowed variables, those of ``keys``, and this home."""
+    available = os.environ if available is None else available
+    names = {*ALLOWED, *ALLOWED_WHERE_SET, *keys} - {""}
+    return {name: available[name] for name in names if name in available} | {"CLAWBACK_HOME": str(home.root)}
+
+
+def is_held(lock: Path) -> bool:
+    """Whether a live process holds this lock. A process that dies lets go of it."""
+    from filelock import FileLock, Timeout
+
+    try:
+        with FileLock(lock, timeout=0):
+            return False
+    except Timeout:
+        return True
+
+
+def start_process(
+    home: Home, module: str, arguments: Iterable[str] = (), keys: Iterable[str] = ()
+) -> subprocess.Popen[bytes]:
+    """Start ``python -m MODULE ARGUMENTS`` as a detached process. It outlives whoever started it, and writes its own log."""
+    return subprocess.Popen(
+        [sys.executable, "-m", module, *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd=home.root,
+        env=environment(home, keys),
+        start_new_session=True,
+    )
+
 
 WORKER = "clawback.jobs.worker"
 
@@ -43,7 +117,7 @@ def start(
     """
     if under_way(home):
         return None
-    from clawback.runs import process  # a rating after which no run is due needs none of these
+    pass  # GONE  # a rating after which no run is due needs none of these
     from clawback.runs.run_options import DEFAULTS
     from clawback.store import connect
 
@@ -61,7 +135,7 @@ def start(
     run = prepare(store, settings, options.algorithm, options.seed) if new else None
     arguments = [str(home.root), *options.changed(prepared=run).arguments()]
     try:
-        worker = process.start(home, WORKER, arguments, process.key_variables(settings))
+        worker = start_process(home, WORKER, arguments, key_variables(settings))
     except BaseException:
         if run is not None:
             store.drop_preparation(run)
@@ -91,6 +165,5 @@ def prepare(store: Store, settings: Config, algorithm: str | None = None, seed: 
 
 def under_way(home: Home) -> bool:
     """Whether a live process trains."""
-    from clawback.runs import process
 
-    return process.is_held(home.train_lock)
+    return is_held(home.train_lock)

@@ -7,37 +7,36 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clawback import faces
+from clawback import plugins
 
 if TYPE_CHECKING:
     from clawback.sampling.batched_sampler import (
         Chance,
+        DrawSettings,
         Sampled,
         answer,
         completion,
         draw_answers,
         evaluating,
+        most_rows,
         requests_for,
+        rows_of,
         sample,
         stop_ids,
         until_speaker,
     )
+    from clawback.sampling.choose import PLAIN, ChatModel, SamplingRequest
     from clawback.sampling.decoder import Cache
     from clawback.sampling.decoder_choice import drawing_dtype, fits, lean
-    from clawback.sampling.request import ChatModel, SamplingRequest
-    from clawback.sampling.rows import READ_TOKENS, Lean, Rows
-    from clawback.sampling.scheduler import Scheduler
-    from clawback.sampling.ways import most_rows, rows_of
+    from clawback.sampling.scheduler import READ_TOKENS, Lean, Rows, Scheduler
 else:
-    __all__, __getattr__ = faces.face(
+    __all__, __getattr__ = plugins.face(
         __name__,
         {
             "decoder": "Cache",
             "decoder_choice": "drawing_dtype fits lean",
-            "batched_sampler": "Chance Sampled answer completion draw_answers evaluating requests_for sample stop_ids until_speaker",
-            "request": "ChatModel SamplingRequest",
-            "rows": "Lean READ_TOKENS Rows",
-            "scheduler": "Scheduler",
-            "ways": "most_rows rows_of",
+            "batched_sampler": "Chance DrawSettings Sampled answer completion draw_answers evaluating most_rows requests_for rows_of sample stop_ids until_speaker",
+            "choose": "PLAIN ChatModel SamplingRequest",
+            "scheduler": "Lean READ_TOKENS Rows Scheduler",
         },
     )

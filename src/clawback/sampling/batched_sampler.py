@@ -13,7 +13,7 @@ Log-probs are those of the tempered policy over the whole vocabulary (``Sampling
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from clawback.devices import total_bytes
 from clawback.models import Completion, Sampling
-from clawback.sampling.decoder_choice import fits
+from clawback.models.traits import takes
+from clawback.sampling.choose import PLAIN, SamplingRequest
+from clawback.sampling.decoder_choice import drawing_dtype, fits
 from clawback.sampling.prefix_tree import by_family
-from clawback.sampling.request import PLAIN, SamplingRequest
-from clawback.sampling.rows import MOST_ROWS, Rows
-from clawback.sampling.scheduler import Scheduler
-from clawback.sampling.ways import most_rows, rows_of
+from clawback.sampling.scheduler import MOST_ROWS, Lean, Rows, Scheduler
 
 if TYPE_CHECKING:
     from clawback.models import Chat, NextSpeaker, Pixels
@@ -118,37 +118,64 @@ def evaluating(model: nn.Module) -> Iterator[None]:
         model.train(training)
 
 
+@dataclass(frozen=True, slots=True)
+class DrawSettings:
+    """How answers are drawn. None: as the policy itself says."""
+
+    samples: int = 1
+    """Answers to each prompt."""
+    max_tokens: int | None = None
+    """Tokens of an answer, at most."""
+    sampling: Sampling | None = None
+    seed: int | torch.Generator | Chance = 0
+    """A CPU generator's state moves on; a ``Chance`` is the random numbers themselves."""
+    rows: int | None = None
+    """Answers that are computed at once. None: as many as the memory holds."""
+    stop: Sequence[int] | None = None
+    """Token ids that end an answer; empty: nothing does."""
+
+    def chance(self, prompts: Sequence[Sequence[int]]) -> Chance:
+        """The random numbers of answers to these prompts. Raises ``ValueError`` for an empty prompt, and where ``max_tokens`` is not set."""
+        if not all(prompts):
+            raise ValueError("a prompt needs at least one token")
+        if isinstance(self.seed, Chance):
+            return self.seed
+        if self.max_tokens is None:
+            raise ValueError("max_tokens is not set")
+        truncates = (self.sampling or PLAIN).truncates
+        return Chance.of_seed(len(prompts), self.samples, self.max_tokens, truncates, self.seed)
+
+
 @torch.no_grad()
 def sample(
     model: nn.Module,
     prompts: Sequence[Sequence[int]],
+    settings: DrawSettings,
     *,
-    max_tokens: int,
-    samples: int = 1,
-    sampling: Sampling = PLAIN,
-    stop: Sequence[int] = (),
-    seed: int | torch.Generator | Chance = 0,
-    rows: int | None = None,
     speaker: NextSpeaker | None = None,
     pixels: Sequence[Pixels | None] | None = None,
 ) -> list[list[Sampled]]:
-    """``samples`` answers to each of ``prompts`` (lists of token ids, none empty), in order.
+    """Answers to each of ``prompts`` (lists of token ids, none empty), in order.
 
-    ``stop``: token ids that end an answer; ``speaker``: whose label ends it as well, and is left out. ``seed`` may be a CPU generator, whose state then moves on, or the random numbers themselves. ``rows``: how many answers are computed at once; None chooses. ``pixels``: what is seen beside each prompt.
+    Args:
+        settings: with ``max_tokens``.
+        speaker: whose label ends an answer as well, and is left out.
+        pixels: what is seen beside each prompt.
+
+    Raises:
+        ValueError: an empty prompt, or no ``max_tokens``.
     """
-    if not all(prompts):
-        raise ValueError("a prompt needs at least one token")
-    if not isinstance(seed, Chance):
-        seed = Chance.of_seed(len(prompts), samples, max_tokens, sampling.truncates, seed)
+    chance = settings.chance(prompts)
     if not prompts:
         return []
-    longest = max(map(len, prompts)) + max_tokens
+    sampling, rows = settings.sampling or PLAIN, settings.rows
+    longest = max(map(len, prompts)) + (settings.max_tokens or 0)
     with evaluating(model):
         lean = fits(model, longest)
         rows = rows or most_rows(model, longest, lean)
         some = rows_of(lambda: model, lean, expected=rows, eyes=bool(pixels and any(pixels)))
-        requests = requests_for(prompts, seed, sampling=sampling, speaker=speaker, pixels=pixels)
-        return draw_answers(some, requests, stop, rows)
+        requests = requests_for(prompts, chance, sampling=sampling, speaker=speaker, pixels=pixels)
+        return draw_answers(some, requests, settings.stop or (), rows)
 
 
 def requests_for(
@@ -186,3 +213,63 @@ def draw_answers(
     groups = [requests[i][k : k + most] for i in order for k in range(0, len(requests[i]), most)]
     Scheduler(rows, stop, most).run(groups)
     return [[answer(request) for request in group] for group in requests]
+
+
+CACHE_SHARE = 1 / 8
+"""Of the memory, for the cache of all rows."""
+MOST_TOKENS = 4096
+"""Tokens of a batch whose logits are computed at every position."""
+
+
+def rows_of(
+    model: Callable[[], Any],
+    lean: bool,
+    *,
+    expected: int,
+    memory: bool = False,
+    context: int = 0,
+    eyes: bool = False,
+) -> Rows:
+    """For the version that the model speaks for now. ``lean``: by the lean decoder (``Lean``); ``eyes``: some may have pictures."""
+    rows: Rows
+    if lean:
+        rows = Lean(model(), expected, memory, context)
+    else:
+        from clawback.sampling.padded import Padded
+        from clawback.sampling.ways import Apart, way_of
+
+        way = way_of(model())
+        rows = Padded(model) if way.padded else Apart(model, way)
+    return _with_eyes(model, rows) if eyes else rows
+
+
+def _with_eyes(model: Callable[[], Any], rows: Rows) -> Rows:
+    from clawback.sampling.ways import Apart, Way
+
+    return rows if isinstance(rows, Apart) else Apart(model, Way(), rows)
+
+
+def most_rows(model: Any, tokens: int, lean: bool) -> int:
+    """As many rows as may hold this many tokens in the cache, by the lean decoder or by the model's own forward.
+
+    By the memory that the machine has in all and not by what is free at the moment: how rows are batched must follow from the
+    machine alone, or the same seed would not give the same bits.
+    """
+    room = int(total_bytes(next(model.parameters()).device) * CACHE_SHARE)
+    if lean:
+        return max(1, min(MOST_ROWS, room // max(1, _decoder_bytes(model) * tokens)))
+    from clawback.sampling.ways import way_of
+
+    way = way_of(model)
+    rows = room // max(1, way.row_bytes + way.token_bytes * tokens)
+    if not (way.padded or way.cached) or not takes(model, "logits_to_keep"):
+        rows = min(rows, MOST_TOKENS // tokens)
+    return max(1, min(MOST_ROWS, rows))
+
+
+def _decoder_bytes(model: Any) -> int:
+    """Of a token in the lean decoder's cache."""
+    config = model.config.get_text_config(decoder=True)
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return int(2 * config.num_hidden_layers * heads * size * drawing_dtype(model).itemsize)

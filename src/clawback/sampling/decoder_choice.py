@@ -13,7 +13,7 @@ from clawback.models.traits import agree, window
 from clawback.sampling.decoder import SMALL, Cache, Decoder
 
 if TYPE_CHECKING:
-    from clawback.sampling.request import ChatModel
+    from clawback.sampling.choose import ChatModel
 
 _ROPE = {"default", "linear", "llama3", "yarn"}
 """Kinds of rotary positions that do not depend on how long the sequence is."""

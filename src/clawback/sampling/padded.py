@@ -16,7 +16,7 @@ from transformers.cache_utils import DynamicLayer
 from clawback.models.traits import forward
 
 if TYPE_CHECKING:
-    from clawback.sampling.request import SamplingRequest
+    from clawback.sampling.choose import SamplingRequest
 
 
 _Layer: Any = DynamicLayer
@@ -24,7 +24,7 @@ _LEAST_ROOM = 64
 
 
 class Padded:
-    """``mask [rows, width]``: which columns of the cache each row uses. For ``rows.Rows``."""
+    """``mask [rows, width]``: which columns of the cache each row uses. For ``scheduler.Rows``."""
 
     def __init__(self, model: Callable[[], Any]) -> None:
         self.model, self.device = model, next(model().parameters()).device

@@ -7,23 +7,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clawback import faces
+from clawback import plugins
 
 if TYPE_CHECKING:
     from clawback.scoring.choices import Choices
-    from clawback.scoring.distillation import overlap, teacher_divergence, top
-    from clawback.scoring.exact_kl import divergence, entropy
-    from clawback.scoring.lm_head import token_logprobs
+    from clawback.scoring.lm_head import divergence, entropy, overlap, teacher_divergence, token_logprobs, top
     from clawback.scoring.logprobs import Scored, Scorer
     from clawback.scoring.pooling import features, pooled
 else:
-    __all__, __getattr__ = faces.face(
+    __all__, __getattr__ = plugins.face(
         __name__,
         {
             "choices": "Choices",
-            "distillation": "overlap teacher_divergence top",
-            "exact_kl": "divergence entropy",
-            "lm_head": "token_logprobs",
+            "lm_head": "overlap teacher_divergence top divergence entropy token_logprobs",
             "logprobs": "Scored Scorer",
             "pooling": "features pooled",
         },

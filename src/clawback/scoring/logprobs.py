@@ -20,7 +20,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -29,9 +29,10 @@ from clawback.errors import ModelError
 from clawback.models import Encoded, marks, read_as
 from clawback.models.traits import attends_only, check_causal, forward, takes_padding, window
 from clawback.scoring.attention import Layout, Unsupported, common, configs_of, engaged, grain_of
-from clawback.scoring.choices import Choices, choice_logprobs
-from clawback.scoring.exact_kl import divergence
-from clawback.scoring.lm_head import Head, token_logprobs
+from clawback.scoring.lm_head import Head, divergence, token_logprobs
+
+if TYPE_CHECKING:
+    from clawback.scoring.choices import Choices
 
 MICRO_TOKENS = 2048
 """Tokens that go through the model at once. Matrix products gain nothing from more, and activations grow with it."""
@@ -121,7 +122,7 @@ class Scorer:
     def against(
         self, encoded: Sequence[Encoded], reference: Tensor, cover: float = 0.0, at: Tensor | None = None
     ) -> Scored:
-        """Log-probs with the exact divergence (``exact_kl.py``) from the model whose states are ``reference`` [M, H].
+        """Log-probs with the exact divergence (``lm_head.py``) from the model whose states are ``reference`` [M, H].
 
         For one of ``pieces``, as a step of training takes them. Needs ``fused_head``.
 
@@ -234,6 +235,8 @@ class Scorer:
         lengths = tuple(len(one.response) for one in encoded)
         targets = torch.tensor([t for one in encoded for t in one.response], device=self.device)
         if self.choices is not None:
+            from clawback.scoring.choices import choice_logprobs
+
             table, uniform = (part.to(self.device) for part in self.choices.table(encoded))
             values, free, kl = choice_logprobs(self.head, self.states(encoded), targets, table, uniform)
             return Scored(values, lengths, free if entropy else None, kl)

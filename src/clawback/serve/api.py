@@ -16,7 +16,7 @@ from clawback.errors import Busy, UsageError
 from clawback.feedback.due import count_towards_run, needed_for_run, no_gain
 from clawback.feedback.news import news
 from clawback.records import JsonObject, Message, Version
-from clawback.serve import episodes_api, feedback_api, json_records, openapi_schema
+from clawback.serve import bodies, episodes_api, feedback_api, openapi_schema
 from clawback.serve.bodies import NewsBody, PairBody, RollbackBody
 from clawback.serve.endpoints import answered, decoded, endpoint, writing
 
@@ -90,7 +90,7 @@ def status(server: Server, request: Request) -> Any:  # noqa: ARG001
             "towards_run": count_towards_run(db),
             "threshold": needed_for_run(skipped, server.settings.training.threshold),
             "nothing_to_gain": skipped["why"] if skipped else "",
-            "run": json_records.run(active, len(active.train_ids)) if active else None,
+            "run": bodies.run(active, len(active.train_ids)) if active else None,
             "news": brought._asdict() | {"sentence": brought.sentence} if (brought := news(db)) else None,
         }
 
@@ -112,7 +112,7 @@ def turns(server: Server, request: Request) -> Any:
             rated=rated,
             kind=ask.get("kind") if ask.get("kind") in ("main", "side") else None,
         )
-        return json_records.turns(server, db, found)
+        return bodies.turns(server, db, found)
 
 
 def search(server: Server, request: Request) -> Any:
@@ -126,14 +126,14 @@ def search(server: Server, request: Request) -> Any:
             rated={"yes": True, "no": False}.get(ask.get("rated", "")),
             kind=ask.get("kind") if ask.get("kind") in ("main", "side") else None,
         )
-        return {"turns": json_records.turns(server, db, found), "before": on}
+        return {"turns": bodies.turns(server, db, found), "before": on}
 
 
 def turn(server: Server, request: Request) -> Any:
     with store.connect(server.home.database) as db:
         found = db.turn(request.path_params["id"])
         whole = {"messages": list(found.messages), "next_state": list(found.next_state)}
-        return json_records.turns(server, db, [found], parts=True)[0] | whole
+        return bodies.turns(server, db, [found], parts=True)[0] | whole
 
 
 def sessions(server: Server, request: Request) -> Any:
@@ -146,7 +146,7 @@ def session(server: Server, request: Request) -> Any:
     with store.connect(server.home.database) as db:
         found = db.session(request.path_params["name"])
         members = db.turns(limit=MOST_ROWS, session=found.name)
-        return asdict(found) | {"turns": json_records.turns(server, db, members)}
+        return asdict(found) | {"turns": bodies.turns(server, db, members)}
 
 
 def talks(server: Server, request: Request) -> Any:
@@ -164,11 +164,8 @@ def inbox(server: Server, request: Request) -> Any:
     limit = min(_number(request.query_params.get("limit"), 20), MOST_ROWS)
     found = waiting.Inbox(server.home).next(limit)
     with store.connect(server.home.database) as db:
-        shown = json_records.turns(server, db, [one.turn for one in found])
-    more = [
-        {"why": one.why, "gain": one.gain, "steps": [json_records.step(s) for s in one.steps]}
-        for one in found
-    ]
+        shown = bodies.turns(server, db, [one.turn for one in found])
+    more = [{"why": one.why, "gain": one.gain, "steps": [bodies.step(s) for s in one.steps]} for one in found]
     return [data | extra for data, extra in zip(shown, more, strict=True)]
 
 
@@ -201,21 +198,21 @@ def versions(server: Server, request: Request) -> Any:  # noqa: ARG001
         shown = {v.number: v for v in (db.version(0), db.live(), *db.versions(MOST_ROWS))}
         learned = db.count_learned(v.run_id for v in shown.values() if v.run_id)
         return [
-            json_records.version(v) | {"ratings": learned[v.run_id] if v.run_id else None}
+            bodies.version(v) | {"ratings": learned[v.run_id] if v.run_id else None}
             for _, v in sorted(shown.items(), reverse=True)
         ]
 
 
 def runs(server: Server, request: Request) -> Any:  # noqa: ARG001
     with store.connect(server.home.database) as db:
-        return json_records.runs(db, HISTORY)
+        return bodies.runs(db, HISTORY)
 
 
 def run(server: Server, request: Request) -> Any:
     """One run with its curves."""
     with store.connect(server.home.database) as db:
         found = db.run(request.path_params["id"])
-        return json_records.run(found, len(found.train_ids)) | {"history": db.steps(found.id)}
+        return bodies.run(found, len(found.train_ids)) | {"history": db.steps(found.id)}
 
 
 def learning(server: Server, request: Request) -> Any:  # noqa: ARG001
@@ -239,7 +236,7 @@ def learning(server: Server, request: Request) -> Any:  # noqa: ARG001
                     "probability": (version.report or {}).get("probability"),
                 }
             )
-        recent = json_records.runs(db, RECENT_RUNS)
+        recent = bodies.runs(db, RECENT_RUNS)
         return {
             "versions": points,
             "run": next((r for r in recent if r["status"] in ("running", "preparing", "interrupted")), None),
@@ -263,7 +260,7 @@ def health(server: Server, request: Request) -> Any:  # noqa: ARG001
 
 def promote(server: Server, request: Request, body: None) -> Any:  # noqa: ARG001
     with store.connect(server.home.database) as db:
-        return json_records.version(release.promote(db, server.home, request.path_params["id"]))
+        return bodies.version(release.promote(db, server.home, request.path_params["id"]))
 
 
 def decide_news(server: Server, request: Request, body: NewsBody) -> Any:  # noqa: ARG001
@@ -275,7 +272,7 @@ def decide_news(server: Server, request: Request, body: NewsBody) -> Any:  # noq
 
 def rollback(server: Server, request: Request, body: RollbackBody) -> Any:  # noqa: ARG001
     with store.connect(server.home.database) as db:
-        return json_records.version(release.rollback(db, server.home, body.version))
+        return bodies.version(release.rollback(db, server.home, body.version))
 
 
 def train(server: Server, request: Request, body: None) -> Any:  # noqa: ARG001
@@ -286,12 +283,12 @@ def train(server: Server, request: Request, body: None) -> Any:  # noqa: ARG001
         raise Busy("A run is under way already.")
     with store.connect(server.home.database) as db:
         run = db.current_run()
-        return {"started": True, "run": json_records.run(run, 0) if run else None}
+        return {"started": True, "run": bodies.run(run, 0) if run else None}
 
 
 def stop(server: Server, request: Request, body: None) -> Any:  # noqa: ARG001
     found = jobs.stop(server.home, request.path_params["id"])
-    return json_records.run(found, len(found.train_ids))
+    return bodies.run(found, len(found.train_ids))
 
 
 def resume(server: Server, request: Request, body: None) -> Any:  # noqa: ARG001

@@ -1,7 +1,14 @@
-"""The ASGI app: maps paths to handlers."""
+"""The ASGI app: maps paths to handlers, those of the web page among them.
+
+The web page: the files of ``web/``, nothing from elsewhere. It knows only what ``/api`` returns to a holder of the token.
+
+The ASGI app: maps paths to handlers.
+"""
 
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from clawback import config, plugins, store
@@ -9,9 +16,34 @@ from clawback.dialects import OLLAMA
 from clawback.errors import ClawbackError
 from clawback.paths import Home, secret
 from clawback.records import JsonObject
-from clawback.serve import api, guard, hooks, page, prompts_api, rater_api, roles, rules_api, setup_api, wire
+from clawback.serve import api, guard, hooks, prompts_api, rater_api, roles, rules_api, setup_api, wire
 from clawback.serve.answers_api import AnswersAPI
 from clawback.serve.server import Server
+
+WEB = Path(__file__).with_name("web")
+KINDS = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".LICENSE": "text/plain; charset=utf-8",
+}
+FILES = {
+    "/" if file.name == "index.html" else f"/{file.relative_to(WEB).as_posix()}": (file, KINDS[file.suffix])
+    for file in sorted(WEB.rglob("*.*"))
+    if file.suffix in KINDS
+}
+"""All that there is: a path from the network is looked up here and goes no further."""
+
+
+def page_routes() -> list[Any]:
+    from starlette.responses import Response
+    from starlette.routing import Route
+
+    async def serve(_: Any, *, file: Path, kind: str) -> Any:
+        return Response(file.read_bytes(), media_type=kind)
+
+    return [Route(path, partial(serve, file=file, kind=kind)) for path, (file, kind) in FILES.items()]
 
 
 def make(home: Home, settings: config.ServeSection | None = None) -> Any:
@@ -65,7 +97,7 @@ def around(server: Server) -> Any:
             Route("/metrics", api.metrics(server)),
             Route("/v1/{rest:path}", models),
             Route("/v1beta/{rest:path}", models),
-            *page.routes(),
+            *page_routes(),
         ],
         lifespan=server.running,
     )

@@ -1,6 +1,6 @@
 """Continuous batching: requests join a running batch when they arrive and leave it when they end.
 
-One thread owns the model. Each version has a *lane*: its rows, with one key-value cache (``rows.py``). A
+One thread owns the model. Each version has a *lane*: its rows, with one key-value cache. A
 step takes every lane that has rows through the model once, under its own adapter, so each answer is wholly
 one version's. New prompts are read together and join the lane's rows (positions are counted from each row's
 own start, so a row's answer does not depend on its neighbours, up to rounding in the model).

@@ -10,8 +10,7 @@ from weakref import WeakKeyDictionary
 from clawback.capture import conversation_threads
 from clawback.dialects import Asked
 from clawback.environments.tools.calls import in_words
-from clawback.records import JsonObject, text_of
-from clawback.records.messages import under
+from clawback.records import JsonObject, text_of, under
 
 if TYPE_CHECKING:
     from clawback.models import Chat

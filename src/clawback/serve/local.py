@@ -17,8 +17,7 @@ from clawback.dialects.shapes import DialectReply, dicts
 from clawback.errors import ClawbackError, UsageError
 from clawback.paths import Home
 from clawback.pictures import pictures
-from clawback.records import Ending, Version
-from clawback.records.messages import under
+from clawback.records import Ending, Version, under
 from clawback.release.best_of import model_name
 from clawback.serve import tool_choice, tools
 from clawback.serve.conversation_tokens import conversation_tokens

@@ -108,14 +108,14 @@ def every_setting(server: Server, request: Request) -> Any:  # noqa: ARG001
 
 def change(server: Server, request: Request, body: SettingValue) -> Any:  # noqa: ARG001
     """Set a value as ``clawback config set`` does; an empty one takes the setting out of the file."""
-    from clawback.jobs import preflight
+    from clawback.jobs import inputs
 
     if body.key not in CHANGEABLE:
         settings.find(body.key)
         raise UsageError(f"{body.key} is changed in a terminal: `clawback config set {body.key} VALUE`.")
     value = settings.read(body.key, body.value) if body.value else None
     if value is not None:
-        preflight.setting(body.key, value)
+        inputs.setting(body.key, value)
     section, _, name = body.key.partition(".")
     chosen = config.save(server.home.config, {section: {name: value}})
     server.settings = chosen

@@ -161,8 +161,7 @@ class EngineAnswers:
         """Load the version's base model, unless it is loaded. Raises ``ModelError``, ``MissingExtra``."""
         import msgspec
 
-        from clawback.release.version_loading import revision_of
-        from clawback.release.version_registry import check
+        from clawback.release.version_registry import check, revision_of
         from clawback.serve.local import LocalEngine
 
         check(version)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clawback.errors import StoreError
+from clawback.store.connection import daily_copies, newest_copy, open_copy, sqlite3
 
 if TYPE_CHECKING:
     from clawback.store import Store
@@ -37,16 +38,6 @@ def remains(database: Path) -> list[Path]:
     )
 
 
-def daily(database: Path) -> list[Path]:
-    """Those that are made by themselves, oldest first."""
-    return sorted(database.parent.glob(f"{database.name}.daily-*.backup"))
-
-
-def newest(database: Path) -> Path | None:
-    """The last one that was good when it was made."""
-    return next(reversed(daily(database)), None)
-
-
 def copy_if_due(store: Store, count: int, now: float | None = None) -> Path | None:
     """Make one if the last is a day old and something has changed since, and keep the newest ``count``; None where nothing was due.
 
@@ -55,7 +46,7 @@ def copy_if_due(store: Store, count: int, now: float | None = None) -> Path | No
     if not count:
         return None
     database, moment = store.path, time.time() if now is None else now
-    last = newest(database)
+    last = newest_copy(database)
     if last is not None and (
         abs(moment - last.stat().st_mtime) < EVERY or _changed_at(database) <= last.stat().st_mtime
     ):
@@ -71,7 +62,7 @@ def copy_if_due(store: Store, count: int, now: float | None = None) -> Path | No
         raise StoreError(
             f"No copy of {database} was kept, for it is damaged ({trouble}): `clawback data salvage` saves what can be read."
         )
-    for old in daily(database)[:-count]:
+    for old in daily_copies(database)[:-count]:
         with suppress(OSError):
             old.unlink()
     return path
@@ -79,11 +70,8 @@ def copy_if_due(store: Store, count: int, now: float | None = None) -> Path | No
 
 def _trouble(copy: Path, database: Path) -> str:
     """What SQLite finds wrong with a copy; "" when all is well."""
-    from clawback.store import connection
-    from clawback.store.connection import sqlite3
-
     try:
-        with closing(connection.open_copy(copy, database)) as db:
+        with closing(open_copy(copy, database)) as db:
             found = str(db.execute("PRAGMA quick_check(1)").fetchone()[0])
     except sqlite3.Error as error:
         return str(error)

@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clawback.errors import ClawbackError, StoreError
-from clawback.store import connection, copies, keys
-from clawback.store.connection import sqlite3
+from clawback.store import connection, keys
+from clawback.store.connection import DAMAGED, newest, open_database, sqlite3
 from clawback.store.salvage_pages import transplant
 from clawback.store.salvage_rows import SalvageReport, copy_table
-from clawback.store.schema import DAMAGED, newest, open_database
 
 if TYPE_CHECKING:
     from clawback.records import JsonObject
@@ -113,7 +112,7 @@ def _open_source(source: Path, database: Path, report: SalvageReport) -> sqlite3
     if db is None:
         # A database that was made by this schema at once has its tables where a new one has them.
         blank = source.with_name("blank.db")
-        sources = [] if keys.encrypted(source) else [*reversed(copies.daily(database)), blank]
+        sources = [] if keys.encrypted(source) else [*reversed(connection.daily_copies(database)), blank]
         for copy in sources:
             if copy == blank:
                 open_database(blank).close()
@@ -121,7 +120,7 @@ def _open_source(source: Path, database: Path, report: SalvageReport) -> sqlite3
                 report.contents_from = copy if copy != blank else None
                 break
     if db is None:
-        newest = copies.newest(database)
+        newest = connection.newest_copy(database)
         way = f"Put the copy {newest} in its place" if newest else "Put a backup in its place"
         raise StoreError(
             f"The table of contents of {database} is damaged, so that no row can be found. {way}; keep the file."
@@ -133,7 +132,7 @@ def _open_source(source: Path, database: Path, report: SalvageReport) -> sqlite3
 @contextmanager
 def _newest_copy(database: Path, report: SalvageReport) -> Iterator[sqlite3.Connection | None]:
     """The newest copy that can be opened; None where there is none."""
-    for path in reversed(copies.daily(database)):
+    for path in reversed(connection.daily_copies(database)):
         try:
             db = connection.open_copy(path, database)
         except DAMAGED:

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 from clawback.errors import NotFound, StoreError
 from clawback.processes import boot_identity
-from clawback.store import connection, troubles
-from clawback.store.connection import sqlite3
-from clawback.store.schema import DAMAGED, ODD
+from clawback.store import connection
+from clawback.store.connection import DAMAGED, ODD, sqlite3
 
 if TYPE_CHECKING:
     from clawback.records import JsonObject
@@ -107,7 +106,7 @@ class Base:
         except OverflowError:
             raise NotFound("There is no entry with so large a number.") from None
         except DAMAGED as error:
-            raise troubles.store_error(self.path, error) from error
+            raise connection.store_error(self.path, error) from error
 
     @contextmanager
     def _write(self) -> Iterator[sqlite3.Connection]:
@@ -128,7 +127,7 @@ class Base:
         except OverflowError:
             raise NotFound("There is no entry with so large a number.") from None
         except DAMAGED as error:
-            raise troubles.store_error(self.path, error) from error
+            raise connection.store_error(self.path, error) from error
 
     def get(self, key: str, default: Any = None) -> Any:
         """A small value kept under a name (the EMA baseline, say), or ``default``."""

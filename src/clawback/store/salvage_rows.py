@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from clawback.store.connection import sqlite3
-from clawback.store.schema import DAMAGED
+from clawback.store.connection import DAMAGED, sqlite3
 
 BATCH = 200
 FURTHEST = 1 << 40

@@ -11,8 +11,7 @@ import torch
 from clawback import engine
 from clawback.errors import MissingExtra, ModelError
 from clawback.extensions.demo import corpus
-from clawback.learning.examples import TrainingExample
-from clawback.learning.loop.packing import Shared, measure
+from clawback.learning.examples import Shared, TrainingExample, measure
 from clawback.records import Part, Sample
 from clawback.rl.algorithms.grpo import Grpo
 

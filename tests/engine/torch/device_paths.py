@@ -18,11 +18,10 @@ from clawback import engine
 from clawback.learning import RunConditions, RunRules, TrainingRun
 from clawback.models.types import Sampling
 from clawback.records import Part, Sample
-from clawback.sampling import prefix_cache, rows
-from clawback.sampling.batched_sampler import stop_ids
-from clawback.sampling.request import SamplingRequest
+from clawback.sampling import prefix_tree, scheduler
+from clawback.sampling.batched_sampler import DrawSettings, rows_of, stop_ids
+from clawback.sampling.choose import SamplingRequest
 from clawback.sampling.scheduler import Scheduler
-from clawback.sampling.ways import rows_of
 from clawback.serve.batcher import Batcher
 from tests.engine.test_train import make_samples, recipe
 
@@ -344,8 +343,8 @@ def pictures(stage):
 @scenario
 def episodes(stage):
     """Played and learned from by each algorithm that can, with ratings beside them, and killed and resumed."""
-    from clawback.environments.collecting import Collector, Dealing
     from clawback.environments.rollouts import Play, Rollouts
+    from clawback.environments.rounds import Collector, Dealing
     from tests.environments.worlds import Worlds
 
     small = {"rounds": 2, "round_steps": 2, "prompts": 2, "samples": 2, "grounding": 8, "cut_off": 0.0}
@@ -393,21 +392,22 @@ def agent(stage):
 def first_policy(stage):
     """Values of two replies are fitted to random episodes, and the adapter to what they prefer."""
     from clawback.environments.action_form import answered_at_random
-    from clawback.learning.sources import improvement
+    from clawback.learning import episode_run
+    from clawback.learning.sources import warm_starts
 
-    stage.monkeypatch.setattr(improvement, "FEWEST_STEPS", 2)
-    stage.monkeypatch.setattr(improvement, "PASSES", 0)
+    stage.monkeypatch.setattr(warm_starts, "FEWEST_STEPS", 2)
+    stage.monkeypatch.setattr(warm_starts, "PASSES", 0)
     policy, replies = stirred(stage.policy()), ("Sure", "No")
     assert policy.hold_to(replies)
     episodes = []
-    for number in range(improvement.exploration(256) // 4):
+    for number in range(episode_run.exploration(256) // 4):
         question = [[{"role": "user", "content": f"What is {('rice', 'tea')[number % 2]}?"}]]
         episode = answered_at_random(policy, question, replies, number)
         [step] = episode.steps
         pays = float((episode.messages[-1]["content"] == "Sure") == (number % 2 == 0))
         episodes.append(dataclasses.replace(episode, steps=(dataclasses.replace(step, reward=pays),)))
-    assert improvement.is_short(episodes)
-    figures = improvement.improve(policy, episodes, gamma=1.0, learning_rate=0.003, seed=0)
+    assert warm_starts.is_short(episodes)
+    figures = warm_starts.improve(policy, episodes, gamma=1.0, learning_rate=0.003, seed=0)
     assert figures["steps"] == 2
 
 
@@ -415,19 +415,19 @@ def first_policy(stage):
 def held_to_actions(stage):
     """The form of replies is learned from examples, and replies are held to the actions that there are."""
     from clawback.environments.action_form import answered_at_random
-    from clawback.environments.collecting import Collector, Dealing
     from clawback.environments.conversations import Conversations, TurnRequest
     from clawback.environments.rollouts import Play, Rollouts
-    from clawback.learning.sources import imitation
+    from clawback.environments.rounds import Collector, Dealing
+    from clawback.learning.sources import warm_starts
     from clawback.learning.sources.episode_examples import sequences
     from tests.environments.worlds import Worlds
 
-    stage.monkeypatch.setattr(imitation, "MOST_STEPS", 2)
-    stage.monkeypatch.setattr(imitation.Imitation, "steps", 2)
+    stage.monkeypatch.setattr(warm_starts, "MOST_STEPS", 2)
+    stage.monkeypatch.setattr(warm_starts.Imitation, "steps", 2)
     policy, replies = stirred(stage.policy()), ("Sure", "No")
     turns = [[{"role": "user", "content": "What is rice?"}]]
     episodes = [answered_at_random(policy, turns, replies, seed) for seed in range(4)]
-    assert math.isfinite(imitation.imitate(policy, episodes, 2, learning_rate=0.003, seed=0)["loss"])
+    assert math.isfinite(warm_starts.imitate(policy, episodes, 2, learning_rate=0.003, seed=0)["loss"])
     assert policy.hold_to(replies)
     [reply] = Conversations(policy, sampling=Sampling(1.0)).draw([TurnRequest(0, [5, 6, 7], 1, 8)])
     assert reply.finished
@@ -495,8 +495,8 @@ def served(stage):
     from clawback.extensions.people.shared_rows import shelf_of
     from clawback.serve.schema_grammar import Grammars
 
-    stage.monkeypatch.setattr(prefix_cache, "LEAST", 4)
-    stage.monkeypatch.setattr(rows, "LEAST", 4)
+    stage.monkeypatch.setattr(prefix_tree, "LEAST", 4)
+    stage.monkeypatch.setattr(scheduler, "LEAST", 4)
     policy = stage.policy()
     folders = []
     for number in range(2):
@@ -540,7 +540,7 @@ def drawn_and_read(stage):
     """Answers by each way of drawing, log-probs, features and a vector of a text."""
     from clawback.config import GenerationSection
     from clawback.models.adapter import remove
-    from clawback.models.speakers import NextSpeaker
+    from clawback.models.templates import NextSpeaker
     from clawback.policy.sampler import gap
     from clawback.scoring import pooling
 
@@ -549,7 +549,7 @@ def drawn_and_read(stage):
     for how in (Sampling(0.0), Sampling(1.0, 0.9), Sampling(0.7, top_k=5)):
         policy.generate(asked, samples=3, sampling=how, max_tokens=4)
     prompts = [policy.chat.prompt(messages) for messages in asked]
-    [[one], *_] = policy.sample(prompts, max_tokens=4, rows=2, merge=True)
+    [[one], *_] = policy.sample(prompts, DrawSettings(max_tokens=4, rows=2), merge=True)
     gap(policy, prompts[0], one.ids, policy.logprobs([asked[0]], [one.ids])[0].tolist(), "somebody")
     policy.features(asked[:2], ["Yes.", "No."])
     policy.embedding(prompts[0])
@@ -594,7 +594,7 @@ def measured_little(stage):
 @scenario
 def placed(stage):
     """A small model on the device or on the CPU, whichever is faster."""
-    from clawback.policy import load, placement
+    from clawback.policy import load, torch_policy
 
     measured_little(stage)
     chosen = []
@@ -603,8 +603,8 @@ def placed(stage):
         chosen.append(placement_quickest(load_on, candidates, key, stage.out / "speeds.json"))
         return chosen[-1]
 
-    placement_quickest = placement.quickest
-    stage.monkeypatch.setattr(placement, "quickest", quickest)
+    placement_quickest = torch_policy.quickest
+    stage.monkeypatch.setattr(torch_policy, "quickest", quickest)
     for _ in range(2):
         load(str(stage.folder("llama")))
     assert chosen[0].device == chosen[1].device
@@ -686,7 +686,7 @@ def beside_others(stage):
 @scenario
 def replies_told_apart(stage):
     """How far apart the model holds texts, by its embeddings."""
-    from clawback.environments.token_distance import TokenDistance
+    from clawback.environments.action_form import TokenDistance
 
     policy = stage.policy()
     for written in (True, False):
@@ -717,7 +717,7 @@ def federated(stage):
 @scenario
 def formulas(stage):
     """What is there for programs of one's own, and no run of ours calls."""
-    from clawback.rl import credit, kl, turn_advantages
+    from clawback.rl import kl, turn_advantages
     from clawback.rl.algorithms.sac import Sac
 
     def on(*values):
@@ -726,7 +726,7 @@ def formulas(stage):
     for estimator in ("k1", "k2", "k3"):
         kl.per_token(on(-1.0, -2.0), on(-1.5, -1.0), estimator)
     values, turn = on(0.0, 0.1, 0.2, 0.3), on(0, 0, 1, 1)
-    credit.gae(on(0.0, 1.0, 0.5, 0.0), values, turn, mask=on(True, False, True, True))
+    turn_advantages.gae(on(0.0, 1.0, 0.5, 0.0), values, turn, mask=on(True, False, True, True))
     turn_advantages.totals(on(0.0, 1.0, 2.0), on(0, 0, 1))
     sac, logits, q = Sac(), torch.randn(3, 2).to(stage.device), torch.randn(3, 2).to(stage.device)
     alpha = on(0.1)[0]

@@ -11,8 +11,8 @@ import torch
 pytest.importorskip("peft")
 
 from clawback import engine
-from clawback.environments.collecting import Collector, Dealing
 from clawback.environments.rollouts import Play, Rollouts
+from clawback.environments.rounds import Collector, Dealing
 from clawback.errors import TrainingError, UsageError
 from clawback.extensions.demo import corpus, tastes
 from clawback.learning import TrainingRun
@@ -46,7 +46,7 @@ def train(tmp_path, ratings, **changes):
 
 @pytest.mark.slow
 def test_each_step_has_its_share_of_both(tmp_path, monkeypatch):
-    from clawback.learning.sources.beside import EpisodesBeside
+    from clawback.learning.episode_run import EpisodesBeside
 
     seen, real = [], EpisodesBeside.examples
 

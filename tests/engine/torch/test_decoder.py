@@ -8,8 +8,8 @@ import torch
 from clawback import engine
 from clawback.models.linear import onednn
 from clawback.models.types import Sampling
-from clawback.sampling import decoder, products, rows
-from clawback.sampling.batched_sampler import sample
+from clawback.sampling import decoder, scheduler
+from clawback.sampling.batched_sampler import DrawSettings, sample
 from clawback.sampling.decoder import Cache, Decoder
 from clawback.sampling.decoder_choice import fits
 
@@ -75,12 +75,12 @@ def test_other_families_are_left_to_their_module(folders, family):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_same_seed_gives_the_same_bits(folders, monkeypatch, dtype):
-    monkeypatch.setattr(rows, "drawing_dtype", lambda _: dtype)
+    monkeypatch.setattr(scheduler, "drawing_dtype", lambda _: dtype)
     model = engine.load(str(folders("llama"))).model
     asked = [[5, 6, 7], [8, 9], [10, 11, 12, 13, 14], [15]]
     options = {"samples": 3, "max_tokens": 9, "sampling": Sampling(0.8, 0.9), "stop": (3, 40, 41), "rows": 5}
-    first = sample(model, asked, seed=2, **options)
-    assert first == sample(model, asked, seed=2, **options)
+    first = sample(model, asked, DrawSettings(seed=2, **options))
+    assert first == sample(model, asked, DrawSettings(seed=2, **options))
     assert [len(group) for group in first] == [3] * 4
     assert all(one.ids for group in first for one in group)
 
@@ -96,7 +96,7 @@ def test_weights_in_onednns_order_say_what_the_module_says(folders, monkeypatch)
     ids = torch.randint(3, 384, (20,), generator=torch.Generator().manual_seed(0)).tolist()
     expected = policy.model(input_ids=torch.tensor([ids])).logits[0, 5:].float().log_softmax(-1)
     made = Decoder(policy.model)
-    assert bool(made.packed_for) == products.can_pack()
+    assert bool(made.packed_for) == decoder.can_pack()
     assert float((logits_of(made, ids, 6).log_softmax(-1) - expected).abs().mean()) < 0.05
     monkeypatch.setattr(decoder, "can_pack", lambda: False)
     assert float((logits_of(Decoder(policy.model), ids, 6).log_softmax(-1) - expected).abs().mean()) < 0.05
@@ -121,4 +121,4 @@ def test_the_bases_own_weights_are_copied_where_there_is_memory_alone(folders, m
     monkeypatch.setattr(decoder, "_spared", lambda _: False)
     assert not Decoder(model).packed_for
     monkeypatch.setattr(decoder, "_spared", lambda _: True)
-    assert bool(Decoder(model).packed_for) == products.can_pack()
+    assert bool(Decoder(model).packed_for) == decoder.can_pack()

@@ -16,10 +16,10 @@ pytest.importorskip("llguidance")
 pytest.importorskip("sentence_transformers")
 
 from clawback import devices, engine
-from clawback.learning import estimate
+from clawback.learning import run_budget
 from clawback.learning.loop import trainer
 from clawback.policy import torch_policy
-from clawback.sampling import prefix_cache, ways
+from clawback.sampling import batched_sampler, prefix_tree
 from tests.engine.torch import tensor_code
 from tests.engine.torch.device_paths import SCENARIOS, Stage, rounds_of_fresh_answers
 from tests.engine.torch.pretended import accelerator, move
@@ -49,7 +49,7 @@ NEVER = {
     "models/loading.py:own_max_tokens": "a number in a file",
     "models/loading.py:names_of": "files, before there is a model",
     "models/loading.py:sampling_of": "files, before there is a model",
-    "learning/loop/packing.py:logprob_gradients": "log-probs that a trainer elsewhere sends, on the CPU",
+    "learning/examples.py:logprob_gradients": "log-probs that a trainer elsewhere sends, on the CPU",
     "serve/batcher.py:Batcher.close": "a thread, which does not know the pretended device",
     "serve/batcher.py:Batcher.start": "a thread, which does not know the pretended device",
     "sampling/decoder.py:_spared": "packs for CPUs",
@@ -57,8 +57,8 @@ NEVER = {
     "sampling/batched_sampler.py:Chance.at": "random numbers, which are drawn on the CPU",
     "sampling/batched_sampler.py:Chance.of": "random numbers, which are drawn on the CPU",
     "sampling/batched_sampler.py:until_speaker": "token ids of answers drawn elsewhere",
-    "sampling/products.py:PackedWeight.__call__": "oneDNN's, for CPUs",
-    "sampling/products.py:can_pack": "oneDNN's, for CPUs",
+    "sampling/decoder.py:PackedWeight.__call__": "oneDNN's, for CPUs",
+    "sampling/decoder.py:can_pack": "oneDNN's, for CPUs",
     "sampling/decoder.py:by_products": "in bfloat16 on a CPU",
     "scoring/attention.py:_Whole.backward": "in float32 or bfloat16 on a CPU",
     "scoring/attention.py:_Whole.forward": "in float32 or bfloat16 on a CPU",
@@ -76,17 +76,22 @@ NEVER = {
     "models/linear.py:_Frozen.backward": "layers of models on a CPU",
     "models/linear.py:_Frozen.forward": "layers of models on a CPU",
     "jobs/tracking.py:TensorBoard.__init__": "numbers alone",
-    "learning/sources/imitation.py:Imitation.state": "nothing of it is kept",
-    "learning/sources/improvement.py:Improvement.state": "nothing of it is kept",
+    "learning/sources/warm_starts.py:Imitation.state": "nothing of it is kept",
+    "learning/sources/warm_starts.py:Improvement.state": "nothing of it is kept",
     "learning/sources/ratings.py:_without_hints": "texts alone",
+    "learning/sources/episode_examples.py:_looked": "pictures in messages, before there are tensors",
+    "learning/sources/episode_examples.py:look_again": "pictures in messages, before there are tensors",
+    "policy/torch_policy.py:quickest": "times in a file",
+    "policy/torch_policy.py:reason": "a sentence",
+    "policy/torch_policy.py:tokens_per_second": "a clock",
     "extensions/llamagym/agent.py:Agent.format_episode_for_ppo": "makes tensors of ids on the CPU, for others",
 }
 """Single functions, and why they meet no device."""
 
 NOT_YET = {
     # By chance or by size: the cache of prompts is never full in runs this small, and large models alone have products apart.
-    "sampling/prefix_cache.py": "PrefixCache.__len__",
-    "sampling/products.py": "Several.__call__",
+    "sampling/prefix_tree.py": "PrefixCache.__len__",
+    "sampling/decoder.py": "Several.__call__",
     # Numbers and lists alone, no tensors.
     "learning/sources/distilled.py": "DistilSettings.trials",
     "rl/algorithms/rpo.py": "Rpo.advantages",
@@ -94,7 +99,7 @@ NOT_YET = {
 """Of each file, functions that a scenario need not reach so far, and why. Nothing may be added; what a scenario reaches fails the test until it is off."""
 
 
-_SPEED = estimate.speed
+_SPEED = run_budget.speed
 
 
 @functools.cache
@@ -112,11 +117,11 @@ def stage(folders, llava, monkeypatch, tmp_path):  # noqa: F811
     """``stage("cuda:0", name)`` → a context in which this device is pretended: what scenarios run on."""
     real, load_base = trainer.LoopSettings, torch_policy.load_base
     monkeypatch.setattr(trainer, "LoopSettings", lambda **kw: real(**{**kw, "checkpoint_seconds": 0.0}))
-    for module in (ways, prefix_cache, devices):
+    for module in (batched_sampler, prefix_tree, devices):
         monkeypatch.setattr(module, "total_bytes", lambda device: 8 * 10**9)
     monkeypatch.setattr(devices, "free_bytes", lambda device: 8 * 10**9)
     monkeypatch.setattr(devices, "wait", lambda device: None)
-    monkeypatch.setattr(estimate, "speed", quick_speed)
+    monkeypatch.setattr(run_budget, "speed", quick_speed)
 
     @contextmanager
     def on(name, out):

@@ -6,7 +6,7 @@ import copy
 
 import pytest
 
-from clawback.environments.dialogue import Dialogue
+from clawback.environments.token_record import Dialogue
 from clawback.models.chat_tokens import Chat
 from tests.engine.test_templates import FAMILIES
 

@@ -3,9 +3,7 @@
 import pytest
 import torch
 
-from clawback.scoring.distillation import overlap, teacher_divergence, top
-from clawback.scoring.exact_kl import entropy
-from clawback.scoring.lm_head import Head
+from clawback.scoring.lm_head import Head, entropy, overlap, teacher_divergence, top
 
 HEADS = {"plain": {}, "capped": {"scale": 0.7, "softcap": 2.0}, "biased": {"bias": True, "scale": 1.3}}
 

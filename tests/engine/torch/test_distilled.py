@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from clawback import engine
 from clawback.errors import TrainingError
 from clawback.extensions.demo import corpus
-from clawback.learning.loop.packing import Shared, measure
+from clawback.learning.examples import Shared, measure
 from clawback.learning.run import TrainingRun
 from clawback.learning.sources import distilled, graded, instructed, plan
 from clawback.learning.sources.graded import Graded, Grading, GradingSettings

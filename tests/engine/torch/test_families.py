@@ -15,8 +15,8 @@ from clawback.models import traits
 from clawback.models.chat_tokens import Encoded
 from clawback.models.types import GREEDY, Sampling
 from clawback.sampling import ways
-from clawback.sampling.batched_sampler import sample
-from clawback.sampling.request import SamplingRequest
+from clawback.sampling.batched_sampler import DrawSettings, sample
+from clawback.sampling.choose import SamplingRequest
 from clawback.scoring.logprobs import Scorer
 from clawback.serve.batcher import Batcher
 
@@ -100,7 +100,7 @@ def draw(policy, **more):
         "sampling": Sampling(0.9, top_p=0.9),
         "stop": range(0, 384, 9),
     }
-    return sample(policy.model, PROMPTS, **settings | {"seed": 4} | more)
+    return sample(policy.model, PROMPTS, DrawSettings(**settings | {"seed": 4} | more))
 
 
 def ids(groups):
@@ -171,7 +171,7 @@ def test_the_server_answers_requests_that_come_and_go(hybrid):
     """Four at once, of several lengths: each says what it says alone, with a reason why it ended."""
     limits = [3, 9, 5, 7]
     expected = [
-        sample(hybrid.model, [prompt], max_tokens=limit, sampling=GREEDY)[0][0]
+        sample(hybrid.model, [prompt], DrawSettings(max_tokens=limit, sampling=GREEDY))[0][0]
         for prompt, limit in zip(PROMPTS, limits, strict=True)
     ]
     batcher = Batcher(hybrid, [expected[1].ids[4]])
@@ -235,9 +235,9 @@ def test_a_model_that_reads_in_both_directions_is_refused_in_a_sentence(tmp_path
     _family_models.make("bert", tmp_path)
     policy = engine.load(str(tmp_path))
     with pytest.raises(ModelError, match=r"both directions.*model list"):
-        policy.sample([[20, 30]], max_tokens=2)
+        policy.sample([[20, 30]], DrawSettings(max_tokens=2))
     with pytest.raises(ModelError, match="both directions"):
         policy.logprobs([[{"role": "user", "content": "Hi"}]], ["Hello"])
     config = json.loads((tmp_path / "config.json").read_text()) | {"is_decoder": True}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    assert engine.load(str(tmp_path)).sample([[20, 30]], max_tokens=2)
+    assert engine.load(str(tmp_path)).sample([[20, 30]], DrawSettings(max_tokens=2))

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from clawback.errors import ModelError
-from clawback.models import loading, model_folder
+from clawback.models import loading, model_files
 
 
 def folder(path: Path, config: str, tensors: int = 4) -> Path:
@@ -36,19 +36,19 @@ def folder(path: Path, config: str, tensors: int = 4) -> Path:
 )
 def test_absurd_sizes_are_refused(tmp_path: Path, config: str) -> None:
     with pytest.raises(ModelError):
-        model_folder.check_folder(folder(tmp_path, config))
+        model_files.check_folder(folder(tmp_path, config))
 
 
 def test_likely_sizes_are_not(tmp_path: Path) -> None:
     config = '{"num_hidden_layers": 2, "hidden_size": null, "vocab_size": 300}'
-    assert [p.name for p in model_folder.check_folder(folder(tmp_path, config))] == ["model.safetensors"]
+    assert [p.name for p in model_files.check_folder(folder(tmp_path, config))] == ["model.safetensors"]
 
 
 def test_a_header_that_cannot_be_read_is_a_sentence(tmp_path: Path) -> None:
     made = folder(tmp_path, "{}")
     (made / "model.safetensors").write_bytes((10**15).to_bytes(8, "little"))
     with pytest.raises(ModelError, match="header"):
-        model_folder.check_folder(made)
+        model_files.check_folder(made)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
@@ -78,14 +78,14 @@ def test_a_layer_without_weights_is_named(tmp_path: Path, gone: int) -> None:
     names = [name for name in [*LAYERS, *VISION, "lm_head.weight"] if f"layers.{gone}." not in name]
     made = named(tmp_path, '{"text_config": {"num_hidden_layers": 3}}', names)
     with pytest.raises(ModelError, match=f"no weights of layer {gone}"):
-        model_folder.check_folder(made)
+        model_files.check_folder(made)
 
 
 @pytest.mark.parametrize(
     "names", [LAYERS, [*LAYERS, *VISION], [*LAYERS, "model.layers.3.next.weight"], ["a", "b", "c"]]
 )
 def test_all_layers_are_there(tmp_path: Path, names: list[str]) -> None:
-    model_folder.check_folder(named(tmp_path, '{"num_hidden_layers": 3}', names))
+    model_files.check_folder(named(tmp_path, '{"num_hidden_layers": 3}', names))
 
 
 def test_a_tensor_that_the_index_names_and_no_file_holds_is_named(tmp_path: Path) -> None:
@@ -93,8 +93,8 @@ def test_a_tensor_that_the_index_names_and_no_file_holds_is_named(tmp_path: Path
     for file in set(files.values()):
         named(tmp_path, '{"num_hidden_layers": 3}', [n for n in LAYERS if files[n] == file], file)
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": files}))
-    model_folder.check_folder(tmp_path)
+    model_files.check_folder(tmp_path)
     half = [name for name in LAYERS if files[name] == "model-1.safetensors"][:-1]
     named(tmp_path, '{"num_hidden_layers": 3}', half, "model-1.safetensors")
     with pytest.raises(ModelError, match=r"model\.layers\.2\.down\.weight is not in model-1"):
-        model_folder.check_folder(tmp_path)
+        model_files.check_folder(tmp_path)

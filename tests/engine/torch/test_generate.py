@@ -8,7 +8,7 @@ import torch
 from clawback import engine
 from clawback.extensions.demo import corpus
 from clawback.models.types import GREEDY, Sampling
-from clawback.sampling.batched_sampler import sample
+from clawback.sampling.batched_sampler import DrawSettings, sample
 from clawback.sampling.scheduler import closed_ranks
 
 transformers = pytest.importorskip("transformers")
@@ -47,7 +47,7 @@ def full_logprobs(model, prompt, ids, temperature=1.0):
 def test_greedy_is_what_generate_says(kind):
     model = tiny(kind)
     for prompt in prompts(6):
-        [[ours]] = sample(model, [prompt], max_tokens=20, sampling=GREEDY, stop=[STOP])
+        [[ours]] = sample(model, [prompt], DrawSettings(max_tokens=20, sampling=GREEDY, stop=[STOP]))
         theirs = model.generate(torch.tensor([prompt]), do_sample=False, max_new_tokens=20)[0, len(prompt) :]
         assert list(ours.ids) == theirs.tolist()
 
@@ -58,7 +58,9 @@ def test_logprobs_are_those_of_a_full_forward(kind, attention):
     model = tiny(kind, attn_implementation=attention)
     asked = prompts(7)
     answers = sample(
-        model, asked, samples=3, max_tokens=25, sampling=Sampling(0.8), stop=[STOP, 5, 9], seed=1
+        model,
+        asked,
+        DrawSettings(samples=3, max_tokens=25, sampling=Sampling(0.8), stop=[STOP, 5, 9], seed=1),
     )
     lengths = set()
     for prompt, group in zip(asked, answers, strict=True):
@@ -71,7 +73,7 @@ def test_logprobs_are_those_of_a_full_forward(kind, attention):
 
 
 def test_an_answer_ends_with_its_end_token_or_at_the_limit():
-    answers = sample(tiny(), prompts(8), samples=4, max_tokens=30, stop=[STOP, 7], seed=3)
+    answers = sample(tiny(), prompts(8), DrawSettings(samples=4, max_tokens=30, stop=[STOP, 7], seed=3))
     ended = [one for group in answers for one in group if one.finished]
     cut = [one for group in answers for one in group if not one.finished]
     assert ended
@@ -84,7 +86,9 @@ def test_tokens_come_in_their_proportions():
     model, prompt = tiny(vocabulary=16), [4, 5]
     for temperature in (1.0, 0.5):
         [answers] = sample(
-            model, [prompt], samples=20_000, max_tokens=1, sampling=Sampling(temperature), rows=20_000
+            model,
+            [prompt],
+            DrawSettings(samples=20_000, max_tokens=1, sampling=Sampling(temperature), rows=20_000),
         )
         counts = torch.bincount(torch.tensor([one.ids[0] for one in answers]), minlength=16)
         with torch.no_grad():
@@ -96,21 +100,25 @@ def test_tokens_come_in_their_proportions():
 
 def test_same_seed_same_answers_whatever_the_batching():
     model, asked = tiny(), prompts(10)
-    first = sample(model, asked, samples=2, max_tokens=20, stop=[STOP, 7], seed=5)
-    assert first == sample(model, asked, samples=2, max_tokens=20, stop=[STOP, 7], seed=5)
-    other = sample(model, asked, samples=2, max_tokens=20, stop=[STOP, 7], seed=5, rows=3)
+    first = sample(model, asked, DrawSettings(samples=2, max_tokens=20, stop=[STOP, 7], seed=5))
+    assert first == sample(model, asked, DrawSettings(samples=2, max_tokens=20, stop=[STOP, 7], seed=5))
+    other = sample(model, asked, DrawSettings(samples=2, max_tokens=20, stop=[STOP, 7], seed=5, rows=3))
     assert [[o.ids for o in g] for g in first] == [[o.ids for o in g] for g in other]
-    assert first != sample(model, asked, samples=2, max_tokens=20, stop=[STOP, 7], seed=6)
+    assert first != sample(model, asked, DrawSettings(samples=2, max_tokens=20, stop=[STOP, 7], seed=6))
     generator = torch.Generator().manual_seed(5)
-    assert first == sample(model, asked, samples=2, max_tokens=20, stop=[STOP, 7], seed=generator)
-    assert first != sample(model, asked, samples=2, max_tokens=20, stop=[STOP, 7], seed=generator)
+    assert first == sample(
+        model, asked, DrawSettings(samples=2, max_tokens=20, stop=[STOP, 7], seed=generator)
+    )
+    assert first != sample(
+        model, asked, DrawSettings(samples=2, max_tokens=20, stop=[STOP, 7], seed=generator)
+    )
 
 
 def test_the_mode_of_the_model_is_left_as_it_was():
     model = tiny()
     for training in (True, False):
         model.train(training)
-        sample(model, [[4]], max_tokens=2)
+        sample(model, [[4]], DrawSettings(max_tokens=2))
         assert model.training is training
 
 
@@ -122,7 +130,7 @@ def test_finished_rows_are_replaced_by_the_last_live_ones():
 
 def test_an_empty_prompt_is_refused():
     with pytest.raises(ValueError):
-        sample(tiny(), [[4], []], max_tokens=2)
+        sample(tiny(), [[4], []], DrawSettings(max_tokens=2))
 
 
 @pytest.mark.slow
@@ -152,7 +160,7 @@ def test_it_is_half_again_as_fast_as_generate():
         return int(sum((row == end).int().argmax() + 1 for row in out))
 
     def ours():
-        groups = sample(policy.model, asked, samples=4, max_tokens=160, stop=[end])
+        groups = sample(policy.model, asked, DrawSettings(samples=4, max_tokens=160, stop=[end]))
         return sum(len(one.ids) for group in groups for one in group)
 
     ratio = rate(ours) / rate(theirs)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from clawback import engine
-from clawback.learning.loop.packing import Shared, measure
+from clawback.learning.examples import Shared, measure
 from clawback.learning.sources import distilled, guided
 from clawback.learning.sources.rpo_rounds import RpoRounds
 from tests.engine.torch.test_distilled import grading_for

@@ -8,9 +8,8 @@ import torch
 
 from clawback import engine
 from clawback.errors import Stopped
-from clawback.learning.examples import TrainingExample
-from clawback.learning.loop import checkpoint
-from clawback.learning.loop.packing import Shared, pack
+from clawback.learning.examples import Shared, TrainingExample, pack
+from clawback.learning.loop import trainer
 from clawback.learning.loop.torch_learner import TorchLearner
 from clawback.learning.loop.trainer import LoopSettings, fit
 from clawback.learning.run import TrainingRun
@@ -150,7 +149,7 @@ def test_where_the_newest_weights_are_lost_the_loop_goes_on_from_those_that_are_
 
     settings = {"checkpoint": tmp_path / "checkpoint.pt", "fingerprint": "it", "checkpoint_seconds": 0.0}
     run(Forgetful(), **settings)
-    assert checkpoint.read(settings["checkpoint"], "it")["step"] == 7
+    assert trainer.read_checkpoint(settings["checkpoint"], "it")["step"] == 7
     again = Forgetful()
     assert run(again, **settings).steps == 8
     assert len(again.seen_rates) == 6

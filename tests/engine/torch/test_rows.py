@@ -9,12 +9,11 @@ from clawback import engine
 from clawback.extensions.people.shared_rows import SharedRows
 from clawback.extensions.people.shelf import Shelf
 from clawback.models.linear import wide
-from clawback.sampling import decoder_choice, rows, ways
+from clawback.sampling import batched_sampler, decoder_choice, scheduler
+from clawback.sampling.choose import SamplingRequest
 from clawback.sampling.padded import Padded
-from clawback.sampling.prefix_cache import PrefixCache
-from clawback.sampling.request import SamplingRequest
-from clawback.sampling.rows import Lean
-from clawback.sampling.scheduler import closed_ranks
+from clawback.sampling.prefix_tree import PrefixCache
+from clawback.sampling.scheduler import Lean, closed_ranks
 
 
 def requests(prompts):
@@ -63,12 +62,14 @@ def test_both_ways_say_the_same_whoever_comes_and_goes(policy, seed):
 def test_many_long_prompts_are_read_a_few_at_a_time(policy, monkeypatch):
     prompts = [[(i * 7 + j) % 300 for j in range(10 + i)] for i in range(9)]
     whole = Lean(policy.model, 16).read(requests(prompts))
-    monkeypatch.setattr(rows, "READ_TOKENS", 40)
+    monkeypatch.setattr(scheduler, "READ_TOKENS", 40)
     assert torch.allclose(Lean(policy.model, 16).read(requests(prompts)), whole, atol=1e-3)
 
 
 def test_a_model_of_the_kind_is_answered_from_by_the_lean_decoder(policy):
-    assert isinstance(ways.rows_of(lambda: policy.model, decoder_choice.lean(policy), expected=2), Lean)
+    assert isinstance(
+        batched_sampler.rows_of(lambda: policy.model, decoder_choice.lean(policy), expected=2), Lean
+    )
 
 
 @torch.no_grad()
@@ -78,9 +79,9 @@ def test_prompts_of_every_length_are_read_in_few_widths(policy, monkeypatch):
         assert tokens <= wide(tokens) <= max(tokens + 7, 1.25 * tokens + 1)
     assert len({wide(tokens) for tokens in range(1, 2049)}) <= 36
     widths: list[int] = []
-    plain = rows.Decoder.read
+    plain = scheduler.Decoder.read
     monkeypatch.setattr(
-        rows.Decoder, "read", lambda *arguments: (widths.append(arguments[4]), plain(*arguments))[1]
+        scheduler.Decoder, "read", lambda *arguments: (widths.append(arguments[4]), plain(*arguments))[1]
     )
     shelf = Shelf(policy.model, policy.info, torch.float32)
     for tokens in (65, 70, 79):

@@ -9,14 +9,12 @@ import torch
 
 from clawback import engine
 from clawback.errors import TrainingError, UsageError
-from clawback.learning.examples import TrainingExample
-from clawback.learning.loop.natural_gradient import NaturalStep
-from clawback.learning.loop.packing import Shared, measure
+from clawback.learning.examples import Shared, TrainingExample, measure
+from clawback.learning.loop.torch_learner import NaturalStep, ValueHead
 from clawback.learning.run import TrainingRun
 from clawback.learning.sources import targets
 from clawback.learning.sources.teacher import HEADING, hinted, taught
 from clawback.learning.training import plan_for
-from clawback.learning.value_head import ValueHead
 from clawback.records import Part, Sample
 
 LIKED = ("Sure! Otters live in rivers.", "- a list\n- of points")

@@ -17,8 +17,8 @@ from clawback.extensions.people.shared_rows import SharedRows, SharedShelf
 from clawback.extensions.people.shelf import pack, places_of
 from clawback.models import adapter as adapters
 from clawback.models.types import Sampling
-from clawback.sampling.request import SamplingRequest
-from clawback.sampling.rows import Lean
+from clawback.sampling.choose import SamplingRequest
+from clawback.sampling.scheduler import Lean
 from clawback.serve import batcher as batcher_module
 from clawback.serve.batcher import Batcher
 

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from clawback import engine, store
 from clawback.dialects import Asked
 from clawback.environments import conversations
-from clawback.models.speakers import NextSpeaker
+from clawback.models.templates import NextSpeaker
 from clawback.paths import Home
 from clawback.records import Sample
 from clawback.sampling import batched_sampler
-from clawback.sampling.batched_sampler import Sampled, until_speaker
-from clawback.sampling.request import SamplingRequest
+from clawback.sampling.batched_sampler import DrawSettings, Sampled, until_speaker
+from clawback.sampling.choose import SamplingRequest
 from clawback.serve.local import LocalEngine
 from tests.engine import plain_text
 
@@ -88,7 +88,7 @@ def test_replies_of_an_episode_end_there_too(bases: Any, lean: bool, monkeypatch
 
 def test_what_measures_the_speed_is_not_stopped(bases: Any) -> None:
     policy = engine.load(str(bases("one token")), device="cpu")
-    [[one]] = policy.sample([policy.chat.prompt(ASK)], max_tokens=20, stop=())
+    [[one]] = policy.sample([policy.chat.prompt(ASK)], DrawSettings(max_tokens=20, stop=()))
     assert len(one.ids) == 20
 
 

@@ -13,11 +13,10 @@ pytest.importorskip("peft")
 
 from clawback import engine
 from clawback.errors import TrainingError
-from clawback.learning.authorship import is_foreign, is_named, may_learn
 from clawback.learning.loop import trainer
 from clawback.learning.run import TrainingRun
 from clawback.learning.sources import distilled, plan
-from clawback.learning.sources.targets import evidence, opening
+from clawback.learning.sources.targets import evidence, is_foreign, is_named, may_learn, opening
 from clawback.models.chat_tokens import Encoded
 from clawback.records import Part, Sample
 from tests.engine.torch.test_rollouts import LikesBullets, recipe_for, same, weights

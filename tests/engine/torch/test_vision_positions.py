@@ -13,7 +13,7 @@ from clawback import engine
 from clawback.models.types import Sampling
 from clawback.models.vision import Vision
 from clawback.sampling.batched_sampler import stop_ids
-from clawback.sampling.request import SamplingRequest
+from clawback.sampling.choose import SamplingRequest
 from clawback.serve.batcher import Batcher
 from tests.engine.conftest import tokenizer
 from tests.engine.torch.test_vision import BLUE, RED, asked

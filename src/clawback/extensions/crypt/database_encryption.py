@@ -1,7 +1,7 @@
 """Encrypts or decrypts the database in place: the new file is written completely, checked, synced, and renamed over the old one.
 
 Meanwhile nobody else has the database open, and nobody can: an exclusive lock is held on the old file, and a
-process that waits for it notices afterwards that the file has been replaced (``store.schema``). If the
+process that waits for it notices afterwards that the file has been replaced (``store.connection``). If the
 process is killed at any point, the home holds the old database or the new one, whole. The key is on the disk
 before the first encrypted byte is.
 """

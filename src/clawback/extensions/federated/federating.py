@@ -25,7 +25,7 @@ from clawback.extensions.federated.federation_terms import (
 from clawback.extensions.federated.member_keys import Signer, load_signer
 from clawback.extensions.federated.rounds import RoundResult
 from clawback.files import replace
-from clawback.jobs import inputs, preflight
+from clawback.jobs import inputs
 from clawback.paths import Home
 from clawback.progress import OnProgress
 from clawback.records import Run, Version
@@ -270,7 +270,7 @@ def _trained_change(
     try:
         with FileLock(home.train_lock, timeout=LOCK_SECONDS), store.connect(home.database) as db:
             train, held, _ = _rated(db, settings)
-            preflight.enough([*train, *held])
+            inputs.enough([*train, *held])
             if not train:
                 raise TrainingError("All rated turns are held out for the gate: rate a few more answers.")
             policy = _policy(settings, federation, state)
@@ -281,7 +281,7 @@ def _trained_change(
             chosen = algorithm or (
                 "reinforce" if settings.training.algorithm == "auto" else settings.training.algorithm
             )
-            preflight.algorithm(chosen)
+            inputs.algorithm(chosen)
             making = inputs.making(settings) | {"rank": terms.rank, "alpha": terms.alpha, "full": False}
             recipe = engine.recipe(policy.info, settings.training.preset, chosen, making)
             with tempfile.TemporaryDirectory(dir=home.root) as out:

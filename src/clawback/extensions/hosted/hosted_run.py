@@ -11,7 +11,7 @@ from clawback.config import Config
 from clawback.errors import ConfigError, Interrupted, UsageError
 from clawback.paths import HOSTED_KEY_FILE, Home, secret
 from clawback.records import Run
-from clawback.runs.process import hosted_key
+from clawback.runs.trigger import hosted_key
 
 if TYPE_CHECKING:
     from clawback.extensions.hosted.hosted_training import Where

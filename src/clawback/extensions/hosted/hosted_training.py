@@ -44,12 +44,13 @@ from clawback.learning import (
     LoopSettings,
     Recipe,
     TrainingRun,
-    checkpoint,
     conclusion,
     fingerprint,
     finished,
     fit_elsewhere,
+    read_checkpoint,
     write_adapter,
+    write_checkpoint,
     write_result,
 )
 from clawback.models import TrainResult
@@ -198,7 +199,7 @@ def _fit_model(
 ) -> tuple[Plan, Fitted]:
     assert run.out is not None
     known_file = run.out / KNOWN
-    state = checkpoint.read(known_file, identity)
+    state = read_checkpoint(known_file, identity)
     known = {} if state is None else dict(state["known"])
     trainer.beat()
     fresh = trainer.journal.facts.get("model") is None
@@ -208,7 +209,7 @@ def _fit_model(
 
     def learner_of(plan: Plan, settings: LoopSettings) -> HostedLearner:
         # What was scored for the plan is paid for once, whatever happens over there.
-        checkpoint.write(known_file, {"fingerprint": identity, "known": known})
+        write_checkpoint(known_file, {"fingerprint": identity, "known": known})
         if fresh and not trainer.journal.models:
             _afford(run, policy, plan, trainer.journal, where)
         return HostedLearner(policy, trainer, settings, save_every=where.save_every, fresh=fresh)

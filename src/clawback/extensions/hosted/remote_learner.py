@@ -1,4 +1,4 @@
-"""The learner at a hosted trainer: the seam of the training loop (``learning/loop/learner.py``), each call a numbered request.
+"""The learner at a hosted trainer: the seam of the training loop (``learning/loop/trainer.py``), each call a numbered request.
 
 The weights cannot be copied back and forth as in this process. ``restore`` and a lost model go back to the last state
 that was saved over there, every ``save_every`` steps.

@@ -71,8 +71,7 @@ class RemotePolicy:
             sample.messages,
             sample.response,
             sample.response_ids,
-            max_prompt=self.max_prompt,
-            max_response=self.max_response,
+            limits=(self.max_prompt, self.max_response),
             thinking=self.trains_thinking,
             ends=sample.ends,
         )

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from clawback.errors import UsageError
 from clawback.extensions.hosted import leash
-from clawback.runs.process import environment
+from clawback.runs.trigger import environment
 
 if TYPE_CHECKING:
     from clawback.config import VllmSection

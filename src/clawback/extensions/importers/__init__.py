@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clawback import faces
+from clawback import plugins
 
 if TYPE_CHECKING:
     from clawback.extensions.importers.export import export_file
     from clawback.extensions.importers.file_import import import_file, import_transcripts, scored_lines
     from clawback.extensions.importers.storing import ImportReport
 else:
-    __all__, __getattr__ = faces.face(
+    __all__, __getattr__ = plugins.face(
         __name__,
         {
             "export": "export_file",

@@ -135,7 +135,7 @@ def _entry(opinion: Feedback, over: str = "") -> dict[str, Any]:
 
 def export_layout(store: Store, path: Path, format: str, layout: Layout) -> int:
     """Write one layout of TRL's (conversational) or OpenAI's, and return how many rows. An answer that was cut, or that nobody may learn from, is left out."""
-    from clawback.feedback.opinions import standing
+    from clawback.feedback.calibrate import standing
 
     def rows() -> Iterator[dict[str, Any]]:
         for turn in oldest_first(store):

@@ -16,8 +16,7 @@ from typing import Any
 
 from clawback.extensions.importers.entries import ASKED_AGAIN, CORRECTED, KEPT, Entry, FileReading, digest
 from clawback.feedback.implicit import asked_again, corrected
-from clawback.records import Ending, Feedback, Message, Turn, text_of
-from clawback.records.messages import newest_messages
+from clawback.records import Ending, Feedback, Message, Turn, newest_messages, text_of
 
 CONTEXT_CHARACTERS = 400_000
 """How much of a conversation is kept with an answer: its newest messages, and the system prompt."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from clawback.extensions.importers.entries import ASKED_AGAIN, CORRECTED, KEPT, BoundedCounter, Entry
-from clawback.records import OWNER, Feedback
+from clawback.records import OWNER, Feedback, JsonObject
 
 _GUESSES = {
     KEPT: "branches kept",
@@ -84,7 +83,7 @@ class Understanding:
         if len(self.problems) < 1000:
             self.problems.append(problem)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """For ``--json``."""
         regenerations = {
             "number": self.regenerations,

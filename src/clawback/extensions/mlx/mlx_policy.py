@@ -13,9 +13,9 @@ from torch import nn
 from clawback.errors import ModelError, UsageError
 from clawback.extensions.mlx import scorer as scoring
 from clawback.extensions.mlx.body import MlxBody, take
-from clawback.models import ModelInfo, Pixels, Sampling
+from clawback.models import ModelInfo, Pixels
 from clawback.policy import DTYPES, Policy
-from clawback.sampling import Chance, Sampled, stop_ids, until_speaker
+from clawback.sampling import DrawSettings, Sampled, until_speaker
 from clawback.scoring import Scorer
 
 
@@ -50,32 +50,17 @@ class MlxPolicy(Policy):
     def sample(
         self,
         prompts: Sequence[Sequence[int]],
+        settings: DrawSettings,
         *,
-        samples: int = 1,
-        max_tokens: int | None = None,
-        sampling: Sampling | None = None,
-        seed: int | torch.Generator | Chance = 0,
-        rows: int | None = None,
-        stop: Sequence[int] | None = None,
         pixels: Sequence[Pixels | None] | None = None,  # noqa: ARG002  nothing is seen there
         merge: bool = False,  # noqa: ARG002  MLX adds the adapter as it goes
     ) -> list[list[Sampled]]:
         from clawback.extensions.mlx.sampling import sample
 
         self.body.use(scoring.arrays(self.model))
-        groups = sample(
-            self.body,
-            prompts,
-            samples=samples,
-            max_tokens=max_tokens or self.max_tokens,
-            sampling=sampling or self.sampling,
-            stop=stop_ids(self.model, self.chat.end_id) if stop is None else stop,
-            seed=seed,
-            rows=rows,
-        )
-        return [
-            until_speaker(self.chat.speaker if stop is None or len(stop) else None, group) for group in groups
-        ]
+        groups = sample(self.body, prompts, self.completed(settings))
+        speaker = self.speaker_of(settings)
+        return [until_speaker(speaker, group) for group in groups]
 
     def embedding(self, ids: Sequence[int]) -> list[float]:
         row = np.array([list(ids)], dtype=np.int32)

@@ -15,31 +15,21 @@ import torch
 from torch import Tensor
 
 from clawback.extensions.mlx.body import MlxBody
-from clawback.models import Sampling
-from clawback.sampling import Chance, Sampled, SamplingRequest, draw_answers, requests_for
+from clawback.sampling import PLAIN, DrawSettings, Sampled, SamplingRequest, draw_answers, requests_for
 
 
 def sample(
     body: MlxBody,
     prompts: Sequence[Sequence[int]],
-    *,
-    max_tokens: int,
-    samples: int,
-    sampling: Sampling,
-    stop: Sequence[int],
-    seed: int | torch.Generator | Chance,
-    rows: int | None = None,
+    settings: DrawSettings,
 ) -> list[list[Sampled]]:
-    """``samples`` answers to each of ``prompts``. The body has the adapter that it answers with (``Body.use``)."""
-    if not all(prompts):
-        raise ValueError("a prompt needs at least one token")
-    if not isinstance(seed, Chance):
-        seed = Chance.of_seed(len(prompts), samples, max_tokens, sampling.truncates, seed)
-    return draw_answers(MlxBatch(body), requests_for(prompts, seed, sampling=sampling), stop, rows)
+    """Answers to each of ``prompts``. The body has the adapter that it answers with (``Body.use``)."""
+    requests = requests_for(prompts, settings.chance(prompts), sampling=settings.sampling or PLAIN)
+    return draw_answers(MlxBatch(body), requests, settings.stop or (), settings.rows)
 
 
 class MlxBatch:
-    """Rows of one batch, for ``rows.Rows``: others begin when all of them have ended."""
+    """Rows of one batch, for ``scheduler.Rows``: others begin when all of them have ended."""
 
     open = False
 

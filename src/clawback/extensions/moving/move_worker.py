@@ -20,14 +20,14 @@ from clawback.admin import model_proof
 from clawback.errors import Busy, ClawbackError, ModelError, Stopped
 from clawback.extensions.moving import moving
 from clawback.extensions.moving.moving import Move
-from clawback.gate import obedience, prompt_choice, prompt_gate
+from clawback.gate import fresh, guards, prompt_gate
 from clawback.gate.fresh import question
 from clawback.gate.report import Report
 from clawback.jobs.worker import say, write_to_log
 from clawback.paths import Home
 from clawback.progress import Progress
 from clawback.records import GATE_ANSWERS, Message, Version
-from clawback.release import version_loading, version_registry
+from clawback.release import version_registry
 
 EXAMPLES = 3
 """Prompts of which both answers are shown."""
@@ -104,9 +104,9 @@ def compare(home: Home, move: Move) -> dict[str, Any]:
     with store.connect(copy.database) as db:
         new = moving.candidate(db)
         samples = feedback.evidence(feedback.samples(db, raters=settings.training.raters))
-        conversations, held_back = prompt_choice.prompts(db, settings.gate.held_out)
+        conversations, held_back = fresh.prompts(db, settings.gate.held_out)
         run = next(iter(db.runs(limit=1)), None)
-        checks = obedience.checked(db)
+        checks = guards.checked(db)
         judged = db.version(run.version).report if run is not None and run.version is not None else None
     with store.connect(home.database) as db:
         old = db.version(move.live)
@@ -118,7 +118,7 @@ def compare(home: Home, move: Move) -> dict[str, Any]:
     old_answers, new_answers = sides
     evidence, chosen = prompt_gate.measure(samples, rounds, new_answers, old_answers, old_answers)
     questions = [question(messages) for messages in rounds]
-    rules = obedience.measure(checks, questions, new_answers, old_answers)
+    rules = guards.measure(checks, questions, new_answers, old_answers)
     examples = [
         {
             "prompt": questions[pair.candidate],
@@ -161,7 +161,7 @@ def _repeated(conversations: Conversations, count: int) -> list[Sequence[Message
 
 def answers_of(home: Home, version: Version, rounds: Conversations, samples: Sequence[Any]) -> list[str]:
     """One answer to each prompt, by one model in memory at a time, as long as rated answers are."""
-    policy = version_loading.load(home, version)
+    policy = version_registry.load(home, version)
     rated = [policy.encode(sample).response for sample in samples]
     limit = policy.room(rated) if rated else policy.max_tokens
     texts = [answer.text for [answer] in policy.generate(rounds, max_tokens=limit, seed=0)]

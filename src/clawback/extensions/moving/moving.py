@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any
 from clawback import config, files, jobs, store
 from clawback.admin import model_choice
 from clawback.errors import Busy, ModelError, NotFound, UsageError
-from clawback.feedback import bases
-from clawback.jobs import preflight
+from clawback.feedback import provenance
+from clawback.jobs import inputs
 from clawback.models import converted_before, gguf_file, local_models
 from clawback.paths import Home
 from clawback.processes import identity, is_alive
 from clawback.records import Run, Version
 from clawback.release import prompted, trial, version_registry
-from clawback.runs import process
+from clawback.runs import trigger
 from clawback.runs.trigger import under_way
 from clawback.store import keys
 
@@ -142,7 +142,7 @@ def plan(home: Home, to: str) -> MovePlan:
         raise UsageError(f"{name} is the model of your settings already.")
     with store.connect(home.database) as db:
         _same_home(db, settings.model.base)
-        preflight.enough_in(db, settings)
+        inputs.enough_in(db, settings)
         good, bad = db.count_ratings()
     model, here = model_choice.local_model(name), model_choice.machine()
     converted = _conversion_bytes(home, name)
@@ -235,10 +235,10 @@ def _settle_copy(home: Home, copy: Home, live: Version, plan: MovePlan) -> None:
         db.promote(0)
         if (dead := db.active_run()) is not None:
             db.update_run(dead.id, status="failed", error="it belongs to another base")
-        changes = bases.timeline(db)
+        changes = provenance.timeline(db)
         db.forget_training(feedback=False)
-        db.set(bases.KEY, changes)
-        bases.switch(db, plan.origin, plan.to, time.time())
+        db.set(provenance.KEY, changes)
+        provenance.switch(db, plan.origin, plan.to, time.time())
         if live.prompt:
             version = prompted.propose(db, prompted.source(live), spoken=live.prompt, origin=live.origin)
             db.promote(version.number)
@@ -246,7 +246,9 @@ def _settle_copy(home: Home, copy: Home, live: Version, plan: MovePlan) -> None:
 
 def start(home: Home) -> subprocess.Popen[bytes]:
     """Start the process that learns and compares."""
-    return process.start(home, WORKER, [str(home.root)], process.key_variables(config.load(home.config)))
+    return trigger.start_process(
+        home, WORKER, [str(home.root)], trigger.key_variables(config.load(home.config))
+    )
 
 
 def entered(move: Move, pid: int, **changes: Any) -> Move:

@@ -25,9 +25,9 @@ from clawback.dialects import is_model_path
 from clawback.errors import ClawbackError
 from clawback.extensions.people.fair import FairQueue
 from clawback.extensions.people.homes import PersonHomes
-from clawback.jobs.background import under_way
+from clawback.jobs.control import under_way
 from clawback.paths import Home
-from clawback.serve import app, guard, page, wire
+from clawback.serve import app, guard, wire
 from clawback.serve.local import LocalEngine
 from clawback.serve.server import Server, keep_little, keep_what_is_loaded
 from clawback.store.invitations import ADDRESSED
@@ -77,7 +77,7 @@ class Everyone:
         from starlette.applications import Starlette
         from starlette.routing import Route
 
-        routes = [Route("/healthz", app.Asgi(app.health), methods=["GET", "HEAD"]), *page.routes()]
+        routes = [Route("/healthz", app.Asgi(app.health), methods=["GET", "HEAD"]), *app.page_routes()]
         nobody = secrets.token_urlsafe(32)
         return guard.Guard(
             Starlette(routes=routes),
@@ -91,7 +91,7 @@ class Everyone:
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
             return
-        if scope["type"] != "http" or scope["path"] == "/healthz" or scope["path"] in page.FILES:
+        if scope["type"] != "http" or scope["path"] == "/healthz" or scope["path"] in app.FILES:
             await self.public(scope, receive, send)
             return
         tokens = guard.tokens_of(wire.headers(scope))

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from clawback.errors import UsageError
 from clawback.prompts.prompt import Prompt
+from clawback.records import JsonObject
 
 Floats = NDArray[np.float64]
 FeaturesOf = Callable[[str], Floats]
@@ -111,7 +112,7 @@ class _Chooser:
     def learn(self, batch: Sequence[Transition]) -> dict[str, float]:  # noqa: ARG002
         return {}
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         return {"seed": self.seed, "draws": self.draws}
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -153,7 +154,7 @@ class PromptActor(_Chooser):
     def learn(self, batch: Sequence[Transition]) -> dict[str, float]:
         return self.optimizer.update(batch, self)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         return super().to_dict() | {"weights": {id: row.tolist() for id, row in self.weights.items()}}
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -273,7 +274,7 @@ class ThompsonActor(_Chooser):
             self.known[one.prompt_id] = (precision + np.outer(phi, phi), total + one.reward * phi)
         return {}
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         known = {id: [a.tolist(), b.tolist()] for id, (a, b) in self.known.items()}
         return super().to_dict() | {"known": known}
 

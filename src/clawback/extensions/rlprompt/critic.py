@@ -23,10 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clawback.extensions.rlprompt.calibration import AS_IT_STANDS, calibrated
-from clawback.prompts.prompt import Prompt
-from clawback.prompts.rule_comparison import rules
+from clawback.prompts.prompt import Prompt, rules
+from clawback.records import JsonObject
+from clawback.rewards.features import manner
 from clawback.rewards.kernel_ensemble import Kernel, KernelEnsemble, Spectra
-from clawback.rewards.style_features import manner
 from clawback.rewards.text_statistics import text_statistics
 from clawback.rewards.views import Standard, relation
 
@@ -59,7 +59,7 @@ class Agreement:
     always: float
     brier: float
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         return asdict(self)
 
     def __str__(self) -> str:
@@ -131,7 +131,7 @@ class Critic:
             right / n, n, low, high, float(always), float(np.mean((score - (said + 1) / 2) ** 2))
         )
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         kept = {"every": self.every, "rows": self.rows, "ratings": self.ratings, "told": self.told}
         return {**kept, "learned": list(self._learned)}
 
@@ -158,7 +158,7 @@ class ConstantCritic:
     def update(self, system_prompt: str, query: str, response: str, rating: float) -> None:
         """It learns nothing."""
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         return {"default_score": self.default_score}
 
     def restore(self, state: Mapping[str, Any]) -> None:

@@ -28,6 +28,7 @@ from clawback.files import replace as write
 from clawback.prompts.prompt import Prompt
 from clawback.prompts.search.genome import PromptGenome, mutate_genome
 from clawback.prompts.search_types import Propose
+from clawback.records import JsonObject
 
 Phase = Literal["init", "main", "refinement"]
 Bootstrap = Callable[[str, list[str], int], float]
@@ -189,7 +190,7 @@ class TrainingLoop:
         ]
         return max(ready or self.flow.population.individuals, key=lambda one: one.fitness).genome.to_prompt()
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         flow = self.flow
         return {
             "format": 1,

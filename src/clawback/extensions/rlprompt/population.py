@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any
 
-from clawback.prompts.rule_comparison import distance
+from clawback.prompts.prompt import distance
 from clawback.prompts.search.genome import PromptGenome, crossover_genomes
+from clawback.records import JsonObject
 
 PRIOR = 2.0
 """Ratings that a child's start, the fitness of its parents, counts as."""
@@ -44,7 +45,7 @@ class Individual:
         self.total += reward
         self.fitness = (self.total + PRIOR * self.start) / (self.tries + PRIOR)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         kept = {name: getattr(self, name) for name in ("fitness", "generation", "tries", "start", "total")}
         return {"sections": dict(self.genome.sections), "locked": sorted(self.genome.locked), **kept}
 
@@ -136,7 +137,7 @@ class Population:
         prompt = genome.to_prompt()
         return all(distance(prompt, one.genome.to_prompt()) > 0 for one in there)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         return {
             "elite_size": self.elite_size,
             "generation": self.generation,

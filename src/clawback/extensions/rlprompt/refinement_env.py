@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clawback.errors import UsageError
 from clawback.extensions.rlprompt.rewards import RewardFn, report
-from clawback.prompts.prompt import Prompt, PromptHistory
+from clawback.prompts.prompt import LONGEST_PROMPT, Prompt, PromptHistory
 from clawback.prompts.search_types import Evaluate, Example, mean
-from clawback.prompts.sections import LONGEST_PROMPT
 
 if TYPE_CHECKING:
     _Env = object

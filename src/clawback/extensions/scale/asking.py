@@ -12,7 +12,7 @@ from clawback.extensions.scale.adapters import AdapterCrew, lost, published
 from clawback.extensions.scale.dispatch import Dispatcher, Unit
 from clawback.extensions.scale.ray_sampler import cut
 from clawback.policy import gap
-from clawback.sampling import Chance, Sampled
+from clawback.sampling import Chance, DrawSettings, Sampled
 
 if TYPE_CHECKING:
     from clawback.policy import Policy
@@ -100,5 +100,5 @@ class SharedDraw:
         work = unit.work
         chance = Chance(*work["chance"])
         tokens = chance.first.shape[-1]
-        groups = self.policy.sample(work["prompts"], max_tokens=tokens, seed=chance)
+        groups = self.policy.sample(work["prompts"], DrawSettings(max_tokens=tokens, seed=chance))
         return {"by": "", "answers": [[(one.ids, one.logprobs, one.finished) for one in g] for g in groups]}

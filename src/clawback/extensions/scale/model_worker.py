@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from clawback.models import Sampling
-from clawback.sampling import Chance
+from clawback.sampling import Chance, DrawSettings
 
 Weights = Mapping[str, torch.Tensor]
 
@@ -63,10 +63,7 @@ class DrawingWorker(ModelWorker):
         with self.under(work["adapter"], weights) as adapter:
             groups = self.policy.sample(
                 work["prompts"],
-                samples=samples,
-                max_tokens=tokens,
-                seed=chance,
-                stop=work["stop"],
+                DrawSettings(samples=samples, max_tokens=tokens, seed=chance, stop=work["stop"]),
                 merge=work["merge"],
             )
         answers = [[(one.ids, one.logprobs, one.finished) for one in group] for group in groups]

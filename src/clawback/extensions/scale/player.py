@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from clawback.environments.core import EnvironmentSet
-from clawback.environments.find import find
+from clawback.environments.registry import find
 from clawback.environments.rollouts import Play, Rollouts
 from clawback.extensions.scale.model_worker import ModelWorker, Weights
 from clawback.models import Chat, Sampling

@@ -70,7 +70,7 @@ class ProcessGroup:
         """Gradients of the whole step in ``adapter``'s ``grad``, and the step's figures. Raises ``Interrupted`` where a process has died."""
         unit = together(algorithm)
         parts = shares(examples, self.world, unit)
-        told: dict[str, Any] = {
+        settings: dict[str, Any] = {
             "do": "step",
             "weights": [weight.detach().cpu() for weight in adapter],
             "algorithm": [algorithm.name, dataclasses.asdict(algorithm)],  # type: ignore[call-overload]
@@ -87,10 +87,10 @@ class ProcessGroup:
         passes = 0
         if self.sharded:
             passes = sharding.rounds(policy, [[examples[i].encoded for i in p] for p in parts], unit)
-            told |= {"passes": passes, "micro_tokens": policy.scorer.micro_tokens}
+            settings |= {"passes": passes, "micro_tokens": policy.scorer.micro_tokens}
         self.sharing = True
         try:
-            send(told)
+            send(settings)
             figures = backward(policy, algorithm, [examples[i] for i in parts[0]], shared, passes)
             flat = flattened(adapter)
             dist.reduce(flat, 0)
@@ -135,22 +135,22 @@ def group(policy: Policy, recipe: Recipe) -> Iterator[ProcessGroup]:
     threads = torch.get_num_threads()
     torch.set_num_threads(max(1, threads // count))
     workers = [_start(rank, world, count, address, port, torch.get_num_threads()) for rank in range(1, count)]
-    made = ProcessGroup(world, workers, sharded=shard)
+    group = ProcessGroup(world, workers, sharded=shard)
     try:
         try:
             join_group(0, world, address, port)
             send({"do": "begin", "policy": {**description_of(policy, recipe), "sharded": shard}})
             if shard:
                 sharding.in_turn(0, world, lambda: sharding.shard(policy))
-                sharding.announce(policy, made.announce)
+                sharding.announce(policy, group.announce)
         except RuntimeError as error:
-            made.broken = True
+            group.broken = True
             raise Interrupted(
-                f"{world} processes did not find each other at {address}:{port}: {made.dead() or str(error).splitlines()[0]}."
+                f"{world} processes did not find each other at {address}:{port}: {group.dead() or str(error).splitlines()[0]}."
             ) from error
-        yield made
+        yield group
     finally:
-        if made.broken:
+        if group.broken:
             for one in workers:
                 one.kill()
         else:
@@ -206,13 +206,13 @@ def shares(examples: Sequence[TrainingExample], count: int, together: int = 1) -
     """Places of the examples for each process: units of ``together`` stay whole, the longest go to whoever has least. In order within each."""
     sizes = [len(e.encoded.prompt) + len(e.encoded.response) for e in examples]
     units = [list(range(i, min(i + together, len(sizes)))) for i in range(0, len(sizes), together)]
-    made: list[list[int]] = [[] for _ in range(count)]
+    parts: list[list[int]] = [[] for _ in range(count)]
     held = [0] * count
     for unit in sorted(units, key=lambda u: (-sum(sizes[i] for i in u), u)):
         least = min(range(count), key=lambda r: (held[r], r))
-        made[least] += unit
+        parts[least] += unit
         held[least] += sum(sizes[i] for i in unit)
-    return [sorted(part) for part in made]
+    return [sorted(part) for part in parts]
 
 
 def backward(
@@ -264,10 +264,10 @@ def receive(of: int | None = None) -> dict[str, Any]:
     dist.broadcast(size, 0) if of is None else dist.recv(size, of)
     raw = torch.empty(int(size), dtype=torch.uint8)
     dist.broadcast(raw, 0) if of is None else dist.recv(raw, of)
-    found = torch.load(io.BytesIO(raw.numpy().tobytes()), weights_only=True)
-    if not isinstance(found, dict):
+    message = torch.load(io.BytesIO(raw.numpy().tobytes()), weights_only=True)
+    if not isinstance(message, dict):
         raise ValueError("a message of another form")
-    return found
+    return message
 
 
 def to_plain(example: TrainingExample) -> dict[str, Any]:
@@ -302,7 +302,7 @@ def from_plain(plain: Mapping[str, Any]) -> TrainingExample:
 def _start(
     rank: int, world: int, count: int, address: str, port: int, threads: int
 ) -> subprocess.Popen[bytes]:
-    told = {
+    variables = {
         "RANK": str(rank),
         "LOCAL_RANK": str(rank % count),
         "WORLD_SIZE": str(world),
@@ -313,7 +313,7 @@ def _start(
     }
     return subprocess.Popen(
         [sys.executable, "-m", "clawback.extensions.scale.process_worker"],
-        env={**os.environ, **told},
+        env={**os.environ, **variables},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
     )
@@ -343,6 +343,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _free_port() -> int:
-    with socket.socket() as asked:
-        asked.bind(("127.0.0.1", 0))
-        return int(asked.getsockname()[1])
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])

@@ -19,7 +19,7 @@ from clawback.extensions.scale.adapters import lost, published
 from clawback.extensions.scale.dispatch import Unit, dispatch
 from clawback.extensions.scale.process_group import description_of
 from clawback.policy import gap
-from clawback.sampling import Chance, Sampled, stop_ids
+from clawback.sampling import Chance, DrawSettings, Sampled, stop_ids
 
 if TYPE_CHECKING:
     from clawback.extensions.scale.ray_crew import RayCrew
@@ -68,7 +68,7 @@ class RaySampler:
             part = chance.of(begin, end)
             _, samples, tokens = part.first.shape
             groups = policy.sample(
-                prompts[begin:end], samples=samples, max_tokens=tokens, seed=part, merge=merge
+                prompts[begin:end], DrawSettings(samples=samples, max_tokens=tokens, seed=part), merge=merge
             )
             answers = [[(one.ids, one.logprobs, one.finished) for one in group] for group in groups]
             return {"by": "", "adapter": name, "answers": answers}

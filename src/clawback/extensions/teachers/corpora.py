@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from clawback import http_client
 from clawback.capture import text_rows
 from clawback.errors import ClawbackError, UsageError
-from clawback.feedback.agreement import NEARLY, near, triples
+from clawback.feedback.calibrate import NEARLY, near, triples
 from clawback.files import replace as put
 from clawback.redact import redact
 

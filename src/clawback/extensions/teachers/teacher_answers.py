@@ -21,7 +21,7 @@ from clawback.files import replace
 from clawback.paths import Home
 from clawback.progress import OnProgress
 from clawback.prompts import LLMBackend, LLMResponse, Price, Usage
-from clawback.records import TEACHER, Turn, with_keys
+from clawback.records import TEACHER, JsonObject, Turn, with_keys
 
 if TYPE_CHECKING:
     from clawback.store import Store
@@ -62,7 +62,7 @@ class BaselineProgress:
     problems: tuple[str, ...]
     stopped: str = ""
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         return with_keys(asdict(self), {"requests": "asked"})
 
 

@@ -1,26 +1,170 @@
-"""The learner in this process: gradients by autograd, piece by piece, clipped, and AdamW or a natural step."""
+"""The learner in this process: gradients, its optimizer's or a natural step, and the value head that some algorithms train beside the adapter.
+
+A natural-gradient step on the adapter's parameters, for algorithms that choose its direction and length (``rl/algorithms/trpo.py``).
+
+Its passes go over the same pieces as the gradient, so that a step needs no more memory than any other.
+
+A value head, which predicts the reward from the policy's hidden state, for algorithms that need values.
+
+It is trained beside the adapter and kept in checkpoints; it is not part of the adapter that is published.
+
+The learner in this process: gradients by autograd, piece by piece, clipped, and AdamW or a natural step.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from clawback.errors import TrainingError
-from clawback.learning import value_head
-from clawback.learning.examples import TrainingExample
-from clawback.learning.loop.checkpoint import State
-from clawback.learning.loop.packing import Shared, gradients
+from clawback.learning.examples import Shared, TrainingExample, gradients
+from clawback.learning.loop.trainer import State
 from clawback.policy import Policy
 from clawback.rl import algorithms
 from clawback.rl.algorithms import Algorithm
-from clawback.scoring import Scored
+from clawback.scoring import Scored, Scorer, divergence
 
 if TYPE_CHECKING:
-    from clawback.learning.loop.learner import GradientGroup
-    from clawback.learning.loop.trainer import LoopSettings
+    from clawback.learning.loop.trainer import GradientGroup, LoopSettings
+
+
+_PROBE = 0.1
+"""Length in parameter space of the little step along which the gradient of the KL is differenced."""
+
+
+class Natural(Protocol):
+    """What an algorithm that takes natural steps has beside ``advantages`` and ``loss``."""
+
+    def direction(self, gradient: Tensor, fisher: Callable[[Tensor], Tensor]) -> Tensor:
+        """[P] gradient of the loss, and [P] → [P] products with the Fisher matrix → [P] the whole step."""
+        ...
+
+    def search(self, try_at: Callable[[float], tuple[float, float]], loss: float) -> float:
+        """Share of the step → (KL, loss) there, and the loss before → the share to take; 0 for none."""
+        ...
+
+
+class NaturalStep:
+    """One step: made at the weights as they are."""
+
+    def __init__(
+        self, scorer: Scorer, weights: Sequence[nn.Parameter], examples: Sequence[TrainingExample]
+    ) -> None:
+        if not scorer.fused_head:
+            raise TrainingError(
+                "The LM head of this model is of an unknown kind, and natural gradients need its whole distribution. "
+                "Use another algorithm, such as ppo."
+            )
+        self.scorer, self.weights = scorer, list(weights)
+        self.before = torch.cat([w.detach().reshape(-1) for w in weights])
+        encoded = [example.encoded for example in examples]
+        self.pieces = [[encoded[i] for i in piece] for piece in scorer.pieces(encoded)]
+        masks = [e.mask if e.mask is not None else torch.ones(len(e.encoded.response)) for e in examples]
+        tokens = max(1.0, float(sum(float(mask.sum()) for mask in masks)))
+        self.shares = [
+            torch.cat([masks[i] for i in piece]).float().to(scorer.device) / tokens
+            for piece in scorer.pieces(encoded)
+        ]
+        with torch.no_grad():
+            self.states = [scorer.states(piece) for piece in self.pieces]
+
+    def take(self, algorithm: Natural, loss: float, loss_now: Callable[[], float]) -> dict[str, float]:
+        """Move the weights, whose gradients are there. ``loss_now`` measures the loss at the weights as they stand."""
+        gradient = torch.cat([_grad(weight) for weight in self.weights])
+        whole = algorithm.direction(gradient, self.fisher)
+        tried: list[tuple[float, float]] = []
+
+        def try_at(share: float) -> tuple[float, float]:
+            self.put(self.before + share * whole)
+            tried.append((self.moved(), loss_now()))
+            return tried[-1]
+
+        share = algorithm.search(try_at, loss)
+        self.put(self.before + share * whole)
+        return {"step_share": share, "step_kl": tried[-1][0] if share and tried else 0.0}
+
+    def fisher(self, vector: Tensor) -> Tensor:
+        """[P] → [P]: the product of the Fisher matrix with a vector."""
+        length = float(vector.norm())
+        if length == 0.0:
+            return torch.zeros_like(vector)
+        little = _PROBE / length
+        ahead, behind = (self._slope(self.before + sign * little * vector) for sign in (1, -1))
+        self.put(self.before)
+        return (ahead - behind) / (2 * little)
+
+    def _slope(self, weights: Tensor) -> Tensor:
+        """[P] gradient of KL(policy at these weights ‖ policy before), mean over tokens."""
+        self.put(weights)
+        for weight in self.weights:
+            weight.grad = None
+        for piece, states, share in zip(self.pieces, self.states, self.shares, strict=True):
+            with torch.enable_grad(), self.scorer.engaged(piece):
+                apart = divergence(self.scorer.head, self.scorer.states(piece), states)
+                (apart * share).sum().backward()
+        return torch.cat([_grad(weight) for weight in self.weights])
+
+    @torch.no_grad()
+    def moved(self) -> float:
+        """Nats a token between the policy before and at the weights as they stand."""
+        total = 0.0
+        for piece, states, share in zip(self.pieces, self.states, self.shares, strict=True):
+            apart = divergence(self.scorer.head, self.scorer.states(piece), states)
+            total += float((apart * share).sum())
+        return total
+
+    @torch.no_grad()
+    def put(self, flat: Tensor) -> None:
+        """Set the weights."""
+        start = 0
+        for weight in self.weights:
+            weight.copy_(flat[start : start + weight.numel()].view_as(weight))
+            start += weight.numel()
+
+
+def _grad(weight: nn.Parameter) -> Tensor:
+    return (
+        torch.zeros(weight.numel(), device=weight.device) if weight.grad is None else weight.grad.reshape(-1)
+    )
+
+
+RATE = 1e-3
+"""Learning rate of the value head: its inputs are standardised, so it does not depend on the model."""
+RIDGE = 1.0
+"""Weight of the ridge when it is first fitted, in units of the number of tokens: tokens of an answer say much the same."""
+
+
+class ValueHead(nn.Module):
+    """Linear in the standardised hidden state. Zero until it is fitted."""
+
+    mean: Tensor
+    spread: Tensor
+
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(hidden))
+        self.bias = nn.Parameter(torch.zeros(()))
+        self.register_buffer("mean", torch.zeros(hidden))
+        self.register_buffer("spread", torch.ones(hidden))
+
+    def forward(self, states: Tensor) -> Tensor:
+        """[N, H] → [N]"""
+        return (states.float() - self.mean) / self.spread @ self.weight + self.bias
+
+    @torch.no_grad()
+    def fit(self, states: Tensor, targets: Tensor, ridge: float = RIDGE) -> None:
+        """Ridge regression in closed form: [N, H] → [N]."""
+        states = states.float()
+        self.mean.copy_(states.mean(0))
+        self.spread.copy_(states.std(0, unbiased=False).clamp(min=1e-6))
+        x = (states - self.mean) / self.spread
+        gram = x.T @ x
+        gram.diagonal().add_(ridge * len(x))
+        self.bias.copy_(targets.mean())
+        self.weight.copy_(torch.linalg.solve(gram, x.T @ (targets - self.bias)))
 
 
 class TorchLearner:
@@ -47,7 +191,7 @@ class TorchLearner:
             valued = sorted(critic.named_parameters())
             self.names += [f"critic.{name}" for name, _ in valued]
             self.weights += [parameter for _, parameter in valued]
-            groups.append({"params": [parameter for _, parameter in valued], "lr": value_head.RATE})
+            groups.append({"params": [parameter for _, parameter in valued], "lr": RATE})
         self.rates = [group["lr"] for group in groups]
         self.optimizer = torch.optim.AdamW(groups, weight_decay=settings.weight_decay, fused=True)
         self.good = [weight.detach().clone() for weight in self.weights]
@@ -109,9 +253,7 @@ class TorchLearner:
             with torch.no_grad():
                 return gradients(self.policy.scorer, algorithm, examples, shared)["loss"]
 
-        from clawback.learning.loop import natural_gradient
-
-        step = natural_gradient.NaturalStep(self.policy.scorer, self.adapter, examples)
+        step = NaturalStep(self.policy.scorer, self.adapter, examples)
         return step.take(algorithm, loss, loss_now)
 
     @torch.no_grad()

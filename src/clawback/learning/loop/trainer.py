@@ -1,32 +1,136 @@
-"""The training loop, the only one. It takes a learner, a source of examples, an algorithm and callbacks, and knows nothing else.
+"""The training loop, its checkpoints, and the seam to the learner that holds the weights.
+
+Checkpoints, each in one file: written to a temporary file, fsynced and renamed, so a crash leaves the new one or the one before.
+
+The seam of the training loop: what is done with the weights of a run, wherever they are.
+
+``torch_learner.TorchLearner`` has them in this process. ``extensions/hosted/remote_learner.py`` has them at a trainer elsewhere. Schedule, guards,
+checkpoints and events are the loop's (``trainer.py``), the same for both.
+
+The training loop, the only one. It takes a learner, a source of examples, an algorithm and callbacks, and knows nothing else.
 
 A step: examples from the source → log-probs, loss and gradient by the learner → verdict → the learner's step. Three guards end a run and
 restore weights that were in bounds: a loss or gradient that is not finite, answers that have drifted too far from
 the base, and falling rewards of fresh answers. An interrupted run resumes from its checkpoint with
 bit-identical results: a step depends only on the checkpoint, the seed and the number of the step.
 
-Where the weights are is the learner's concern (``learner.py``): in this process, or at a trainer elsewhere.
+Where the weights are is the learner's concern (``Learner``): in this process, or at a trainer elsewhere.
 """
 
 from __future__ import annotations
 
 import math
+import os
+import pickle
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
+from torch import Tensor
 
 from clawback.errors import Stopped, TrainingError
-from clawback.learning.examples import Source, TrainingExample
-from clawback.learning.loop import checkpoint
-from clawback.learning.loop.checkpoint import State
-from clawback.learning.loop.learner import Learner
-from clawback.learning.loop.packing import Shared, drift, pack
+from clawback.files import sync
+from clawback.learning.examples import Shared, Source, TrainingExample, drift, pack
 from clawback.rl.algorithms import Algorithm
+from clawback.scoring import Scored
+
+if TYPE_CHECKING:
+    from clawback.policy import Policy
+
+
+State = dict[str, Any]
+"""What a checkpoint holds, by name."""
+
+
+def write_checkpoint(path: Path, state: State) -> None:
+    """``state`` holds tensors, numbers, strings, lists and dicts only, so that it can be read without running code."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(path.name + ".new")
+    with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        torch.save(state, file)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+    sync(path.parent)
+
+
+def read_checkpoint(path: Path | None, fingerprint: str) -> State | None:
+    """The state of a run of this fingerprint, or None: no file, another run's, or one that cannot be read.
+
+    Raises nothing: a run that starts again from its beginning ends in the same bits.
+    """
+    if path is None or not path.is_file():
+        return None
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except (OSError, RuntimeError, EOFError, ValueError, KeyError, pickle.UnpicklingError):
+        return None
+    return state if isinstance(state, dict) and state.get("fingerprint") == fingerprint else None
+
+
+class Learner(Protocol):
+    """The weights that one run trains."""
+
+    @property
+    def rates(self) -> Sequence[float]:
+        """The full learning rate of each group of weights: first the adapter's."""
+        ...
+
+    def score(self, examples: Sequence[TrainingExample]) -> Scored:
+        """Log-probs of the responses under the weights as they are, without gradients."""
+        ...
+
+    def backward(
+        self, examples: Sequence[TrainingExample], algorithm: Algorithm, kl_scale: float
+    ) -> dict[str, float]:
+        """The loss of a step and its gradient, which ``step`` takes or ``restore`` drops.
+
+        Returns the loss's figures, ``loss`` and ``drift`` among them, and ``grad_norm`` where it is known before the step.
+        """
+        ...
+
+    def step(self, rates: Sequence[float]) -> dict[str, float]:
+        """Change the weights by the last gradient, each group at its rate; returns figures of the change."""
+        ...
+
+    def remember(self, steps: int) -> None:
+        """The weights are in bounds after so many steps: ``restore`` may come back to them."""
+        ...
+
+    def restore(self) -> int:
+        """Put back weights that were in bounds; returns after how many steps. Raises ``TrainingError`` where there are none."""
+        ...
+
+    def save(self, state: State, *, pause: bool = False) -> State:
+        """The loop's state with what ``load`` needs to put the weights back. ``pause``: the run ends here for now."""
+        ...
+
+    def load(self, state: State) -> State | None:
+        """Put back the weights of a saved state.
+
+        Returns the loop's state that belongs to them: an earlier one where the newest weights are lost, None where all are.
+        """
+        ...
+
+
+class GradientGroup(Protocol):
+    """Further processes that a step's gradient is shared out among (``extensions/scale/process_group.py``)."""
+
+    def gradient(
+        self,
+        policy: Policy,
+        algorithm: Algorithm,
+        adapter: Sequence[Tensor],
+        examples: Sequence[TrainingExample],
+        shared: Shared,
+    ) -> dict[str, float]:
+        """Gradients of the whole step in ``adapter``'s ``grad``, and the step's figures. Raises ``Interrupted`` where a process has died."""
+        ...
+
 
 Progress = Mapping[str, Any]
 Callback = Callable[[Progress], None]
@@ -226,7 +330,7 @@ class Loop:
             return  # the end is near, and is judged by examples that a checkpoint does not hold
         if not pause and time.monotonic() - self.written < self.settings.checkpoint_seconds:
             return
-        checkpoint.write(path, self.state(pause=pause))
+        write_checkpoint(path, self.state(pause=pause))
         self.written = time.monotonic()
 
     def state(self, *, pause: bool = False) -> State:
@@ -245,7 +349,7 @@ class Loop:
 
     def resume(self) -> None:
         """Go on from a checkpoint of the same run, where there is one that can be read."""
-        saved = checkpoint.read(self.settings.checkpoint, self.settings.fingerprint)
+        saved = read_checkpoint(self.settings.checkpoint, self.settings.fingerprint)
         if saved is not None:
             self.take(saved)
 

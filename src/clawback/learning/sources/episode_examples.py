@@ -1,4 +1,12 @@
-"""Episodes as training examples: each round of episodes arrives as token ids with log-probs and leaves with an advantage per token.
+"""Episodes as training examples, with their pictures.
+
+The pictures of episodes, for the learner: what a policy saw is looked at again, from the messages that stand in the episode.
+
+An episode keeps its pictures once, in its messages; its sequences name them by hash. The processor makes tokens and
+inputs of them again, which must be the tokens that the policy read. Where they are not (a picture is gone or changed,
+another model), nothing says what was seen, and the episode is left out with a warning.
+
+Episodes as training examples: each round of episodes arrives as token ids with log-probs and leaves with an advantage per token.
 
 Where episodes come from does not matter here: ``collect(round)`` returns them (``environments/rollouts.py``).
 The log-probs recorded at sampling time are the old policy of the ratio, so that episodes which were begun
@@ -11,6 +19,7 @@ compared; beside it the policy reads no reply again before it learns from it.
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -20,11 +29,10 @@ from torch import Tensor
 
 from clawback.errors import TrainingError
 from clawback.learning.examples import TrainingExample
-from clawback.learning.sources.seen import look_again
-from clawback.learning.value_head import ValueHead
-from clawback.models import Encoded, Pixels
+from clawback.learning.loop.torch_learner import ValueHead
+from clawback.models import Chat, Encoded, Pixels
 from clawback.records import Episode
-from clawback.rl import credit, turn_advantages
+from clawback.rl import turn_advantages
 from clawback.rl.turn_advantages import AdvantageSettings
 
 if TYPE_CHECKING:
@@ -32,6 +40,51 @@ if TYPE_CHECKING:
     from clawback.learning.recipe import Recipe
     from clawback.policy import Policy
     from clawback.scoring import Scorer
+
+
+log = logging.getLogger("clawback.engine")
+Seen = dict[tuple[int, int], Pixels]
+"""(Place of an episode, place of its branch) → what was seen there."""
+
+
+def look_again(chat: Chat, episodes: Sequence[Episode]) -> tuple[list[Episode], Seen]:
+    """The episodes that can be learned from, and what was seen in each of their sequences that has pictures."""
+    whole: list[Episode] = []
+    seen: Seen = {}
+    alike: dict[tuple[tuple[int, ...], str], Pixels] = {}
+    """What was seen in several sequences is kept once."""
+    for episode in episodes:
+        found = _looked(chat, episode) if any(one.pictures for one in episode.branches) else {}
+        if found is None:
+            log.warning(
+                "Episode %d of %s is left out: its pictures are not those that the policy saw.",
+                episode.number,
+                episode.environment,
+            )
+            continue
+        for place, pixels in found.items():
+            start = next(step.start for step in episode.steps if step.branch == place)
+            ids = episode.branches[place].ids[:start]
+            seen[len(whole), place] = alike.setdefault((ids, pixels.digest), pixels)
+        whole.append(episode)
+    return whole, seen
+
+
+def _looked(chat: Chat, episode: Episode) -> dict[int, Pixels] | None:
+    """Place of a branch → what was seen in it; None where that cannot be found out."""
+    found: dict[int, Pixels] = {}
+    for place, branch in enumerate(episode.branches):
+        steps = [i for i, step in enumerate(episode.steps) if step.branch == place]
+        if not branch.pictures or not steps:
+            continue
+        begin = episode.steps[steps[0]].start
+        # With room for what it was and no more, the conversation is cut where it was cut then.
+        ids, pixels = chat.looked(episode.messages[: episode.replies[steps[0]]], begin)
+        if pixels is None or pixels.pictures != branch.pictures or tuple(ids) != branch.ids[:begin]:
+            return None
+        found[place] = pixels
+    return found
+
 
 CHECKED = 512
 """Tokens of a round, about, whose recorded log-probs are compared with the learner's: of whole sequences, drawn anew each round."""
@@ -76,7 +129,7 @@ class EpisodeSettings:
     a policy keeps to the first thing that pays before it has tried the others often enough to know them (Blackjack: it only ever stands)."""
     explore: int = 0
     """Episodes with replies at random that a first policy is fitted to, where replies are held to actions and random episodes are
-    short (``sources/improvement.py``)."""
+    short (``sources/warm_starts.py``)."""
     max_gap: float = 0.3
     """Nats a token, on average, by which what was recorded may differ from what the same weights say now."""
 
@@ -294,7 +347,7 @@ class Episodes:
                 values = head(states)
                 if float(self.seen[1].std(unbiased=False)) < 1e-6:
                     values = None
-            came = credit.discounted(rewards, episode, chosen.gamma)
+            came = turn_advantages.discounted(rewards, episode, chosen.gamma)
             before = (states, came) if self.seen is None else (
                 torch.cat([self.seen[0], states]), torch.cat([self.seen[1], came])
             )  # fmt: skip

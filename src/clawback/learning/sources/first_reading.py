@@ -19,7 +19,7 @@ from clawback.learning.sources.targets import DirectEvidence, evidence
 from clawback.models import Encoded
 from clawback.records import BETTER
 from clawback.rewards.features import Floats
-from clawback.rewards.scores import Ints, feedback_kinds, reader_values
+from clawback.rewards.rating_likelihood import Ints, feedback_kinds, reader_values
 
 if TYPE_CHECKING:
     from clawback.learning.recipe import Recipe

@@ -14,6 +14,7 @@ from clawback.errors import TrainingError
 from clawback.models import Encoded
 from clawback.rewards.features import SHARES, Floats
 from clawback.rewards.overoptimization import repeats
+from clawback.rewards.rating_likelihood import Ints
 from clawback.rewards.reward_ensemble import (
     RIDGE,
     RULES,
@@ -24,8 +25,7 @@ from clawback.rewards.reward_ensemble import (
     learn,
 )
 from clawback.rewards.reward_head import TRUSTED_BELOW
-from clawback.rewards.scores import Ints
-from clawback.sampling import Chance
+from clawback.sampling import Chance, DrawSettings
 from clawback.scoring import pooled, token_logprobs
 
 if TYPE_CHECKING:
@@ -244,7 +244,9 @@ class Grading:
         if self.sampler is not None:
             groups = self.sampler(policy, prompts, chance, merge)
         else:
-            groups = policy.sample(prompts, samples=each, max_tokens=self.room, seed=chance, merge=merge)
+            groups = policy.sample(
+                prompts, DrawSettings(samples=each, max_tokens=self.room, seed=chance), merge=merge
+            )
         encoded = [
             (self.policy.chat.encoded(prompt, one.ids), one)
             for prompt, group in zip(prompts, groups, strict=True)

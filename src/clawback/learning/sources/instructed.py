@@ -23,8 +23,7 @@ from torch import Tensor
 from clawback.learning.sources.graded import Graded, Grading, Prompt
 from clawback.learning.sources.teacher import appended
 from clawback.models import Encoded
-from clawback.records import Message
-from clawback.records.messages import under
+from clawback.records import Message, under
 from clawback.rewards.features import Floats
 
 if TYPE_CHECKING:

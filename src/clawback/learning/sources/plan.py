@@ -19,7 +19,7 @@ it happened to say. So:
 
 What limits drift, and so preserves facts (measured in research/studies/2026-11-21-keeping-facts.md):
 
-* The KL to the base is exact and over the whole vocabulary (``exact_kl.py``). Where the base is certain, as it is about facts,
+* The KL to the base is exact and over the whole vocabulary (``lm_head.py``). Where the base is certain, as it is about facts,
   it holds every token in place; where style is decided, it costs the few nats that a change of style has to cost.
 * Advantages are divided by one number, the spread of rewards among the base's answers, instead of each group's own. Once
   all answers to a prompt are good, nothing is left to push, where GRPO's own division would blow up what noise remains.
@@ -41,7 +41,6 @@ import numpy as np
 import torch
 
 from clawback.errors import TrainingError
-from clawback.learning.authorship import may_learn
 from clawback.learning.examples import Plan
 from clawback.learning.sources import first_reading, guided
 from clawback.learning.sources.distilled import (
@@ -65,7 +64,7 @@ from clawback.learning.sources.instructed import Arm, PromptMessages, follows, s
 from clawback.learning.sources.ratings import from_ratings
 from clawback.learning.sources.rpo_rounds import RpoRounds
 from clawback.learning.sources.rule_grades import rule_grades
-from clawback.learning.sources.targets import AnswerTarget, DirectEvidence, room_for, with_worse
+from clawback.learning.sources.targets import AnswerTarget, DirectEvidence, may_learn, room_for, with_worse
 from clawback.models import Encoded
 from clawback.pictures import pictures
 from clawback.records import Turn

@@ -11,12 +11,11 @@ import random
 from collections.abc import Sequence
 from functools import partial
 
-from clawback.prompts.prompt import Prompt
-from clawback.prompts.rule_comparison import distance
-from clawback.prompts.search.candidates import Candidate
+from clawback.prompts.prompt import Prompt, distance
 from clawback.prompts.search.genome import PromptGenome, crossover_genomes
 from clawback.prompts.search.optimize import Optimizer, SearchRun, SearchSettings
 from clawback.prompts.search.optimize import optimize as search
+from clawback.prompts.search.racing import Candidate
 from clawback.prompts.search_types import Example, ProposalRequest
 
 SIZE, ELITE = 8, 3

@@ -7,11 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from clawback.errors import UsageError
-from clawback.prompts import sections as parts
-from clawback.prompts.prompt import Prompt
-from clawback.prompts.rule_comparison import alike
+from clawback.prompts import prompt as parts
+from clawback.prompts.prompt import ROLE, Prompt, PromptSection, alike
 from clawback.prompts.search_types import Case, ProposalRequest, Propose
-from clawback.prompts.sections import ROLE, PromptSection
 
 _STRENGTHS = ((0.34, "Where it fits: "), (0.67, ""), (1.0, "Above all: "))
 """Up to which strength a wish is said how."""

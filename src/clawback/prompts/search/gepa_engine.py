@@ -8,20 +8,16 @@ paid, and locked sections and the checks of a proposal's text apply.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from functools import partial
 from typing import Any, TypeVar, cast
 
 from clawback import installed
 from clawback.errors import ClawbackError, MissingExtra
-from clawback.progress import OnProgress
 from clawback.prompts.prompt import Prompt
-from clawback.prompts.prompt_guards import Screen, objections
 from clawback.prompts.search import racing
-from clawback.prompts.search.budget import Budget
-from clawback.prompts.search.journal import Journal
-from clawback.prompts.search.ledger import Ledger, Over
-from clawback.prompts.search.optimize import PromptSearchResult
-from clawback.prompts.search.planning import split_up
+from clawback.prompts.search.ledger import Budget, Ledger, Over, split_up
+from clawback.prompts.search.optimize import EngineOptions, PromptSearchResult
 from clawback.prompts.search_types import Case, Evaluate, Example, ProposalRequest, Propose, mean
 from clawback.records import JsonObject
 
@@ -37,25 +33,21 @@ def optimize(
     evaluate: Evaluate,
     propose: Propose,
     budget: Budget,
-    *,
-    journal: Journal | None = None,
-    remarks: Sequence[str] = (),
-    seed: int = 0,
-    on_progress: OnProgress | None = None,
-    screen: Screen = objections,
     **options: Any,
 ) -> PromptSearchResult:
-    """As ``search.optimize``; ``options`` go to ``gepa.optimize``. Raises ``MissingExtra`` where gepa is not installed."""
+    """As ``search.optimize``; ``options`` that are no ``EngineOptions`` go to ``gepa.optimize``. Raises ``MissingExtra`` where gepa is not installed."""
     try:
         from gepa.api import optimize as run
     except ImportError as error:
         raise MissingExtra(f"The engine gepa is not installed. Run: {installed.add('gepa')}") from error
-    train, validation, note = split_up(examples, seed)
-    ledger = Ledger(evaluate, propose, budget, journal)
-    adapter = _Adapter(prompt, examples, ledger, tuple(remarks), on_progress, screen)
+    shared = {field.name for field in fields(EngineOptions)} & options.keys()
+    chosen = EngineOptions(**{name: options.pop(name) for name in shared})
+    train, validation, note = split_up(examples, chosen.seed)
+    ledger = Ledger(evaluate, propose, budget, chosen.journal)
+    adapter = _Adapter(prompt, examples, ledger, chosen)
     settings: JsonObject = {
         "max_metric_calls": MOST,
-        "seed": seed,
+        "seed": chosen.seed,
         "display_progress_bar": False,
         "raise_on_exception": True,
         "logger": _Quiet(),
@@ -77,17 +69,11 @@ class _Adapter:
     """GEPA's adapter: candidates are texts to it, prompts to us."""
 
     def __init__(
-        self,
-        prompt: Prompt,
-        examples: Sequence[Example],
-        ledger: Ledger,
-        remarks: tuple[str, ...],
-        on_progress: OnProgress | None,
-        screen: Screen,
+        self, prompt: Prompt, examples: Sequence[Example], ledger: Ledger, options: EngineOptions
     ) -> None:
-        self.prompt, self.examples, self.ledger, self.remarks = prompt, examples, ledger, remarks
-        self.screen = screen
-        self.tell = on_progress or (lambda _: None)
+        self.prompt, self.examples, self.ledger = prompt, examples, ledger
+        self.remarks, self.screen = tuple(options.remarks), options.screen
+        self.tell = options.on_progress or (lambda _: None)
         self.prompts: dict[str, Prompt] = {prompt.text: prompt}
         self.notes: dict[str, None] = {}
         self.stopped = ""

@@ -21,19 +21,15 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import ClassVar, Protocol, cast
+from typing import Any, ClassVar, Protocol, cast
 
 from clawback.errors import UsageError
 from clawback.progress import OnProgress
-from clawback.prompts.prompt import Prompt
+from clawback.prompts.prompt import Prompt, added, merged, with_earned
 from clawback.prompts.prompt_guards import Screen, objections
-from clawback.prompts.rule_comparison import added, merged, with_earned
 from clawback.prompts.search import racing
-from clawback.prompts.search.budget import Budget, SearchCost
-from clawback.prompts.search.candidates import Candidate, Pool
-from clawback.prompts.search.journal import Journal
-from clawback.prompts.search.ledger import Ledger, Over
-from clawback.prompts.search.planning import reserve, split_up
+from clawback.prompts.search.ledger import Budget, Journal, Ledger, Over, SearchCost, reserve, split_up
+from clawback.prompts.search.racing import Candidate, Pool
 from clawback.prompts.search_types import Evaluate, Example, ProposalRequest, Propose, mean
 from clawback.records import JsonObject
 
@@ -108,8 +104,30 @@ class PromptSearchResult:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """What every engine takes by name beside the search itself.
+
+    Attributes:
+        journal: has what was paid for already, and takes what is paid now; with a path, a search that was stopped goes on from there.
+        remarks: what the person said that belongs to no one example.
+        seed: the same seed and the same outcomes of calls give the same search.
+        screen: looks at each proposal before anything is paid for it.
+        settings: how a search by reflection goes about it.
+        strategy: what goes about it; None: reflection.
+    """
+
+    journal: Journal | None = None
+    remarks: Sequence[str] = ()
+    seed: int = 0
+    on_progress: OnProgress | None = None
+    screen: Screen = objections
+    settings: SearchSettings = SearchSettings()
+    strategy: type[SearchRun] | None = None
+
+
 class Optimizer(Protocol):
-    """What every engine is: the same call, the same result. ``journal`` has what was paid for already, and takes what is paid now."""
+    """What every engine is: the same call, the same result. ``options``: fields of ``EngineOptions``."""
 
     def __call__(
         self,
@@ -118,12 +136,7 @@ class Optimizer(Protocol):
         evaluate: Evaluate,
         propose: Propose,
         budget: Budget,
-        *,
-        journal: Journal | None = None,
-        remarks: Sequence[str] = (),
-        seed: int = 0,
-        on_progress: OnProgress | None = None,
-        screen: Screen = objections,
+        **options: Any,
     ) -> PromptSearchResult: ...
 
 
@@ -133,14 +146,7 @@ def optimize(
     evaluate: Evaluate,
     propose: Propose,
     budget: Budget,
-    *,
-    journal: Journal | None = None,
-    remarks: Sequence[str] = (),
-    seed: int = 0,
-    on_progress: OnProgress | None = None,
-    screen: Screen = objections,
-    settings: SearchSettings | None = None,
-    strategy: type[SearchRun] | None = None,
+    **options: Any,
 ) -> PromptSearchResult:
     """Search for a prompt that does better on the examples.
 
@@ -149,21 +155,23 @@ def optimize(
         examples: with ids that differ. Where none is for validation, two fifths of them are kept for it.
         evaluate: tries a prompt on an example.
         propose: makes a new prompt of what went wrong.
-        budget: what may be spent; ``planning.plan`` says beforehand what that buys.
-        journal: with a path, each call is kept as it is made, and a search that was stopped goes on from there.
-        remarks: what the person said that belongs to no one example.
-        seed: the same seed and the same outcomes of calls give the same search.
-        screen: looks at each proposal before anything is paid for it.
-        strategy: how the search goes about it; None: by reflection.
+        budget: what may be spent; ``ledger.plan`` says beforehand what that buys.
+        options: fields of ``EngineOptions``, by name.
 
     Raises:
         UsageError: no examples, or two with one id.
     """
-    settings = settings or SearchSettings()
-    run = (strategy or SearchRun)(
-        prompt, examples, Ledger(evaluate, propose, budget, journal), settings, tuple(remarks), seed, screen
+    chosen = EngineOptions(**options)
+    run = (chosen.strategy or SearchRun)(
+        prompt,
+        examples,
+        Ledger(evaluate, propose, budget, chosen.journal),
+        chosen.settings,
+        tuple(chosen.remarks),
+        chosen.seed,
+        chosen.screen,
     )
-    tell = on_progress or (lambda _: None)
+    tell = chosen.on_progress or (lambda _: None)
     try:
         while not (stopped := run.step()):
             tell({"phase": run.phase, "step": run.ledger.spent.calls, "steps": budget.calls or run.ledger.spent.calls, "proposals": run.ledger.spent.proposals, "candidates": len(run.pool.all)})  # fmt: skip

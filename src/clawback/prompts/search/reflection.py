@@ -10,9 +10,8 @@ import json
 import re
 
 from clawback.prompts.backends import Complete, Usage, as_backend
-from clawback.prompts.prompt import Prompt
+from clawback.prompts.prompt import LONGEST_PROMPT, NAMES, Prompt
 from clawback.prompts.search_types import Case, Proposal, ProposalRequest, Propose
-from clawback.prompts.sections import LONGEST_PROMPT, NAMES
 
 SHOWN = 1500
 """Characters of each text of a case that are shown."""

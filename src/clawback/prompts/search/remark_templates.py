@@ -1,7 +1,7 @@
 """Better prompts without a model: a remark like "too long" becomes a sentence that asks for the opposite.
 
 For models that are too small to reflect (below some 7 B), and where nothing may be sent anywhere. Known
-remarks are parsed by ``rewards.remarks`` and phrased by ``rewards.instructions``; an unknown one is used as
+remarks are parsed by ``rewards.features`` and phrased by ``rewards.instructions``; an unknown one is used as
 it stands. Without any remarks the sentences are tried one after the other: the race finds out which of them
 matches a taste.
 """
@@ -13,13 +13,12 @@ from collections import Counter
 from collections.abc import Iterator
 
 from clawback.errors import UsageError
-from clawback.prompts import sections as parts
+from clawback.prompts import prompt as parts
 from clawback.prompts.backends import NOTHING
-from clawback.prompts.prompt import Prompt
-from clawback.prompts.rule_comparison import alike, rules
+from clawback.prompts.prompt import Prompt, alike, rules
 from clawback.prompts.search_types import Proposal, ProposalRequest
+from clawback.rewards.features import SAYS, wishes
 from clawback.rewards.instructions import LONGEST_REMARK, SENTENCES
-from clawback.rewards.remarks import SAYS, wishes
 
 TONE = frozenset(
     {"emoji", "asks back", "exclaims", "casual", "formal", "apology", "hedge", "greeting", "you", "I"}

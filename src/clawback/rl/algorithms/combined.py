@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 
 from clawback.rl.batch import Batch
-from clawback.rl.surrogate import clipped, figures, penalty
+from clawback.rl.kl import clipped, figures, penalty
 
 
 @dataclass(frozen=True)

@@ -34,9 +34,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from clawback.rl import advantages, credit
+from clawback.rl import advantages, turn_advantages
 from clawback.rl.batch import Batch
-from clawback.rl.surrogate import clipped, figures, penalty
+from clawback.rl.kl import clipped, figures, penalty
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Ppo:
             [N] advantages with mean 0 and standard deviation 1, and [N] returns.
         """
         paid = self.paid(rewards, segment)
-        found, returns = credit.gae(paid, values, segment, gamma=self.gamma, lam=self.lam)
+        found, returns = turn_advantages.gae(paid, values, segment, gamma=self.gamma, lam=self.lam)
         spread = found.std(unbiased=False) if found.numel() else found.sum()
         return (found - found.mean()) / (spread + 1e-8), returns
 

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from clawback.rl import advantages
 from clawback.rl.batch import Batch
-from clawback.rl.surrogate import clipped, figures, penalty
+from clawback.rl.kl import clipped, figures, penalty
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from clawback.rl.algorithms.dpo import Dpo
 from clawback.rl.batch import Batch
-from clawback.rl.surrogate import figures, penalty
+from clawback.rl.kl import figures, penalty
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from torch import Tensor
 
 from clawback.rl import advantages
 from clawback.rl.batch import Batch
-from clawback.rl.surrogate import figures, penalty
+from clawback.rl.kl import figures, penalty
 
 
 @dataclass(frozen=True)

@@ -30,10 +30,10 @@ from clawback.extensions.hosted.trainer_records import (
     SamplingParams,
 )
 from clawback.files import replace_folder
-from clawback.learning import checkpoint
+from clawback.learning import read_checkpoint, write_checkpoint
 from clawback.models import Encoded, Sampling
 from clawback.policy import Policy
-from clawback.sampling import sample, stop_ids
+from clawback.sampling import DrawSettings, sample, stop_ids
 from clawback.scoring import token_logprobs
 
 LOSSES: Mapping[str, frozenset[str]] = {
@@ -207,12 +207,12 @@ class StandInLearner:
         self._put_aside()
         slot = self.slots[model]
         state = {"rank": slot.rank, "weights": slot.weights, "optimizer": slot.optimizer}
-        checkpoint.write(beside / STATE, {"fingerprint": STATE, **state})
+        write_checkpoint(beside / STATE, {"fingerprint": STATE, **state})
         replace_folder(beside, folder)
 
     def load(self, model: str, folder: Path, optimizer: bool) -> None:
         """Raises ``UsageError`` for weights of another shape."""
-        state = checkpoint.read(folder / STATE, STATE)
+        state = read_checkpoint(folder / STATE, STATE)
         if state is None:
             raise UsageError("That checkpoint cannot be read.")
         self.turn(model)
@@ -239,11 +239,13 @@ class StandInLearner:
         made = sample(
             self.policy.model,
             [list(prompt)],
-            samples=count,
-            max_tokens=params.max_tokens,
-            sampling=Sampling(params.temperature, params.top_p, max(0, params.top_k)),
-            stop=stop,
-            seed=self.seed if params.seed is None else params.seed,
+            DrawSettings(
+                samples=count,
+                max_tokens=params.max_tokens,
+                sampling=Sampling(params.temperature, params.top_p, max(0, params.top_k)),
+                stop=stop,
+                seed=self.seed if params.seed is None else params.seed,
+            ),
         )[0]
         return tuple(SampledSequence(o.ids, o.logprobs, "stop" if o.finished else "length") for o in made)
 

@@ -1,16 +1,26 @@
-"""What a model folder holds, by its files alone: whether its weights are all there, and whether it can be trained. No torch."""
+"""The files of models on this machine, read without loading one: folders, the cache of the hub, and loose GGUF files.
+
+What a model folder holds, by its files alone: whether its weights are all there, and whether it can be trained. No torch.
+
+Finds causal language models in the cache of ``huggingface_hub``, without importing it.
+
+GGUF files that other programs and people keep in the usual folders. Only names are read here; nothing is opened.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
 from pathlib import Path
 from typing import Any
 
 from clawback import installed
 from clawback.errors import ModelError
+from clawback.models.types import LocalModel, ModelInfo
 
 ADAPTER_CONFIG = "adapter_config.json"
 _TOKENIZERS = ("tokenizer.json", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model")
@@ -197,3 +207,200 @@ def _tensors(path: Path) -> list[str]:
     if not isinstance(header, dict):
         raise ModelError(f"{path} cannot be loaded: its header is damaged. Fetch the model again.")
     return [name for name in header if name != "__metadata__"]
+
+
+def hub_folder() -> Path:
+    """The cache of ``huggingface_hub``, by the variables that it reads itself."""
+    if named := os.environ.get("HF_HUB_CACHE"):
+        return Path(named).expanduser()
+    default = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")) / "huggingface"
+    return Path(os.environ.get("HF_HOME", default)).expanduser() / "hub"
+
+
+def models() -> Iterator[LocalModel]:
+    """Every causal language model that the cache holds with safetensors weights."""
+    for repository in sorted(hub_folder().glob("models--*")):
+        snapshot = _snapshot(repository)
+        if snapshot is not None and (one := folder(_name(repository), snapshot)):
+            yield one
+
+
+def _snapshot(repository: Path) -> Path | None:
+    """The snapshot that ``main`` means, else the newest."""
+    try:
+        commit = (repository / "refs" / "main").read_text("utf-8").strip()
+        if commit and (repository / "snapshots" / commit).is_dir():
+            return repository / "snapshots" / commit
+        return max((repository / "snapshots").iterdir(), key=lambda p: p.stat().st_mtime, default=None)
+    except OSError:
+        return None
+
+
+def snapshot(name: str, commit: str) -> Path:
+    """Where the cache has this commit of a model, if it has it."""
+    return hub_folder() / f"models--{name.replace('/', '--')}" / "snapshots" / commit
+
+
+def commit(name: str) -> str:
+    """The commit that the cache has of a model; "" where it has none."""
+    repository = hub_folder() / f"models--{name.replace('/', '--')}"
+    found = _snapshot(repository)
+    return found.name if found is not None else ""
+
+
+def _name(repository: Path) -> str:
+    return repository.name.removeprefix("models--").replace("--", "/")
+
+
+def folder(name: str, snapshot: Path) -> LocalModel | None:
+    """A folder with a causal language model in safetensors; None for whatever else a folder may hold."""
+    try:
+        config = json.loads((snapshot / "config.json").read_text("utf-8"))
+        weights = sorted(snapshot.glob("*.safetensors"))
+        if not weights or not any(str(a).endswith("ForCausalLM") for a in config.get("architectures") or ()):
+            return None
+        counts = [_elements(path) for path in weights]
+    except (OSError, ValueError, AttributeError, TypeError):
+        return None
+    total = sum(counts)
+    problem = ""
+    if method := quantisation(config):
+        original = original_of(snapshot)
+        cure = f"Name the original model, {original}" if original else "Name the original model"
+        problem = f"{name} holds weights quantised by {method}, which cannot be trained. {cure}."
+    else:
+        try:
+            check_tokenizer(snapshot)
+        except ModelError as error:
+            problem = str(error)
+    size = _sizes(config)
+    experts = size("num_local_experts", "num_experts", "n_routed_experts")
+    return LocalModel(
+        name,
+        "hub",
+        snapshot,
+        sum(path.stat().st_size for path in weights),
+        ModelInfo(
+            base=name,
+            revision="",
+            architecture=str(config["architectures"][0]),
+            total_parameters=total,
+            active_parameters=total,
+            hidden=size("hidden_size", "n_embd"),
+            layers=size("num_hidden_layers", "n_layer"),
+            vocabulary=size("vocab_size"),
+            intermediate=size("moe_intermediate_size", "intermediate_size"),
+            context=size("max_position_embeddings", "n_positions"),
+            experts=experts,
+        ),
+        _licence(snapshot),
+        bool(template(snapshot)),
+        problem,
+        quantisation(config) or str(config.get("dtype") or config.get("torch_dtype") or ""),
+    )
+
+
+def _sizes(config: Mapping[str, Any]) -> Any:
+    inner = config.get("text_config")
+    text: Mapping[str, Any] = inner if isinstance(inner, dict) else config
+
+    def size(*keys: str) -> int:
+        return next((int(text[k]) for k in keys if isinstance(text.get(k), (int, float))), 0)
+
+    return size
+
+
+def _elements(path: Path) -> int:
+    """Parameters in a safetensors file, from its header."""
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(min(length, 100 << 20)))
+    shapes = [one["shape"] for key, one in header.items() if key != "__metadata__"]
+    return sum(prod(one) for one in shapes)
+
+
+def template(folder: Path) -> str:
+    """The chat template of a model folder; empty where there is none."""
+    try:
+        return (folder / "chat_template.jinja").read_text("utf-8")
+    except OSError:
+        pass
+    for name in ("chat_template.json", "tokenizer_config.json"):
+        found = read_json(folder / name).get("chat_template")
+        if found:
+            return found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
+    return ""
+
+
+def sampling(folder: Path) -> dict[str, float]:
+    """How a model's makers say to sample it."""
+    held = read_json(folder / "generation_config.json")
+    return {key: held[key] for key in ("temperature", "top_p", "top_k") if held.get(key) is not None}
+
+
+def _licence(folder: Path) -> str:
+    """The ``license:`` line of a model card's front matter."""
+    try:
+        lines = (folder / "README.md").read_text("utf-8", "replace").splitlines()[:60]
+    except OSError:
+        return ""
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("license:"))
+    return next(named, "")
+
+
+DEPTH = 4
+"""Folders below one of the usual ones that are looked into."""
+DOWNLOADS_DEPTH = 1
+MOST_ENTRIES = 20_000
+"""Names that are read of one usual folder: somebody may keep everything in it."""
+_PART = re.compile(r"-(\d{5})-of-\d{5}\.gguf$", re.IGNORECASE)
+
+
+def folders() -> list[tuple[Path, int]]:
+    """Where GGUF files usually are, and how deep to look: llama.cpp, the hub cache, GPT4All, Jan, people's own folders."""
+    person = Path.home()
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or person / ".cache")
+    data = Path(os.environ.get("XDG_DATA_HOME") or person / ".local" / "share")
+    mac = person / "Library"
+    named = os.environ.get("LLAMA_CACHE")
+    llama = [Path(named).expanduser()] if named else [cache / "llama.cpp", mac / "Caches" / "llama.cpp"]
+    others = [
+        hub_folder(),
+        data / "nomic.ai" / "GPT4All",
+        mac / "Application Support" / "nomic.ai" / "GPT4All",
+        cache / "gpt4all",
+        data / "Jan" / "data",
+        mac / "Application Support" / "Jan" / "data",
+        person / "jan",
+        person / "models",
+        person / "Models",
+    ]
+    return [(path, DEPTH) for path in (*llama, *others)] + [(person / "Downloads", DOWNLOADS_DEPTH)]
+
+
+def find() -> list[Path]:
+    """GGUF files by absolute path, each file once: no projectors, and of a file in parts the first."""
+    by_file: dict[Path, Path] = {}
+    for folder, depth in folders():
+        for path in _gguf_files(folder, depth):
+            by_file.setdefault(path.resolve(), path)
+    return sorted(by_file.values())
+
+
+def _gguf_files(folder: Path, depth: int) -> Iterator[Path]:
+    waiting, entries = [(str(folder), 0)], 0
+    while waiting and entries < MOST_ENTRIES:
+        place, level = waiting.pop()
+        try:
+            content = sorted(os.scandir(place), key=lambda entry: entry.name)
+        except OSError:  # not there, or only its owner may read it
+            continue
+        entries += len(content)
+        for entry in content:
+            name = entry.name.lower()
+            if name.endswith(".gguf") and entry.is_file():
+                part = _PART.search(name)
+                if not name.startswith("mmproj") and (part is None or part[1] == "00001"):
+                    yield Path(entry.path)
+            elif level < depth and not name.startswith(".") and entry.is_dir(follow_symlinks=False):
+                waiting.append((entry.path, level + 1))

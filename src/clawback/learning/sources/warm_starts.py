@@ -1,4 +1,15 @@
-"""A first policy from episodes that were played at random, where replies are held to a few texts and episodes are short.
+"""What an environment's policy learns before it is trained on rewards: the form of replies, and a first policy from random play.
+
+Learning the form of replies from examples of it: plain cross-entropy on what some episodes wrote.
+
+Replies that are drawn uniformly from k of them have an entropy of log k nats. A policy that has learned the form and
+no preference among the actions has exactly this loss, so the steps end once it is nearly reached: what is then left
+to learn is which action is right, and that is what rewards are for.
+
+Where replies are held to choices (``scoring/choices.py``) the form is never wrong. There the exact divergence from the
+uniform distribution over the replies takes the place of the examples' own replies: it has no noise, and takes a few steps.
+
+A first policy from episodes that were played at random, where replies are held to a few texts and episodes are short.
 
 A policy gradient from a policy without preference first moves what all situations have in common: an action that pays on average becomes the only
 one before situations are told apart, and one that is never taken is never learned. Here the value of each reply is fitted to
@@ -13,36 +24,112 @@ action's value in place of a return). Long episodes are left to the policy gradi
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from clawback.learning.examples import TrainingExample
 from clawback.learning.loop.torch_learner import TorchLearner
 from clawback.learning.loop.trainer import Loop, LoopSettings
-from clawback.learning.sources.episode_examples import flat, sequences, states_before
-from clawback.learning.sources.seen import look_again
+from clawback.learning.sources.episode_examples import flat, look_again, sequences, states_before
 from clawback.models import Encoded
 from clawback.records import Episode
 from clawback.rl import algorithms
 from clawback.rl.action_values import fit_action_values
 
 if TYPE_CHECKING:
-    from clawback.learning.loop.checkpoint import State
+    from clawback.learning.loop.trainer import State
     from clawback.policy import Policy
 
-MOST_EPISODES = 2048
-"""Random episodes that are worth playing."""
-FEWEST_EPISODES = 128
+
+REPLIES_PER_STEP = 16
+"""Sequences of a step."""
+MOST_STEPS = 240
+SLACK = 0.15
+"""Nats a reply above log k at which the form counts as learned."""
+SMOOTH = 4
+"""Steps over which the loss is averaged before it is compared."""
+HELD_SLACK = 0.05
+"""The same where replies are held to choices."""
+RAMP = 5
+"""Steps over which the learning rate rises."""
+
+
+class Imitation:
+    """A source of examples: all sequences of some episodes, in shuffled rounds."""
+
+    fresh = False
+    critic = None
+    steps = MOST_STEPS
+
+    def __init__(self, episodes: Sequence[Episode], seed: int, held: bool = False) -> None:
+        self.seed = seed
+        weight = 0.0 if held else 1.0
+        self.examples_by_place = [
+            TrainingExample(
+                one.encoded, weight, torch.zeros_like(one.old), torch.zeros_like(one.old), mask=one.mask
+            )
+            for one in sequences(episodes, held=held)
+        ]
+        replies = sum(len(episode.steps) for episode in episodes)
+        tokens = sum(example.counted for example in self.examples_by_place)
+        self.reply_tokens = tokens / max(1, replies)
+        """Tokens of a reply, on average."""
+
+    def examples(self, step: int) -> list[TrainingExample]:
+        count = len(self.examples_by_place)
+        positions = range(step * REPLIES_PER_STEP, step * REPLIES_PER_STEP + min(REPLIES_PER_STEP, count))
+        return [self.examples_by_place[self._nth(position, count)] for position in positions]
+
+    def _nth(self, position: int, count: int) -> int:
+        turn, place = divmod(position, count)
+        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + turn)
+        return int(torch.randperm(count, generator=generator)[place])
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        pass
+
+
+def imitate(
+    policy: Policy, episodes: Sequence[Episode], replies: int, *, learning_rate: float, seed: int
+) -> dict[str, float]:
+    """Teach the policy's adapter the form of what these episodes wrote, each reply one of ``replies`` at random.
+
+    Returns ``steps``, ``replies`` read, and ``loss`` in nats a reply (log ``replies`` where nothing but the form is learned).
+    """
+    held = policy.choices is not None
+    source = Imitation(episodes, seed, held=held)
+    settings = LoopSettings(learning_rate=learning_rate, warm_up=RAMP, seed=seed)
+    name, recipe = ("grpo", {"kl": 1.0}) if held else ("reinforce", {"kl": 0.0, "importance_cap": 0.0})
+    loop = Loop(TorchLearner(policy, settings), source, algorithms.make(name, recipe), settings)
+    optimum, slack = math.log(max(1, replies)), HELD_SLACK if held else SLACK
+    losses: list[float] = []
+    while loop.step < source.steps and not loop.fitted.stopped:
+        figures = loop.advance()
+        measured = figures["kl_loss"] if held else figures["policy_loss"]
+        losses.append(measured * source.reply_tokens + (optimum if held else 0.0))
+        recent = losses[-SMOOTH:]
+        if len(recent) == SMOOTH and sum(recent) / SMOOTH <= optimum + slack:
+            break
+    return {
+        "steps": float(loop.step),
+        "replies": float(sum(len(episode.steps) for episode in episodes)),
+        "loss": sum(losses[-SMOOTH:]) / max(1, len(losses[-SMOOTH:])),
+    }
+
+
 SHORT = 3.0
 """Turns of a random episode, on average, up to which this is tried."""
-PER_STEP = 96
+TURNS_PER_STEP = 96
 """Turns of a step."""
 PASSES = 8
 """Times that each turn is learned from."""
 FEWEST_STEPS = 120
-RAMP = 5
 """Steps over which the learning rate rises; then it falls to zero."""
 REFINED = 0.3
 """Learning rate of what follows, in units of the usual: rounds of a few hundred episodes know less than the random ones did."""
@@ -65,12 +152,6 @@ class Decisions:
 def is_short(episodes: Sequence[Episode]) -> bool:
     """Whether random episodes are so short that values may be fitted to them."""
     return bool(episodes) and sum(len(e.steps) for e in episodes) / len(episodes) <= SHORT
-
-
-def exploration(episodes: int) -> int:
-    """How many random episodes a run of so many is worth: half of them, ``MOST_EPISODES`` at most; 0 where these are too few to fit values to."""
-    half = min(MOST_EPISODES, episodes // 2)
-    return half if half >= FEWEST_EPISODES else 0
 
 
 @torch.no_grad()
@@ -103,11 +184,11 @@ class Improvement:
     ) -> None:
         """``preferred``: [T, K] probability of each reply."""
         self.turns, self.preferred, self.replies, self.seed = turns, preferred, replies, seed
-        self.steps = max(FEWEST_STEPS, PASSES * len(turns.prompts) // PER_STEP)
+        self.steps = max(FEWEST_STEPS, PASSES * len(turns.prompts) // TURNS_PER_STEP)
 
     def examples(self, step: int) -> list[TrainingExample]:
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + step)
-        chosen = torch.randint(len(self.turns.prompts), (PER_STEP,), generator=generator)
+        chosen = torch.randint(len(self.turns.prompts), (TURNS_PER_STEP,), generator=generator)
         actions = torch.multinomial(self.preferred[chosen], 1, generator=generator)[:, 0]
         made = []
         for turn, action in zip(chosen.tolist(), actions.tolist(), strict=True):

@@ -1,18 +1,28 @@
-"""Whose words a remark is. Only the owner's own may go into a live prompt unseen; all others wait for a yes.
+"""The provenance of feedback: whose words a remark is, and which base model wrote the answer.
+
+Whose words a remark is. Only the owner's own may go into a live prompt unseen; all others wait for a yes.
 
 An opinion and its words are two things. A rating that an MCP client passes on, or that stands in a file, is the owner's opinion. But the words in it were
 written by a model, or by whoever wrote the file, so they are not taken for something that the owner has said.
+
+Which base model answered when: a home whose person moves to another model keeps the turns of the old one.
+
+Their ratings say what the person likes, as ever. Their tokens are of another vocabulary, and their text is another model's: a
+run reads them as it reads the answers of any other model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from clawback.records import OWNER, Feedback
+from clawback.records import OWN_MODELS, OWNER, Feedback
 
 if TYPE_CHECKING:
-    from clawback.store import TurnStore
+    from clawback.records import Turn
+    from clawback.store import Store, TurnStore
+
 
 OWNER_CHANNELS = frozenset({"cli", "chat", "web", "demo", "claude-code", "codex", "gemini-cli"})
 """Surfaces on which the owner types: the terminal, the page, and commands (``/rl remark …``) in agents that one person uses. Not among them are files that
@@ -52,3 +62,44 @@ def shown(opinion: Feedback) -> str:
         return opinion.author
     named = {"import": "an imported file", "mcp": "an MCP client's model", "agent": "an agent"}
     return named.get(opinion.source, f"`{opinion.source}`, where not only you write")
+
+
+KEY = "bases"
+"""In the store: ``[[moment, base], …]``, oldest first. Empty where there was only one."""
+
+
+def timeline(store: Store) -> list[tuple[float, str]]:
+    """When which base began to answer, oldest first."""
+    return [(float(at), str(base)) for at, base in store.get(KEY) or ()]
+
+
+def known(store: Store) -> set[str]:
+    """The bases that this home has had; empty where there was only one."""
+    return {base for _, base in timeline(store)}
+
+
+def switch(store: Store, previous: str, base: str, at: float) -> None:
+    """Another base answers from now on."""
+    changes = timeline(store) or [(0.0, previous)]
+    if changes[-1][1] != base:
+        store.set(KEY, [*changes, (at, base)])
+
+
+def as_seen_now(store: Store) -> Callable[[Turn], Turn]:
+    """A function that gives a turn as a run on the present base sees it: an answer of an earlier base is that of another model."""
+    changes = timeline(store)
+
+    def as_of_base(turn: Turn) -> Turn:
+        if not changes or not (turn.version is not None or _is_own(turn.model)):
+            return turn
+        base = next((base for at, base in reversed(changes) if at <= turn.created_at), changes[0][1])
+        if base == changes[-1][1]:
+            return turn
+        return replace(turn, model=base, version=None, response_ids=None, response_logprobs=None)
+
+    return as_of_base
+
+
+def _is_own(model: str) -> bool:
+    name = model.lower()
+    return name in OWN_MODELS or name.startswith("clawback/")
