@@ -31,7 +31,7 @@ ENCODERS = {
     # Every text becomes tokens here before it can be learned: function → "asks", or why it need not.
     "learning.sources.ratings.from_ratings": "asks",
     "learning.sources.targets.evidence": "asks",
-    "learning.sources.plan.of_other_models": "asks",
+    "learning.sources.distilled.of_other_models": "asks",
     "learning.sources.first_reading.Inputs.of": "reads ratings; what is learned goes through `evidence` and `from_ratings`",
     "learning.run_budget.fit": "measures lengths",
     "learning.run_budget.estimate": "measures lengths",
@@ -40,7 +40,7 @@ ENCODERS = {
     "gate.evidence.measure": "reads ratings",
     "gate.evidence.enjoyed": "reads what liked answers look like",
     "gate.fresh.per_token": "scores answers",
-    "admin.move_worker.answers_of": "measures how long rated answers are",
+    "extensions.moving.move_worker.answers_of": "measures how long rated answers are",
 }
 
 

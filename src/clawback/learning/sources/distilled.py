@@ -25,11 +25,12 @@ from clawback.learning.sources import guided
 from clawback.learning.sources.graded import Graded, Grading, Prompt, Seen
 from clawback.learning.sources.guided import Guide
 from clawback.learning.sources.instructed import Arm, PromptMessages, draw_under, follows, picked, relevance
-from clawback.learning.sources.targets import AnswerTarget, opening
+from clawback.learning.sources.targets import AnswerTarget, DirectEvidence, may_learn, opening
 from clawback.models import Encoded
 
 if TYPE_CHECKING:
     from clawback.learning.recipe import Recipe
+    from clawback.learning.run import TrainingRun
 
 
 @dataclass(frozen=True)
@@ -203,14 +204,29 @@ def gathered(
             and any(follows(a, grading.spread) for a in arms if a.instruction.text)
         ):
             break  # a sentence that helps teaches more than what else would be drawn
-    return drawn(grading, arms, others)
+    return best_answers(grading, arms, others)
 
 
-def drawn(grading: Grading, arms: Sequence[Arm], others: Sequence[Graded] = ()) -> Chosen:
+def best_answers(grading: Grading, arms: Sequence[Arm], others: Sequence[Graded] = ()) -> Chosen:
     """The best for each prompt of what was drawn so far, and of ``others``."""
     made = [*(one for arm in arms for one in arm.answers), *grading.base_graded]
     settings = DistilSettings.of(grading.recipe)
     return replace(chosen(grading, [*made, *others], settings), worst=worst(grading, made))
+
+
+def of_other_models(
+    grading: Grading, run: TrainingRun, shown: DirectEvidence, prompts: Mapping[Prompt, object]
+) -> list[Graded]:
+    """Answers of other models that may be learned, graded: liked ones, and captured ones that nobody rated. None longer than what the policy may write."""
+    rated = {sample.turn_id for sample in run.samples}
+    policy = grading.policy
+    fitting = [*shown.answers]
+    for sample in run.captured:
+        learnable = may_learn(sample, policy.info.base, run.recipe.learn_from)
+        if sample.turn_id not in rated and learnable and sample.ends:
+            fitting.append(policy.encode(sample))
+    fitting = [one for one in fitting if one.question in prompts and 0 < len(one.response) <= grading.room]
+    return grading.judged(fitting, [True] * len(fitting)) if fitting else []
 
 
 def best_of(good: Chosen, count: int) -> Chosen:

@@ -47,8 +47,8 @@ class Guide:
     @torch.no_grad()
     def states(self, grading: Grading, answers: Sequence[Encoded], plain: Sequence[Tensor]) -> list[Tensor]:
         """``[T, H]`` for each answer: states whose distribution is p_T. ``plain``: the base's own, without the sentence."""
-        told = _told(grading, self.under, answers)
-        return [_guided(t, p, self.strength) for t, p in zip(told, plain, strict=True)]
+        instructed = _instructed_states(grading, self.under, answers)
+        return [_guided(i, p, self.strength) for i, p in zip(instructed, plain, strict=True)]
 
     def examples(self, grading: Grading, seen: Seen, weight: float) -> list[TrainingExample]:
         """The answers with what is to be learned at each of their positions. ``seen``: what the base makes of them; ``weight``: of the divergence."""
@@ -80,10 +80,10 @@ def guide(
         return None
     scorer = grading.policy.scorer
     watched, seen = [grading.base[i] for i in places], grading.base_seen.of(places)
-    told, before = _told(grading, under, watched), torch.cat(seen.ref)
+    instructed, before = _instructed_states(grading, under, watched), torch.cat(seen.ref)
     strongest = None
     for strength in STRENGTHS:
-        states = [_guided(t, p, strength) for t, p in zip(told, seen.states, strict=True)]
+        states = [_guided(i, p, strength) for i, p in zip(instructed, seen.states, strict=True)]
         with torch.no_grad():
             scored = scorer.of_hidden(watched, torch.cat(states).to(scorer.device))
         if float((before - scored.logprobs.cpu()).mean()) > most:
@@ -92,14 +92,14 @@ def guide(
     return None if strongest is None else Guide(under, strongest, tuple(answers))
 
 
-def _guided(told: Tensor, plain: Tensor, strength: float) -> Tensor:
-    return (
-        told if strength == 1 else (strength * told.float() - (strength - 1) * plain.float()).to(told.dtype)
-    )
+def _guided(instructed: Tensor, plain: Tensor, strength: float) -> Tensor:
+    if strength == 1:
+        return instructed
+    return (strength * instructed.float() - (strength - 1) * plain.float()).to(instructed.dtype)
 
 
 @torch.no_grad()
-def _told(grading: Grading, under: Under, answers: Sequence[Encoded]) -> list[Tensor]:
+def _instructed_states(grading: Grading, under: Under, answers: Sequence[Encoded]) -> list[Tensor]:
     """``[T, H]`` states of the base that is told the sentence, for each answer, on the CPU."""
     asked = [replace(one, prompt=(*under(one.question), *one.prompt[len(one.question) :])) for one in answers]
     with grading.policy.base():

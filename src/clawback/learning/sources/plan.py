@@ -49,22 +49,23 @@ from clawback.learning.sources.distilled import (
     Chosen,
     DistilSettings,
     anchors,
+    best_answers,
     best_of,
     chosen,
-    drawn,
     gathered,
     nothing,
+    of_other_models,
     with_base_answers,
 )
 from clawback.learning.sources.first_reading import Inputs
 from clawback.learning.sources.fresh_answers import RolloutSettings, RolloutSource
-from clawback.learning.sources.graded import Graded, Grading, GradingSettings, Prompt
+from clawback.learning.sources.graded import Grading, GradingSettings, Prompt
 from clawback.learning.sources.guided import Guide
 from clawback.learning.sources.instructed import Arm, PromptMessages, follows, search
 from clawback.learning.sources.ratings import from_ratings
 from clawback.learning.sources.rpo_rounds import RpoRounds
 from clawback.learning.sources.rule_grades import rule_grades
-from clawback.learning.sources.targets import AnswerTarget, DirectEvidence, may_learn, room_for, with_worse
+from clawback.learning.sources.targets import AnswerTarget, DirectEvidence, room_for, with_worse
 from clawback.models import Encoded
 from clawback.pictures import pictures
 from clawback.records import Turn
@@ -237,7 +238,7 @@ def distil(
     arms, sure = _arms(grading, conversations, remarks, settings, run)
     guide = _guide(grading, conversations, arms[0], settings) if sure else None
     if guide is not None:
-        good = drawn(grading, arms, others)
+        good = best_answers(grading, arms, others)
     else:
         good = gathered(grading, conversations, arms, _base_rewards(grading), progress=sure, others=others)
     best = arms[0] if sure else max(arms, key=lambda arm: arm.gain)
@@ -341,21 +342,6 @@ def _arms(
     return [Arm(Instruction("", 0.0), list(grading.base_graded)), *arms], False
 
 
-def of_other_models(
-    grading: Grading, run: TrainingRun, shown: DirectEvidence, prompts: Mapping[Prompt, object]
-) -> list[Graded]:
-    """Answers of other models that may be learned, graded: liked ones, and captured ones that nobody rated. None longer than what the policy may write."""
-    rated = {sample.turn_id for sample in run.samples}
-    policy = grading.policy
-    found = [*shown.answers]
-    for sample in run.captured:
-        learnable = may_learn(sample, policy.info.base, run.recipe.learn_from)
-        if sample.turn_id not in rated and learnable and sample.ends:
-            found.append(policy.encode(sample))
-    fitting = [one for one in found if one.question in prompts and 0 < len(one.response) <= grading.room]
-    return grading.judged(fitting, [True] * len(fitting)) if fitting else []
-
-
 def learned_directly(
     grading: Grading, shown: DirectEvidence, run: TrainingRun, samples: Sequence[Sample], why: str
 ) -> Plan:
@@ -441,7 +427,9 @@ def _grading(
 ) -> Grading:
     """What draws and grades. How long an answer may be follows from rated answers that are the policy's own; without any, from what the base draws."""
     room, own = room_for(run.policy, samples, rated)
-    grading = Grading(run, GradingSettings.of(run.recipe), room, _questions(prompts))
+    # Token ids of a prompt → what the person said in it, for a grader that reads text.
+    questions = {prompt: Turn("", tuple(messages), "").prompt for prompt, messages in prompts.items()}
+    grading = Grading(run, GradingSettings.of(run.recipe), room, questions)
     grading.follows_base = not own
     return grading
 
@@ -460,8 +448,3 @@ def _messages_of_prompts(
             found.setdefault(tuple(policy.chat.prompt(messages, policy.max_prompt)), messages)
     found.pop((), None)
     return found
-
-
-def _questions(prompts: Mapping[Prompt, Sequence[Message]]) -> dict[Prompt, str]:
-    """Token ids of a prompt → what the person said in it, for a grader that reads text."""
-    return {prompt: Turn("", tuple(messages), "").prompt for prompt, messages in prompts.items()}
