@@ -15,7 +15,7 @@ REWARDS = ROOT / "src" / "clawback" / "rewards"
 KNOWN = [
     *(REWARDS / f"{name}.py" for name in ("instructions", "features", "text_statistics")),
     *(ROOT / "benchmarks" / f"{name}.py" for name in ("_real_tastes", "_reading_tastes")),
-    ROOT / "src" / "clawback" / "embedded" / "tastes.py",
+    ROOT / "src" / "clawback" / "extensions" / "demo" / "tastes.py",
 ]
 CLOSED_CLASS = """
 a an the and or nor as if of in on at to for from by with into over up out about is are was were be been being had did do does it this these those that they
