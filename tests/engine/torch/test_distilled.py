@@ -62,6 +62,21 @@ def test_the_sentence_that_helps_wins_and_the_others_are_given_up(policy, sample
     assert all(one.encoded.prompt in conversations.messages for arm in arms for one in arm.answers)
 
 
+def test_the_owners_sentence_is_tried_on_all_prompts_however_it_begins(policy, samples, monkeypatch):
+    grading, conversations = grading_for(policy, samples)
+    base = dict.fromkeys((one.prompt for one in grading.base), 0.0)
+    owned, *listed = instructions = [Instruction("Please note: kind words.", math.inf), *(Instruction(f"{n}.", 1.0) for n in range(3))]  # fmt: skip
+
+    def drawn(grading, conversations, prompts, each, generator):
+        worth = {one.text: float(one is not owned) for one in instructions}
+        return [Graded(Encoded(prompt, (1,)), worth[text], True) for prompt, text in prompts]
+
+    monkeypatch.setattr(instructed, "draw_under", drawn)
+    arms = {arm.instruction.text: arm for arm in instructed.search(grading, conversations, base, instructions, first=2, most=8)}  # fmt: skip
+    assert len(arms[owned.text].answers) == max(len(arm.answers) for arm in arms.values())
+    assert min(len(arms[one.text].answers) for one in listed) < len(arms[owned.text].answers)
+
+
 def test_nothing_is_followed_by_chance():
     arm = instructed.Arm(Instruction("x", 0.0), gains=[0.5, -0.4, 0.6, -0.5, 0.4])
     assert not instructed.follows(arm, 0.1)

@@ -144,7 +144,10 @@ def search(
             arm.add(made[place * len(some) : (place + 1) * len(some)], base)
         racing.sort(key=lambda arm: -arm.gain)
         done, size, number = done + len(some), 2 * size, number + 1
-        racing = racing[: max(1, len(racing) // 2)]
+        half = max(1, len(racing) // 2)
+        # A few answers must not drop what the owner said: the best of their sentences is tried on all prompts.
+        first_owned = next((i for i, arm in enumerate(racing) if math.isinf(arm.instruction.believed)), 0)
+        racing = racing[:half] + ([racing[first_owned]] if first_owned >= half else [])
         if len(racing) == 1 and done >= 2 * first:
             break
     return sorted(arms, key=lambda arm: (-len(arm.answers), -arm.gain))

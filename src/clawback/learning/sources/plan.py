@@ -241,10 +241,10 @@ def distil(
         good = best_answers(grading, arms, others)
     else:
         good = gathered(grading, conversations, arms, _base_rewards(grading), progress=sure, others=others)
-    best = arms[0] if sure else max(arms, key=lambda arm: arm.gain)
-    told = bool(best.instruction.text) and (sure or follows(best, grading.spread))
-    if told and guide is None:
-        guide = _guide(grading, conversations, best, settings)
+    helpful = [arm for arm in arms if arm.instruction.text and follows(arm, grading.spread)]
+    best = arms[0] if sure else max(helpful or arms, key=lambda arm: arm.gain)
+    told = sure or bool(helpful)
+    guide = guide or (_guide(grading, conversations, best, settings) if told else None)
     if guide is None and len(good.answers) < settings.distil_batch:
         return None
     why = "drawn under several sentences, for no sentence surely helps"
