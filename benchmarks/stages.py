@@ -48,7 +48,7 @@ def main(argv: list[str]) -> int:
 def show(world: World, name: str, taste: Any, options: argparse.Namespace) -> None:
     from clawback import engine
     from clawback.errors import NothingRead
-    from clawback.learning.sources import distilled, graded, plan
+    from clawback.learning.sources import distillation_plan, distilled, graded, plan
 
     samples = world.rated(taste, options.seed, options.ratings, options.words)
     print(
@@ -58,7 +58,12 @@ def show(world: World, name: str, taste: Any, options: argparse.Namespace) -> No
     train = [one for one in samples if one not in held]
     kept_out = {one.turn_id for one in held}
     prompts = [user(p) for i, p in enumerate(world.own, 1) if i not in kept_out]
-    learn, search, choose, distil = graded.Grading.learn, plan.search, distilled.chosen, plan.distil
+    learn, search, choose, distil = (
+        graded.Grading.learn,
+        distillation_plan.search,
+        distilled.chosen,
+        plan.distil,
+    )
 
     def learned(self: Any, *given: Any, **more: Any) -> Any:
         made = learn(self, *given, **more)
@@ -88,7 +93,7 @@ def show(world: World, name: str, taste: Any, options: argparse.Namespace) -> No
     with (
         tempfile.TemporaryDirectory() as out,
         mock.patch.object(graded.Grading, "learn", learned),
-        mock.patch.object(plan, "search", searched),
+        mock.patch.object(distillation_plan, "search", searched),
         mock.patch.object(distilled, "chosen", chose),
         mock.patch.object(plan, "distil", planned),
     ):

@@ -14,7 +14,7 @@ from clawback.errors import TrainingError
 from clawback.extensions.demo import corpus
 from clawback.learning.examples import Shared, measure
 from clawback.learning.run import TrainingRun
-from clawback.learning.sources import distilled, graded, instructed, plan
+from clawback.learning.sources import distillation_plan, distilled, graded, instructed, plan
 from clawback.learning.sources.graded import Graded, Grading, GradingSettings
 from clawback.learning.sources.instructed import Arm
 from clawback.learning.sources.teacher import appended
@@ -188,7 +188,9 @@ def test_what_helps_now_and_then_is_found_while_answers_are_gathered(policy, sam
 def test_a_sentence_that_turns_out_to_help_is_said_in_the_rounds(policy, samples, monkeypatch):
     helps, hurts = "Answer with a bulleted list.", "Answer in plain paragraphs, without lists."
     monkeypatch.setattr(
-        plan, "search", lambda *_, **__: [Arm(Instruction(hurts, 1.0)), Arm(Instruction(helps, 0.5))]
+        distillation_plan,
+        "search",
+        lambda *_, **__: [Arm(Instruction(hurts, 1.0)), Arm(Instruction(helps, 0.5))],
     )
     made = plan.plan(run_for(policy, samples, grader=LikesBullets()))
     assert made.instruction == helps

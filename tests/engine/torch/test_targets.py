@@ -15,7 +15,7 @@ from clawback import engine
 from clawback.errors import TrainingError
 from clawback.learning.loop import trainer
 from clawback.learning.run import TrainingRun
-from clawback.learning.sources import distilled, plan
+from clawback.learning.sources import distillation_plan, distilled, plan
 from clawback.learning.sources.targets import evidence, is_foreign, is_named, may_learn, opening
 from clawback.models.chat_tokens import Encoded
 from clawback.records import Part, Sample
@@ -294,7 +294,9 @@ def test_named_answers_that_are_graded_well_take_the_place_of_drawn_ones(policy,
     disliked = tapped(101, captured[1].response, -1.0, asked=asked[1][0]["content"], model=OTHER)
     samples = [disliked, tapped(60, "- one\n- two", 1.0, asked="What is a heron?")]
     monkeypatch.setattr(distilled, "relevance", lambda _, answers, __: np.zeros(len(answers)))
-    monkeypatch.setattr(plan, "search", lambda *_, **__: pytest.fail("a sentence was looked for"))
+    monkeypatch.setattr(
+        distillation_plan, "search", lambda *_, **__: pytest.fail("a sentence was looked for")
+    )
 
     def planned(learn_from):
         settings = dataclasses.replace(

@@ -1,4 +1,4 @@
-"""How a run learns from a few dozen ratings: fit a reward model, find an instruction and distil it; or grade fresh answers.
+"""How a run learns from a few dozen ratings: a reward model is fitted, then an instruction is distilled or fresh answers are graded.
 
 A rating says that one answer was good, but not what was good about it. Pushing that answer up or down mostly changes what
 it happened to say. So:
@@ -9,12 +9,9 @@ it happened to say. So:
    explains the ratings no better than the same ratings permuted, and nothing was said in words, the run learns edits and comparisons alone;
    where there are none, it ends before anything is drawn (``first_reading.py``). Else the base answers the person's prompts a few times over, which shows
    how its answers vary (``rewards.features``), and the ensemble is fitted again on both.
-2. **Instruct.** What the ensemble has learned is turned into candidate sentences, and answers drawn under each show which of them helps (``instructed.py``).
-3. **Distil.** The base that is told the best sentence teaches the adapter its distribution, after the prompt without the sentence (``guided.py``). Where
-   its head is unknown, answers drawn under the sentence and filtered by the ensemble are learned (``distilled.py``). Where enough answers of other models may be learned and are graded well, they take the
-   place of drawn ones, and no sentence is looked for. Then the best of its own answers, as long as those improve (``rpo_rounds.py``).
-   Where no sentence surely helps (a taste that is hard to put in words), the best of answers under several sentences and none are distilled.
-4. **Or draw fresh answers.** Models of a few million parameters follow few instructions, and fresh answers cost them little. In rounds: some prompts, several
+2. **Distil.** The ensemble is turned into candidate sentences (``instructed.py``). The base that is told the best one teaches the adapter; answers of other
+   models that are graded well take its place, and the best of the adapter's own answers follow (``distillation_plan.py``).
+3. **Or draw fresh answers.** Models of a few million parameters follow few instructions, and fresh answers cost them little. In rounds: some prompts, several
    fresh answers of the policy to each, graded by the mean of the ensemble less its uncertainty, each against the others of its prompt (GRPO), some optimizer steps.
 
 What limits drift, and so preserves facts (measured in research/studies/2026-11-21-keeping-facts.md):
@@ -34,7 +31,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -42,26 +38,13 @@ import torch
 
 from clawback.errors import TrainingError
 from clawback.learning.examples import Plan
-from clawback.learning.sources import first_reading, guided
-from clawback.learning.sources.distilled import (
-    BASE,
-    HELD,
-    Chosen,
-    DistilSettings,
-    anchors,
-    best_answers,
-    best_of,
-    chosen,
-    gathered,
-    nothing,
-    of_other_models,
-    with_base_answers,
-)
+from clawback.learning.sources import distillation_plan, first_reading
+from clawback.learning.sources.distillation_plan import distil, fold
+from clawback.learning.sources.distilled import HELD, DistilSettings, nothing
 from clawback.learning.sources.first_reading import Inputs
 from clawback.learning.sources.fresh_answers import RolloutSettings, RolloutSource
 from clawback.learning.sources.graded import Grading, GradingSettings, Prompt
-from clawback.learning.sources.guided import Guide
-from clawback.learning.sources.instructed import Arm, PromptMessages, follows, search
+from clawback.learning.sources.instructed import PromptMessages
 from clawback.learning.sources.ratings import from_ratings
 from clawback.learning.sources.rpo_rounds import RpoRounds
 from clawback.learning.sources.rule_grades import rule_grades
@@ -70,7 +53,6 @@ from clawback.models import Encoded
 from clawback.pictures import pictures
 from clawback.records import Turn
 from clawback.rewards.features import Floats
-from clawback.rewards.instructions import Instruction, candidates
 from clawback.rl import advantages
 from clawback.rl.algorithms.grpo import Grpo
 from clawback.rl.algorithms.reinforce import Reinforce
@@ -82,7 +64,6 @@ if TYPE_CHECKING:
     from clawback.rewards.reward_ensemble import RewardEnsemble
 
 NAME = "rollouts"
-DISTIL = "distil"
 
 
 @dataclass(frozen=True)
@@ -172,7 +153,9 @@ def plan(run: TrainingRun) -> Plan:
         grading.ground(prompts)
         note = f"graded by {run.grader.name}"
     baseline = _moved(run, inputs.rewards)
-    if recipe.algorithm == DISTIL or (recipe.algorithm == "auto" and policy.info.bucket != "micro"):
+    if recipe.algorithm == distillation_plan.NAME or (
+        recipe.algorithm == "auto" and policy.info.bucket != "micro"
+    ):
         return _distilled(start, grading, run, note, baseline)
     return _rollouts(grading, prompts, shown, note, baseline)
 
@@ -191,7 +174,7 @@ def _distilled(start: _Start, grading: Grading, run: TrainingRun, note: str, bas
     if made is not None:
         return dataclasses.replace(made, note=f"{made.note}; {note}", baseline=baseline)
     few = "too few of this model's answers are good enough by the ratings"
-    if run.recipe.algorithm == DISTIL:
+    if run.recipe.algorithm == distillation_plan.NAME:
         raise TrainingError(f"Nothing can be distilled: {few}. Use `rollouts`, or rate some more.")
     # Rounds of fresh answers would take a model of this size hours, and the run was sized for a sentence.
     if not inputs.shown:
@@ -210,136 +193,8 @@ def _rollouts(
     )
     source = RolloutSource(grading, prompts, settings, with_worse(grading, shown.targets))
     rate = recipe.learning_rate * settings.rate
-    note = f"fresh answers, {note}{_evidence_note(shown)}"
+    note = f"fresh answers, {note}{shown.note}"
     return Plan(algorithm, source, NAME, note, baseline, rate=rate, cover=settings.cover, decay=True)
-
-
-def distil(
-    grading: Grading,
-    conversations: PromptMessages,
-    remarks: Sequence[str],
-    run: TrainingRun,
-    shown: DirectEvidence,
-) -> Plan | None:
-    """The plan that distils good answers: of other models where enough may be learned, else drawn under the best sentence, or under several where none
-    surely helps. None: too few are good."""
-    settings = DistilSettings.of(run.recipe)
-    others = of_other_models(grading, run, shown, conversations.messages)
-    targets = with_worse(grading, shown.targets)
-    good = best_of(chosen(grading, others, settings), settings.other_answers)
-    if 2 * len(good.answers) >= settings.other_answers:
-        rounds = dataclasses.replace(
-            settings, refine_rounds=min(settings.refine_rounds, settings.other_rounds)
-        )
-        note = (
-            f"{len(good.answers)} answers of other models, chosen from {len(others)}{_evidence_note(shown)}"
-        )
-        return _rpo(grading, dataclasses.replace(good, targets=targets), rounds, conversations, note)
-    arms, sure = _arms(grading, conversations, remarks, settings, run)
-    guide = _guide(grading, conversations, arms[0], settings) if sure else None
-    if guide is not None:
-        good = best_answers(grading, arms, others)
-    else:
-        good = gathered(grading, conversations, arms, _base_rewards(grading), progress=sure, others=others)
-    helpful = [arm for arm in arms if arm.instruction.text and follows(arm, grading.spread)]
-    best = arms[0] if sure else max(helpful or arms, key=lambda arm: arm.gain)
-    told = sure or bool(helpful)
-    guide = guide or (_guide(grading, conversations, best, settings) if told else None)
-    if guide is None and len(good.answers) < settings.distil_batch:
-        return None
-    why = "drawn under several sentences, for no sentence surely helps"
-    if told:
-        why = (
-            f"drawn under {'' if sure else 'several sentences, most of all '}{best.instruction.text!r} "
-            f"(expected rating {best.gain:+.2f} ± {best.error:.2f} against the base)"
-        )
-    if guide is not None:
-        why += f", which teaches along {len(guide.answers)} answers at {guide.strength:g} times its strength"
-    note = f"{len(good.answers)} answers {why}{_evidence_note(shown)}"
-    good = dataclasses.replace(good, targets=targets, guide=guide)
-    return _rpo(grading, good, settings, conversations, note, best.instruction.text if told else "")
-
-
-def _guide(
-    grading: Grading, conversations: PromptMessages, arm: Arm, settings: DistilSettings
-) -> Guide | None:
-    """The base under the sentence as a teacher, along what was drawn under it and what the base says by itself."""
-    some = [one.encoded for one in [*arm.answers, *grading.base_graded] if one.complete]
-    return guided.guide(
-        grading,
-        partial(conversations.under, grading, sentence=arm.instruction.text),
-        some[: settings.distil_prompts],
-        anchors(grading)[1][:BASE],
-        settings.most_forgotten,
-    )
-
-
-def _rpo(
-    grading: Grading,
-    good: Chosen,
-    settings: DistilSettings,
-    conversations: PromptMessages,
-    note: str,
-    sentence: str = "",
-) -> Plan:
-    """The plan that learns good answers and targets, then rounds of the policy's own answers."""
-    source = RpoRounds(
-        grading,
-        with_base_answers(grading, good),
-        settings,
-        list(conversations.messages),
-        grading.tell,
-        under=partial(conversations.under, grading, sentence=sentence) if sentence else None,
-    )
-    rate = settings.rate(grading.policy.info.total_parameters)
-    # Towards a teacher both directions count: one alone pulls up too little of what the policy hardly ever says.
-    cover = 1.0 if good.guide else 0.0
-    return Plan(
-        Rpo(kl=settings.hold_kl),
-        source,
-        DISTIL,
-        note,
-        rate=rate,
-        cover=cover,
-        decay=True,
-        instruction=sentence,
-    )
-
-
-def _base_rewards(grading: Grading) -> dict[Prompt, float]:
-    """Mean reward of the base's own answers, by prompt."""
-    answered: dict[Prompt, list[float]] = {one.question: [] for one in grading.base}
-    for one in [one for one in grading.base_graded if one.complete] or grading.base_graded:
-        answered[one.encoded.question].append(one.reward)
-    return {prompt: float(np.mean(values or [grading.typical])) for prompt, values in answered.items()}
-
-
-def _arms(
-    grading: Grading,
-    conversations: PromptMessages,
-    remarks: Sequence[str],
-    settings: DistilSettings,
-    run: TrainingRun,
-) -> tuple[list[Arm], bool]:
-    """The sentences that were tried, the best first, and whether that one surely helps; else the base without any is the first."""
-    whole = [one for one in grading.base_graded if one.complete] or grading.base_graded
-    arms = search(
-        grading,
-        conversations,
-        _base_rewards(grading),
-        candidates(
-            grading.texts([one.encoded for one in whole]),
-            np.array([one.reward for one in whole]),
-            remarks,
-            settings.sentences,
-            run.recipe.conditions.rules.sentences,
-        ),
-        first=settings.first,
-        most=settings.most,
-    )
-    if arms and follows(arms[0], grading.spread):
-        return arms, True
-    return [Arm(Instruction("", 0.0), list(grading.base_graded)), *arms], False
 
 
 def learned_directly(
@@ -363,31 +218,6 @@ def learned_directly(
     )
 
 
-def fold(grading: Grading, conversations: PromptMessages, prompt: str, run: TrainingRun) -> Plan | None:
-    """The plan that folds a learned prompt into the adapter: answers drawn under it, the best to each question, learned without it. None where too few
-    are good."""
-    settings = DistilSettings.of(run.recipe)
-    arm = Arm(Instruction(prompt, 0.0))
-    good = gathered(grading, conversations, [arm], {})
-    if len(good.answers) < settings.distil_batch:
-        return None
-    return Plan(
-        Rpo(kl=settings.hold_kl),
-        RpoRounds(
-            grading,
-            dataclasses.replace(good, worst={}),
-            dataclasses.replace(settings, refine_rounds=0),
-            tell=run.tell,
-        ),
-        DISTIL,
-        f"{len(good.answers)} answers drawn under the learned prompt, which is folded into the adapter",
-        # What is imitated, and preferred to nothing, takes twice the rate.
-        rate=2 * settings.rate(grading.policy.info.total_parameters),
-        decay=True,
-        instruction=prompt,
-    )
-
-
 def _unread(run: TrainingRun, samples: Sequence[Sample], why: str) -> Plan:
     """The plan where nothing can be read and nothing else is there: ``reinforce``, where the run goes on at all. Raises ``NothingRead``."""
     if not first_reading.goes_on(run):
@@ -397,7 +227,7 @@ def _unread(run: TrainingRun, samples: Sequence[Sample], why: str) -> Plan:
 
 def _fall_back(run: TrainingRun, samples: Sequence[Sample], why: str) -> Plan:
     recipe = run.recipe
-    if recipe.algorithm in (NAME, DISTIL):
+    if recipe.algorithm in (NAME, distillation_plan.NAME):
         raise TrainingError(
             f"{recipe.algorithm} needs fresh answers that can be graded, and has none: {why}. Train with reinforce, or rate some more."
         )
@@ -413,10 +243,6 @@ def _fall_back(run: TrainingRun, samples: Sequence[Sample], why: str) -> Plan:
 def _moved(run: TrainingRun, rewards: Floats) -> float:
     """The moving average of ratings after this run."""
     return advantages.ema(torch.tensor(rewards), run.baseline, run.recipe.ema_decay)[1]
-
-
-def _evidence_note(shown: DirectEvidence) -> str:
-    return f"; beside them {shown}" if shown.targets else ""
 
 
 def _grading(

@@ -96,6 +96,11 @@ class DirectEvidence:
         """Those that no reader has to choose from."""
         return self.edits + self.comparisons
 
+    @property
+    def note(self) -> str:
+        """What a plan's note adds for them; "" where no target is there."""
+        return f"; beside them {self}" if self.targets else ""
+
     def __bool__(self) -> bool:
         return bool(self.targets or self.answers)
 

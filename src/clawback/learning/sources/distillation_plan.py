@@ -1,0 +1,195 @@
+"""The plan of a run that distils: which answers the adapter learns, and which sentence the base is told as its teacher.
+
+Answers come from one of three places. Where enough answers of other models may be learned and are graded well, they are learned, and no sentence is
+looked for. Where a sentence surely helps (``instructed.py``), the base under it teaches the adapter its distribution, after the prompt without the
+sentence (``guided.py``); where its head is unknown, answers drawn under the sentence and filtered by the ensemble are learned (``distilled.py``). Where
+no sentence surely helps (a taste that is hard to put in words), the best of answers under several sentences and none are learned. The best of the
+policy's own answers follow, as long as those improve (``rpo_rounds.py``).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from clawback.learning.examples import Plan
+from clawback.learning.sources import guided
+from clawback.learning.sources.distilled import (
+    BASE,
+    Chosen,
+    DistilSettings,
+    anchors,
+    best_answers,
+    best_of,
+    chosen,
+    gathered,
+    of_other_models,
+    with_base_answers,
+)
+from clawback.learning.sources.graded import Grading, Prompt
+from clawback.learning.sources.guided import Guide
+from clawback.learning.sources.instructed import Arm, PromptMessages, follows, search
+from clawback.learning.sources.rpo_rounds import RpoRounds
+from clawback.learning.sources.targets import DirectEvidence, with_worse
+from clawback.rewards.instructions import Instruction, candidates
+from clawback.rl.algorithms.rpo import Rpo
+
+if TYPE_CHECKING:
+    from clawback.learning.run import TrainingRun
+
+NAME = "distil"
+
+
+def distil(
+    grading: Grading,
+    conversations: PromptMessages,
+    remarks: Sequence[str],
+    run: TrainingRun,
+    shown: DirectEvidence,
+) -> Plan | None:
+    """The plan that distils good answers: of other models where enough may be learned, else drawn under the best sentence, or under several where none
+    surely helps. None: too few are good."""
+    settings = DistilSettings.of(run.recipe)
+    others = of_other_models(grading, run, shown, conversations.messages)
+    targets = with_worse(grading, shown.targets)
+    good = best_of(chosen(grading, others, settings), settings.other_answers)
+    if 2 * len(good.answers) >= settings.other_answers:
+        rounds = dataclasses.replace(
+            settings, refine_rounds=min(settings.refine_rounds, settings.other_rounds)
+        )
+        note = f"{len(good.answers)} answers of other models, chosen from {len(others)}{shown.note}"
+        return _rpo(grading, dataclasses.replace(good, targets=targets), rounds, conversations, note)
+    arms, sure = _arms(grading, conversations, remarks, settings, run)
+    guide = _guide(grading, conversations, arms[0], settings) if sure else None
+    if guide is not None:
+        good = best_answers(grading, arms, others)
+    else:
+        good = gathered(grading, conversations, arms, _base_rewards(grading), progress=sure, others=others)
+    helpful = [arm for arm in arms if arm.instruction.text and follows(arm, grading.spread)]
+    best = arms[0] if sure else max(helpful or arms, key=lambda arm: arm.gain)
+    told = sure or bool(helpful)
+    guide = guide or (_guide(grading, conversations, best, settings) if told else None)
+    if guide is None and len(good.answers) < settings.distil_batch:
+        return None
+    why = "drawn under several sentences, for no sentence surely helps"
+    if told:
+        why = (
+            f"drawn under {'' if sure else 'several sentences, most of all '}{best.instruction.text!r} "
+            f"(expected rating {best.gain:+.2f} ± {best.error:.2f} against the base)"
+        )
+    if guide is not None:
+        why += f", which teaches along {len(guide.answers)} answers at {guide.strength:g} times its strength"
+    note = f"{len(good.answers)} answers {why}{shown.note}"
+    good = dataclasses.replace(good, targets=targets, guide=guide)
+    return _rpo(grading, good, settings, conversations, note, best.instruction.text if told else "")
+
+
+def fold(grading: Grading, conversations: PromptMessages, prompt: str, run: TrainingRun) -> Plan | None:
+    """The plan that folds a learned prompt into the adapter: answers drawn under it, the best to each question, learned without it. None where too few
+    are good."""
+    settings = DistilSettings.of(run.recipe)
+    arm = Arm(Instruction(prompt, 0.0))
+    good = gathered(grading, conversations, [arm], {})
+    if len(good.answers) < settings.distil_batch:
+        return None
+    return Plan(
+        Rpo(kl=settings.hold_kl),
+        RpoRounds(
+            grading,
+            dataclasses.replace(good, worst={}),
+            dataclasses.replace(settings, refine_rounds=0),
+            tell=run.tell,
+        ),
+        NAME,
+        f"{len(good.answers)} answers drawn under the learned prompt, which is folded into the adapter",
+        # What is imitated, and preferred to nothing, takes twice the rate.
+        rate=2 * settings.rate(grading.policy.info.total_parameters),
+        decay=True,
+        instruction=prompt,
+    )
+
+
+def _arms(
+    grading: Grading,
+    conversations: PromptMessages,
+    remarks: Sequence[str],
+    settings: DistilSettings,
+    run: TrainingRun,
+) -> tuple[list[Arm], bool]:
+    """The sentences that were tried, the best first, and whether that one surely helps; else the base without any is the first."""
+    whole = [one for one in grading.base_graded if one.complete] or grading.base_graded
+    arms = search(
+        grading,
+        conversations,
+        _base_rewards(grading),
+        candidates(
+            grading.texts([one.encoded for one in whole]),
+            np.array([one.reward for one in whole]),
+            remarks,
+            settings.sentences,
+            run.recipe.conditions.rules.sentences,
+        ),
+        first=settings.first,
+        most=settings.most,
+    )
+    if arms and follows(arms[0], grading.spread):
+        return arms, True
+    return [Arm(Instruction("", 0.0), list(grading.base_graded)), *arms], False
+
+
+def _base_rewards(grading: Grading) -> dict[Prompt, float]:
+    """Mean reward of the base's own answers, by prompt."""
+    answered: dict[Prompt, list[float]] = {one.question: [] for one in grading.base}
+    for one in [one for one in grading.base_graded if one.complete] or grading.base_graded:
+        answered[one.encoded.question].append(one.reward)
+    return {prompt: float(np.mean(values or [grading.typical])) for prompt, values in answered.items()}
+
+
+def _guide(
+    grading: Grading, conversations: PromptMessages, arm: Arm, settings: DistilSettings
+) -> Guide | None:
+    """The base under the sentence as a teacher, along what was drawn under it and what the base says by itself."""
+    some = [one.encoded for one in [*arm.answers, *grading.base_graded] if one.complete]
+    return guided.guide(
+        grading,
+        partial(conversations.under, grading, sentence=arm.instruction.text),
+        some[: settings.distil_prompts],
+        anchors(grading)[1][:BASE],
+        settings.most_forgotten,
+    )
+
+
+def _rpo(
+    grading: Grading,
+    good: Chosen,
+    settings: DistilSettings,
+    conversations: PromptMessages,
+    note: str,
+    sentence: str = "",
+) -> Plan:
+    """The plan that learns good answers and targets, then rounds of the policy's own answers."""
+    source = RpoRounds(
+        grading,
+        with_base_answers(grading, good),
+        settings,
+        list(conversations.messages),
+        grading.tell,
+        under=partial(conversations.under, grading, sentence=sentence) if sentence else None,
+    )
+    rate = settings.rate(grading.policy.info.total_parameters)
+    # Towards a teacher both directions count: one alone pulls up too little of what the policy hardly ever says.
+    cover = 1.0 if good.guide else 0.0
+    return Plan(
+        Rpo(kl=settings.hold_kl),
+        source,
+        NAME,
+        note,
+        rate=rate,
+        cover=cover,
+        decay=True,
+        instruction=sentence,
+    )
