@@ -215,6 +215,7 @@ MOVED = {
     "rewards.guards": "rewards.overoptimization",
     "rewards.hidden_tests": "extensions.reward.hidden_tests",
     "rewards.members": "extensions.reward.members",
+    "rewards.measures": "extensions.reward.measures",
     "rewards.rated": "extensions.reward.rated",
     "rewards.reward_files": "extensions.reward.reward_files",
     "rewards.similarity": "extensions.reward.similarity",
