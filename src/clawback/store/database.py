@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 from clawback.errors import NotFound, StoreError
+from clawback.processes import boot_identity
 from clawback.store.connection import DAMAGED, ODD, copy, copy_plain, sqlite3, store_error
 
 if TYPE_CHECKING:
@@ -204,8 +205,6 @@ class Base:
         self.set(CLOCK, seen | {"trusted": seen["wall"], "ahead": 0.0})
 
     def _look_at_clock(self, moment: float | None) -> JsonObject:
-        from clawback.processes import boot_identity  # most hooks need no clock
-
         wall = now() if moment is None else moment
         boot, counter = (boot_identity(), _counter()) if moment is None else ("", 0.0)
         known = self.get(CLOCK) or self._first_clock(wall)
