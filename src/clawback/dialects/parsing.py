@@ -102,13 +102,13 @@ def storable(value: Any) -> Any:
     if isinstance(
         value, str
     ):  # a decoder would ask about each half in turn, and nothing else could run meanwhile
-        return _LONE.sub("\ufffd", _PAIRS.sub(_whole, value))
+        return _LONE.sub("\ufffd", _PAIRS.sub(_character, value))
     if isinstance(value, dict):
         return {storable(key): storable(inner) for key, inner in value.items()}
     return [storable(inner) for inner in value] if isinstance(value, list) else value
 
 
-def _whole(pair: re.Match[str]) -> str:
+def _character(pair: re.Match[str]) -> str:
     return pair[0].encode("utf-16-le", "surrogatepass").decode("utf-16-le")
 
 
