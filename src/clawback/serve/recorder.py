@@ -21,7 +21,7 @@ from clawback.capture import conversation_threads, ingest, spool
 from clawback.capture.served import ServedTurn, served_turn, store_turn
 from clawback.config import PrivacySection
 from clawback.dialects import DialectReading, Said, parsing
-from clawback.errors import ClawbackError, StoreBusy
+from clawback.errors import StoreBusy
 from clawback.paths import Home
 from clawback.records import Turn
 from clawback.redact import redact
@@ -88,8 +88,8 @@ class Recorder:
 
     def _run(self) -> None:
         store: Any = None
-        with suppress(ClawbackError):  # locked, say: then the first exchange opens it
-            store = ingest.connect(self.home)  # the first answer does not wait for it
+        with suppress(Exception):  # whatever is wrong with it, the first exchange meets it and says so
+            store = ingest.connect(self.home)  # so that the first answer does not wait for it
         try:
             while True:
                 exchanges, last = self._next_exchanges()
