@@ -118,8 +118,8 @@ def _answer(rng: random.Random) -> tuple[str, dict[str, bool]]:
 
 
 def _critics(people: range) -> dict[int, list[dict[str, float]]]:
+    from clawback.extensions.reward.measures import calibration_error, reliability
     from clawback.extensions.rlprompt.critic import Critic
-    from clawback.rewards.measures import calibration_error, reliability
 
     made: dict[int, list[dict[str, float]]] = {count: [] for count in RATED}
     for seed in people:

@@ -117,9 +117,9 @@ def in_store(use: Callable[[store.Store], Any]) -> Callable[[Home], Any]:
 def capture(home: Home) -> None:
     with store.connect(home.database) as db, db.together():
         messages = ({"role": "user", "content": "And now?"},)
-        turn = db.add_turn(Turn("new", messages, "This.", event_id=f"new-{db.count_turns()}"))
-        assert db.at_place([b"nowhere", turn.id.to_bytes(32)]) is None
-        db.put_place(turn.id.to_bytes(32), turn.id)
+        place = db.count_turns().to_bytes(32)
+        assert db.at_place([b"nowhere", place]) is None
+        db.insert_turn(Turn("new", messages, "This.", event_id=f"new-{db.count_turns()}"), places=[place])
 
 
 def select(home: Home) -> None:

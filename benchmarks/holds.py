@@ -49,8 +49,9 @@ def main(argv: list[str] | None = None) -> int:
     argparse.ArgumentParser(prog="python -m benchmarks holds", description=__doc__).parse_args(argv)
     from clawback import engine
     from clawback.capture import conversation_threads
+    from clawback.dialects import parsing
     from clawback.redact import redact, redact_all
-    from clawback.serve import tools, wire
+    from clawback.serve import tools
 
     policy = engine.load("embedded")
     waiting = Waiting()
@@ -68,8 +69,10 @@ def main(argv: list[str] | None = None) -> int:
 
     for piece in PIECES:
         text = (piece * (SIZE // len(piece) + 1))[:SIZE]
-        messages = wire.parsed(dumps({"messages": [{"role": "user", "content": text}]}), "")["messages"]
-        look("read a body", piece, lambda m=messages: wire.parsed(dumps({"messages": m}), ""))  # type: ignore[misc]
+        messages = parsing.request_body(dumps({"messages": [{"role": "user", "content": text}]}), "")[
+            "messages"
+        ]
+        look("read a body", piece, lambda m=messages: parsing.request_body(dumps({"messages": m}), ""))  # type: ignore[misc]
         look("take secrets out", piece, lambda t=text: redact(t))  # type: ignore[misc]
         look("find the session", piece, lambda m=messages: places(m))  # type: ignore[misc]
         look("find tool calls", piece, lambda t=text: tools.find(t))  # type: ignore[misc]
@@ -77,7 +80,7 @@ def main(argv: list[str] | None = None) -> int:
     empty = [{"role": "user", "content": "x"}] + [{"role": "user", "content": ""}] * MESSAGES
     raw = dumps({"messages": empty})
     for name, action in {
-        "read a body": lambda: wire.parsed(raw, ""),
+        "read a body": lambda: parsing.request_body(raw, ""),
         "take secrets out": lambda: redact_all(empty),
         "find the session": lambda: places(empty),
         "write the prompt": lambda: policy.chat.prompt(empty, policy.max_prompt),

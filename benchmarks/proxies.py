@@ -95,7 +95,8 @@ class Judged:
     def __call__(self, made: Sequence[Any], kl: float) -> dict[str, Any]:
         """The figures of one way of answering; the base model's must be the first."""
         from clawback.extensions.demo import corpus
-        from clawback.rewards import measures, overoptimization
+        from clawback.extensions.reward import measures
+        from clawback.rewards import overoptimization
 
         person = random.Random(f"later {self.seed}")
         pairs = [(p.text, one.text) for p, one in zip(self.asked, made, strict=True)]

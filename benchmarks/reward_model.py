@@ -31,11 +31,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clawback.extensions.reward import encoder as encoders
-from clawback.extensions.reward import similarity
+from clawback.extensions.reward import measures, similarity
 from clawback.extensions.reward.encoder import EncoderSettings
 from clawback.extensions.reward.rated import RatedAnswer
 from clawback.learning.reading import BaseModelReader
-from clawback.rewards import measures
 from clawback.rewards.state_features import Looks
 
 Floats = NDArray[np.float64]

@@ -1,8 +1,9 @@
-"""Counts what five everyday things pass through: `python -m tests.walks [tap] [run] [stream] [prompt] [episode]`.
+"""Counts what five everyday things pass through: `python -m tests.walks [--path] [tap] [run] [stream] [prompt] [episode]`.
 
 A file counts when code of it runs between the first call and the last (class bodies included, module level not); a hop is a call
 that goes on in another file than the call before it, in any thread. For a run the modules of Clawback that its process has imported
-are counted. Each walk has a process and a home of its own.
+are counted. Each walk has a process and a home of its own. The stand-in for a model's server is no part of a walk. ``--path``: also
+each file in the order in which it is met, how many hops lead there, and its functions.
 """
 
 from __future__ import annotations
@@ -17,12 +18,15 @@ import tempfile
 import threading
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
+STAND_IN = "extensions/demo/"
 SOURCE = str(Path(__file__).parent.parent / "src" / "clawback") + os.sep
+HOPS = ""
 TARGETS = {"tap": 15, "run": 90, "stream": 60, "prompt": 45, "episode": 60}
 EVENTS: tuple[dict[str, str], ...] = (
     {"hook_event_name": "UserPromptSubmit", "prompt": "Tell me about otters."},
@@ -37,16 +41,23 @@ class Trace:
 
     def __init__(self) -> None:
         self.files: set[str] = set()
+        self.path: dict[str, Counter[str]] = {}
         self.functions: set[CodeType] = set()
         self.hops, self.last = 0, ""
 
     def profile(self, frame: FrameType, event: str, _: Any) -> None:
         code = frame.f_code
         if event == "call" and code.co_filename.startswith(SOURCE) and code.co_name != "<module>":
-            self.files.add(code.co_filename)
+            name = code.co_filename.removeprefix(SOURCE)
+            if name.startswith(STAND_IN):
+                return
+            self.files.add(name)
             self.functions.add(code)
-            self.hops += code.co_filename != self.last
-            self.last = code.co_filename
+            visits = self.path.setdefault(name, Counter())
+            visits[code.co_qualname] += 1
+            visits[HOPS] += name != self.last
+            self.hops += name != self.last
+            self.last = name
 
     def __enter__(self) -> Trace:
         threading.setprofile(self.profile)
@@ -58,6 +69,11 @@ class Trace:
         threading.setprofile(None)  # type: ignore[arg-type]
 
     def figures(self) -> dict[str, int]:
+        for name, visits in self.path.items() if os.environ["CLAWBACK_WALK"] == "path" else ():
+            functions = ", ".join(
+                f"{function} {count}" for function, count in visits.items() if function != HOPS
+            )
+            print(f"{name}: {visits[HOPS]} hops; {functions}", file=sys.__stdout__)
         return {"files": len(self.files), "functions": len(self.functions), "hops": self.hops}
 
 
@@ -135,7 +151,7 @@ def stream() -> dict[str, int]:
         port = server.servers[0].sockets[0].getsockname()[1]
         time.sleep(0.5)
         start = Trace()
-        trace.files, trace.functions, trace.hops = start.files, start.functions, 0
+        trace.files, trace.functions, trace.path, trace.hops = start.files, start.functions, start.path, 0
         headers = {"content-type": "application/json", "x-api-key": "k", "anthropic-version": "2023-06-01"}
         request = urllib.request.Request(
             f"http://127.0.0.1:{port}/v1/messages", json.dumps(body).encode(), headers
@@ -200,12 +216,13 @@ def main(names: list[str]) -> int:
     if len(names) == 1 and "CLAWBACK_WALK" in os.environ:
         print(json.dumps(WALKS[names[0]]()), file=sys.__stdout__)
         return 0
-    for name in names or WALKS:
+    path = "--path" in names
+    for name in [name for name in names if name != "--path"] or WALKS:
         with tempfile.TemporaryDirectory() as home:
             environment = os.environ | {
                 "HOME": home,
                 "CLAWBACK_HOME": f"{home}/clawback",
-                "CLAWBACK_WALK": "1",
+                "CLAWBACK_WALK": "path" if path else "figures",
             }
             start = [sys.executable, "-m", "tests.walks", name]
             done = subprocess.run(start, env=environment, capture_output=True, text=True)

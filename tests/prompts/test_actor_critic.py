@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from clawback.errors import UsageError
+from clawback.extensions.reward.measures import calibration_error, reliability
 from clawback.extensions.rlprompt.actor import context, relative
 from clawback.prompts import (
     CandidateResponse,
@@ -19,7 +20,6 @@ from clawback.prompts import (
     ThompsonActor,
     Transition,
 )
-from clawback.rewards.measures import calibration_error, reliability
 
 IDS = ("worse", "better")
 

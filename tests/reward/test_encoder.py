@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 
 from benchmarks import _small_bert
 from clawback.errors import ModelError, NotFound, TrainingError, UsageError
-from clawback.extensions.reward import encoder, members, reward_files
+from clawback.extensions.reward import encoder, measures, members, reward_files
 from clawback.extensions.reward.encoder import EncoderSettings
 from clawback.extensions.reward.rated import RatedAnswer, mark
-from clawback.rewards import measures
 from clawback.rewards.state_features import Looks, shape
 
 WORDS = ["river", "stone", "lamp", "chair", "cloud", "paper", "green", "seven", "north", "glass"]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from clawback import store
 from clawback.dialects import anthropic, gemini, ollama, openai_chat, openai_responses
-from clawback.dialects.assembler import AnswerAssembler
+from clawback.dialects.parsing import AnswerAssembler
 from clawback.paths import Home
 
 from .conftest import Running, Upstream

@@ -14,9 +14,9 @@ import pytest
 from clawback import config, paths, store
 from clawback.capture import ingest
 from clawback.capture.events import AnswerEvent, PromptEvent
+from clawback.dialects import parsing
 from clawback.paths import Home
 from clawback.serve import app as serving
-from clawback.serve import wire
 
 from .conftest import Running, Upstream, sse
 
@@ -156,11 +156,11 @@ def test_half_a_character_is_stored_as_a_sign_and_two_halves_as_one(
 
 def test_a_bomb_is_not_unpacked_and_a_million_parts_are_not_read() -> None:
     with pytest.raises(ValueError, match="larger than"):
-        wire.parsed(gzip.compress(b" " * (wire.MOST_UNPACKED + 1)), "gzip")
+        parsing.request_body(gzip.compress(b" " * (parsing.MOST_UNPACKED + 1)), "gzip")
     with pytest.raises(ValueError, match="parts"):
-        wire.parsed(b'{"messages": [' + b"{}," * wire.MOST_PARTS + b"{}]}")
+        parsing.request_body(b'{"messages": [' + b"{}," * parsing.MOST_PARTS + b"{}]}")
     with pytest.raises(ValueError, match="messages: more than"):
-        wire.parsed(json.dumps({"messages": [{}] * (wire.MOST_MESSAGES + 1)}).encode())
+        parsing.request_body(json.dumps({"messages": [{}] * (parsing.MOST_MESSAGES + 1)}).encode())
 
 
 def test_a_client_that_leaves_after_the_reason_has_had_all_of_it(

@@ -16,7 +16,7 @@ import openai
 import pytest
 
 from clawback import engine, release, store
-from clawback.dialects import shapes
+from clawback.dialects import parsing, shapes
 from clawback.environments.tools.calls import in_words
 from clawback.paths import Home
 from clawback.serve import app as serving
@@ -155,7 +155,7 @@ def test_the_stop_string_that_ended_a_message_is_named(server: Running) -> None:
     body["stop_sequences"] = [word, "not in it at all"]
     whole = httpx.post(url, json=body, timeout=60).json()
     streamed = httpx.post(url, json=body | {"stream": True}, timeout=60)
-    ended = next(e["delta"] for e in shapes.events(streamed.content) if e["type"] == "message_delta")
+    ended = next(e["delta"] for e in parsing.events(streamed.content) if e["type"] == "message_delta")
     for told in (whole, ended):
         assert (told["stop_reason"], told["stop_sequence"]) == ("stop_sequence", word)
 

@@ -128,11 +128,11 @@ def test_places_do_not_depend_on_how_a_text_is_cut_into_blocks() -> None:
     assert conversation_threads.places(plain) == conversation_threads.places(blocks)
     assert (
         conversation_threads.places(plain)[0][1]
-        == conversation_threads.places_after([user("Hi")], ["Yes."], [])[0]
+        == conversation_threads.places_and_ends([user("Hi")], ["Yes."], [])[1][0]
     )
     assert (
         conversation_threads.places(plain)[0][1]
-        != conversation_threads.places_after([user("Ho")], ["Yes."], [])[0]
+        != conversation_threads.places_and_ends([user("Ho")], ["Yes."], [])[1][0]
     )
 
 
@@ -197,7 +197,7 @@ def test_openclaws_conversations_are_known_without_a_header(say: Say, home: Home
     assert [m["role"] for m in two.messages] == ["user", "assistant", "user"]
     tool = {"role": "tool", "tool_call_id": "c1", "content": "ok"}
     assert (
-        conversation_threads.places_after([openclaws("One?"), context], [""], [{"id": "c_1"}])[0]
+        conversation_threads.places_and_ends([openclaws("One?"), context], [""], [{"id": "c_1"}])[1][0]
         == (conversation_threads.places([openclaws("One?"), asks, tool])[0][1])
     ), "OpenClaw takes the underscore out of a call's id"
     [first, second] = conversation_threads.places(

@@ -6,8 +6,16 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from clawback.capture.events import AnswerEvent
-from clawback.capture.ingest import Unusable, train_if_due
-from clawback.capture.stored_text import clean, fingerprint, of_message, of_prompt, plain, sent_back
+from clawback.capture.ingest import (
+    Unusable,
+    clean,
+    fingerprint,
+    of_message,
+    of_prompt,
+    plain,
+    sent_back,
+    train_if_due,
+)
 from clawback.paths import Home
 
 if TYPE_CHECKING:
@@ -176,7 +184,7 @@ def _new_turn(
         ending=event.ending,  # type: ignore[arg-type]
         event_id=f"{name}:{event.prompt_id}:{fingerprint((event.prompt_id or prompt) + chr(0) + said)}",
     )
-    number = store.add_turn(turn, stored=len(messages)).id
+    number = store.insert_turn(turn, stored=len(messages))
     _drop_twin(store, name, turn.response, number)
     if before is not None and number > before.id and not question.notice:
         # An answer that is told twice is not what came back after itself.

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from clawback.capture.errands import is_errand, is_retry
+from clawback.capture import errands
 from clawback.feedback import command
 from clawback.records import Message, TurnKind, text_of
 from clawback.reminders import without_reminders
@@ -31,14 +31,6 @@ _SESSIONS = (
 )
 """Headers in which agents name the conversation. Open WebUI does so with ``ENABLE_FORWARD_USER_INFO_HEADERS``."""
 _SILENT = ("system", "developer")
-_ERRAND = re.compile(
-    r"create a detailed summary of (?:the|our|this) conversation|summarize this (?:coding )?conversation"
-    r"|generate a (?:concise |short |brief )*title|analyze if this message indicates a new conversation topic"
-    r"|^\s*(?:quota|ping|warmup)\s*$",
-    re.IGNORECASE,
-)
-"""What agents ask a model for on their own account, where nothing else gives it away."""
-
 _OPENCLAW = (
     re.compile(
         r"<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>.*?(?:<<<END_OPENCLAW_INTERNAL_CONTEXT>>>|\Z)", re.DOTALL
@@ -52,12 +44,22 @@ one request and not in the next, so that it is no part of the conversation."""
 
 def plain_text(message: Message) -> str:
     """A message's text without OpenClaw's additions."""
-    text = text_of(message.get("content"))
-    if message.get("role") == "user":
-        for wrap in _OPENCLAW:
-            text = wrap.sub("", text)
-        text = _without_runtime(text)
-    return text.strip()
+    return plain_texts([message])[0]
+
+
+def plain_texts(messages: Sequence[Message]) -> list[str]:
+    """The text of each message without OpenClaw's additions."""
+    texts = [text_of(message.get("content")) for message in messages]
+    return [
+        _without_additions(text) if message.get("role") == "user" else text.strip()
+        for message, text in zip(messages, texts, strict=True)
+    ]
+
+
+def _without_additions(text: str) -> str:
+    for wrap in _OPENCLAW:
+        text = wrap.sub("", text)
+    return _without_runtime(text).strip()
 
 
 def _without_runtime(text: str) -> str:
@@ -72,9 +74,9 @@ def _without_runtime(text: str) -> str:
 def spoken(messages: Sequence[Message]) -> list[Message]:
     """The messages as they are stored: without OpenClaw's additions to a user's messages, and without messages that are wholly its own."""
     kept: list[Message] = []
-    for message in messages:
-        whole = text_of(message.get("content")).strip() if message.get("role") == "user" else ""
-        bare = plain_text(message) if whole else ""
+    texts = [text_of(m.get("content")).strip() if m.get("role") == "user" else "" for m in messages]
+    for message, whole in zip(messages, texts, strict=True):
+        bare = _without_additions(whole) if whole else ""
         content = message.get("content")
         shown = [part for part in content if _seen(part)] if isinstance(content, (list, tuple)) else []
         if bare == whole:
@@ -94,37 +96,27 @@ def _seen(part: Any) -> bool:
 
 def places(messages: Sequence[Message]) -> list[tuple[int, bytes]]:
     """The conversation's place after each response in ``messages``: (index of the response, place), oldest first."""
-    return [
-        (index, place) for index, place in _states(messages) if messages[index].get("role") == "assistant"
-    ]
+    return places_and_ends(messages, (), ())[0]
 
 
-def places_after(
+def places_and_ends(
     messages: Sequence[Message], responses: Iterable[str], calls: Iterable[Mapping[str, Any]]
-) -> tuple[bytes, ...]:
-    """The conversation's place after each of these wordings of its response."""
-    states = _states(messages)
-    state, names = states[-1][1] if states else b"", [{"id": call["id"]} for call in calls]
-    return tuple(
-        _step(state, {"role": "assistant", "content": response, "tool_calls": names})
-        for response in responses
-    )
+) -> tuple[list[tuple[int, bytes]], tuple[bytes, ...]]:
+    """``places``, and the conversation's place after each of these wordings of its next response, which makes these calls."""
+    state, known = b"", []
+    for index, (message, text) in enumerate(zip(messages, plain_texts(messages), strict=True)):
+        role = message.get("role")
+        if role in _SILENT:
+            continue
+        if text or role != "user" or not text_of(message.get("content")).strip():  # else it is OpenClaw's own
+            state = _step(state, message, text)
+        if role == "assistant":
+            known.append((index, state))
+    answer = {"role": "assistant", "tool_calls": [{"id": call["id"]} for call in calls]}
+    return known, tuple(_step(state, answer, response.strip()) for response in responses)
 
 
-def _states(messages: Sequence[Message]) -> list[tuple[int, bytes]]:
-    """(index, place after it) of each message that counts."""
-    state, states = b"", []
-    for index, message in enumerate(messages):
-        if message.get("role") not in _SILENT:
-            state = _step(state, message)
-            states.append((index, state))
-    return states
-
-
-def _step(state: bytes, message: Message) -> bytes:
-    text = plain_text(message)
-    if not text and message.get("role") == "user" and text_of(message.get("content")).strip():
-        return state  # OpenClaw's own
+def _step(state: bytes, message: Message, text: str) -> bytes:
     calls = message.get("tool_calls")
     listed = calls if isinstance(calls, (list, tuple)) else ()
     names = [_letters(c.get("id")) for c in listed if isinstance(c, Mapping)]
@@ -171,25 +163,27 @@ def kind_of(request: ProxiedRequest, headers: Mapping[str, str]) -> TurnKind:
         return "side"
     if request.max_tokens is not None and request.max_tokens <= 1:
         return "side"
-    texts = [(m.get("role"), plain_text(m)) for m in request.messages if m.get("role") != "assistant"]
-    prompt = next((text for role, text in reversed(texts) if role == "user"), "")
+    others = [message for message in request.messages if message.get("role") != "assistant"]
+    texts = plain_texts(others)
+    roles = [message.get("role") for message in others]
+    prompt = next((text for role, text in zip(roles[::-1], texts[::-1], strict=True) if role == "user"), "")
     if command.parse(prompt) is not None:
         return "side"  # an agent whose hooks do not run yet asks its model what we should have answered
     newest = request.messages[-1].get("role") if request.messages else ""
-    if newest in ("user", "tool") and is_retry(texts[-1][1]):
-        return "side"
-    prompts = [text for role, text in texts if role != "tool" and text]
-    errand = any(is_errand(text) or _ERRAND.search(text) for text in prompts[-1:] + prompts[:1])
-    return "side" if errand else "main"
+    prompts = [text for role, text in zip(roles, texts, strict=True) if role != "tool" and text]
+    side = errands.is_background(
+        prompts[-1:] + prompts[:1], after=texts[-1] if newest in ("user", "tool") else ""
+    )
+    return "side" if side else "main"
 
 
 def human(messages: Sequence[Message]) -> list[Message]:
     """The conversation between person and model: without system messages, tools, and the reminders that agents insert."""
     kept: list[Message] = []
-    for message in messages:
+    for message, plain in zip(messages, plain_texts(messages), strict=True):
         if message.get("role") not in ("user", "assistant"):
             continue
-        text = without_reminders(plain_text(message))
+        text = without_reminders(plain)
         if text:
             kept.append({"role": message["role"], "content": text})
     return kept

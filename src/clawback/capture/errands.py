@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 BEGINNINGS = (
     "generate a concise, single-line task title",
@@ -31,6 +32,12 @@ RETRIES = (
 )
 """How libraries ask again when an answer was not of the form that their program needs: instructor, PydanticAI, LangChain,
 Guardrails, smolagents, CrewAI."""
+_ERRAND = (
+    r"create a detailed summary of (?:the|our|this) conversation|summarize this (?:coding )?conversation"
+    r"|generate a (?:concise |short |brief )*title|analyze if this message indicates a new conversation topic"
+    r"|^\s*(?:quota|ping|warmup)\s*$"
+)
+"""What agents ask a model for on their own account, where nothing else gives it away."""
 _ENDS = 400
 """Characters at each end of a message in which that stands; between them are errors of any length."""
 
@@ -45,6 +52,13 @@ def is_retry(message: str) -> bool:
 
 def is_errand(prompt: str) -> bool:
     return prompt[:200].lstrip().lower().startswith(BEGINNINGS)
+
+
+def is_background(prompts: Sequence[str], after: str) -> bool:
+    """Whether a request is an agent's or a library's own. ``prompts``: the newest and the oldest text in it; ``after``: what follows its last answer."""
+    import re
+
+    return is_retry(after) or any(is_errand(p) or re.search(_ERRAND, p, re.IGNORECASE) for p in prompts)
 
 
 def is_title(text: str) -> bool:

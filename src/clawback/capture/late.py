@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from clawback.capture.answer_turns import RECENT, record
 from clawback.capture.events import AnswerEvent, PromptEvent
-from clawback.capture.ingest import Unusable
-from clawback.capture.stored_text import clean, of_prompt, plain
+from clawback.capture.ingest import Unusable, clean, of_prompt, plain
 
 if TYPE_CHECKING:
     from clawback.capture.exchanges import Exchange

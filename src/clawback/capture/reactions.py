@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from clawback.capture.events import ReactionEvent
-from clawback.capture.ingest import train_if_due
-from clawback.capture.stored_text import of_message
+from clawback.capture.ingest import of_message, train_if_due
 from clawback.paths import Home
 from clawback.records import Feedback
 from clawback.store import TurnStore

@@ -40,11 +40,12 @@ class ServedTurn:
 def served_turn(turn: Turn, headers: Mapping[str, str], body: Mapping[str, Any]) -> ServedTurn:
     """A turn with the places of its conversation, which are found before anything is taken out of its words."""
     texts = dict.fromkeys((split_thinking(turn.response)[1], turn.response))
+    known, ends = conversation_threads.places_and_ends(turn.messages, texts, turn.calls)
     return ServedTurn(
         turn,
         conversation_threads.session_of(headers, body),
-        tuple(conversation_threads.places(turn.messages)),
-        conversation_threads.places_after(turn.messages, texts, turn.calls),
+        tuple(known),
+        ends,
         headers.get("x-session-done", "").strip().lower() in ("1", "true", "yes"),
     )
 
@@ -59,9 +60,7 @@ def store_turn(
     session, before = _placed(store, messages, served.places, served.named)
     session = turn.session or session
     kept = replace(turn, session=session, messages=stored_messages(messages, privacy))
-    number = store.add_turn(kept, seen_at=seen_at).id
-    for place in served.ends:
-        store.put_place(place, number)
+    number = store.insert_turn(kept, seen_at=seen_at, places=served.ends)
     if before and turn.kind == "main":
         store.put_next_state(before[0], stored_messages(before[1], privacy))
         if store.turn(before[0]).vouched:  # else anybody could make guesses by asking twice

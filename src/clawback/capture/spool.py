@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clawback.capture import events, ingest, stored_text
+from clawback.capture import events, ingest
 from clawback.errors import ClawbackError, StoreBusy, StoreError
 from clawback.paths import Home
 
@@ -231,7 +231,7 @@ def _clean(here: Home, event: Event) -> JsonObject:
     fields = event._asdict()
     for name in ("text", "prompt"):
         if fields.get(name):
-            fields[name] = stored_text.clean(here, fields[name])
+            fields[name] = ingest.clean(here, fields[name])
     if fields.get("work"):
         from clawback.redact import redact_all
 

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from clawback.capture import late
 from clawback.capture.answer_turns import RECENT, asks, last_of, record
 from clawback.capture.events import AnswerEvent, PromptEvent
-from clawback.capture.ingest import Unusable, train_if_due
-from clawback.capture.stored_text import clean, of_message, of_prompt
+from clawback.capture.ingest import Unusable, clean, of_message, of_prompt, train_if_due
 
 if TYPE_CHECKING:
     from clawback.capture.exchanges import Exchange

@@ -30,7 +30,6 @@ from clawback.cli.progress_bar import waiting
 from clawback.cli.prompt_draft import draft
 from clawback.cli.train import train_here
 from clawback.errors import UsageError
-from clawback.runs.run_options import RunOptions
 
 if TYPE_CHECKING:
     from clawback.jobs.prompt_search import SearchOptions, SearchResult
@@ -380,4 +379,6 @@ def distill(seed: int | None, preset: str | None, as_json: bool) -> int:
     clawback prompts distill --preset careful
     """
     needs("torch")
+    from clawback.runs.run_options import RunOptions
+
     return train_here(current_home(), as_json, RunOptions(preset=preset, seed=seed, fold=True))

@@ -17,7 +17,8 @@ from clawback.dialects import (
     openai_chat,
     openai_responses,
 )
-from clawback.dialects.shapes import Asked, Dialect, DialectReading, Said
+from clawback.dialects.parsing import Said
+from clawback.dialects.shapes import Asked, Dialect, DialectReading
 
 __all__ = ["BY_PATH", "OLLAMA", "Asked", "Dialect", "DialectReading", "Said", "is_model_path", "of"]
 

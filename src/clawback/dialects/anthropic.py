@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from clawback.dialects import shapes
-from clawback.dialects.assembler import AnswerAssembler
-from clawback.dialects.shapes import Asked, Dialect, DialectReply, Json, Said, event
+from clawback.dialects import parsing, shapes
+from clawback.dialects.parsing import AnswerAssembler, Said
+from clawback.dialects.shapes import Asked, Dialect, DialectReply, Json, event
 from clawback.records import text_of
 
 _RUN_BY_PROVIDER = ("web_search", "web_fetch", "code_execution", "mcp_toolset", "tool_search")
@@ -16,7 +16,7 @@ _RUN_BY_PROVIDER = ("web_search", "web_fetch", "code_execution", "mcp_toolset", 
 
 
 def read(body: shapes.Body) -> Asked:
-    given = shapes.dicts(body.get("messages"))
+    given = parsing.dicts(body.get("messages"))
     if not given:
         raise ValueError("messages: a list with at least one message is needed")
     messages: list[Json] = []
@@ -28,41 +28,43 @@ def read(body: shapes.Body) -> Asked:
     layout = style.get("format") if isinstance(style, dict) else None
     return Asked(
         messages=tuple(messages),
-        model=shapes.text(body.get("model")),
+        model=parsing.text(body.get("model")),
         stream=body.get("stream") is True,
         tools=tuple(
             shapes.function(t.get("name"), t.get("description"), t.get("input_schema"))
-            for t in shapes.dicts(body.get("tools"))
-            if not shapes.text(t.get("type")).startswith(_RUN_BY_PROVIDER)
+            for t in parsing.dicts(body.get("tools"))
+            if not parsing.text(t.get("type")).startswith(_RUN_BY_PROVIDER)
         ),
-        max_tokens=shapes.count(body.get("max_tokens")),
-        temperature=shapes.number(body.get("temperature")),
-        top_p=shapes.number(body.get("top_p")),
-        top_k=shapes.count(body.get("top_k")),
+        max_tokens=parsing.count(body.get("max_tokens")),
+        temperature=parsing.number(body.get("temperature")),
+        top_p=parsing.number(body.get("top_p")),
+        top_k=parsing.count(body.get("top_k")),
         stop=shapes.stops(body.get("stop_sequences")),
         schema=shapes.schema_in(layout),
         form=shapes.form(layout),
     )
 
 
-def _messages(message: Json) -> Iterator[Json]:
+def _messages(message: Json) -> list[Json]:
     """One message with blocks → tool results, each a message of its own, then what was said."""
-    role, content = shapes.text(message.get("role")) or "user", message.get("content")
+    role, content = parsing.text(message.get("role")) or "user", message.get("content")
     if isinstance(content, str):
-        yield {"role": role, "content": content}
-        return
+        return [{"role": role, "content": content}]
+    results: list[Json] = []
     kept: list[Json] = []
     calls: list[Json] = []
-    for block in shapes.dicts(content):
+    for block in parsing.dicts(content):
         kind = block.get("type")
         if kind == "tool_result":
-            yield {
-                "role": "tool",
-                "tool_call_id": shapes.text(block.get("tool_use_id")),
-                "content": _result(block.get("content")),
-            }
+            results.append(
+                {
+                    "role": "tool",
+                    "tool_call_id": parsing.text(block.get("tool_use_id")),
+                    "content": _result(block.get("content")),
+                }
+            )
         elif kind == "tool_use":
-            one = shapes.call(block.get("id"), block.get("name"), block.get("input"))
+            one = parsing.call(block.get("id"), block.get("name"), block.get("input"))
             calls.append(
                 {
                     "id": one["id"],
@@ -71,25 +73,26 @@ def _messages(message: Json) -> Iterator[Json]:
                 }
             )
         elif kind == "text":
-            kept.append({"type": "text", "text": shapes.text(block.get("text"))})
+            kept.append({"type": "text", "text": parsing.text(block.get("text"))})
         elif kind == "image":
             kept.append(_image(block.get("source")))
-    if kept or calls:
-        plain = all(block["type"] == "text" for block in kept)
-        made: Json = {"role": role, "content": text_of(kept) if plain else kept}
-        yield {**made, "tool_calls": calls} if calls else made
+    if not kept and not calls:
+        return results
+    plain = all(block["type"] == "text" for block in kept)
+    answer: Json = {"role": role, "content": text_of(kept) if plain else kept}
+    return [*results, {**answer, "tool_calls": calls} if calls else answer]
 
 
 def _result(result: Any) -> Any:
     """What a tool returned: its text, or text and pictures where there are some, such as what a tool sees of the screen."""
-    blocks = shapes.dicts(result)
+    blocks = parsing.dicts(result)
     if all(block.get("type") != "image" for block in blocks):
         return text_of(result)
     known = [block for block in blocks if block.get("type") in ("text", "image")]
     return [
         _image(b.get("source"))
         if b["type"] == "image"
-        else {"type": "text", "text": shapes.text(b.get("text"))}
+        else {"type": "text", "text": parsing.text(b.get("text"))}
         for b in known
     ]
 
@@ -98,7 +101,7 @@ def _image(source: Any) -> Json:
     source = source if isinstance(source, dict) else {}
     if source.get("type") == "base64":
         return shapes.picture(source.get("data"), source.get("media_type"))
-    return {"type": "image_url", "image_url": {"url": shapes.text(source.get("url"))}}
+    return {"type": "image_url", "image_url": {"url": parsing.text(source.get("url"))}}
 
 
 def refuses(body: shapes.Body) -> str:
@@ -110,14 +113,14 @@ def refuses(body: shapes.Body) -> str:
 def hear(raw: bytes) -> Said:
     answer = AnswerAssembler()
     calls: set[int] = set()
-    for data in shapes.bodies(raw):
-        kind, place = data.get("type"), shapes.count(data.get("index")) or 0
+    for data in parsing.bodies(raw):
+        kind, place = data.get("type"), parsing.count(data.get("index")) or 0
         change = data.get("delta")
         change = change if isinstance(change, dict) else {}
         if kind == "message" or (kind is None and isinstance(data.get("content"), list)):
             _read_message(answer, data)
         elif kind == "message_start" and isinstance(data.get("message"), dict):
-            answer.model = shapes.text(data["message"].get("model"))
+            answer.model = parsing.text(data["message"].get("model"))
         elif kind == "content_block_start" and isinstance(data.get("content_block"), dict):
             _begin(answer, data["content_block"], place)
             calls |= {place} if data["content_block"].get("type") == "tool_use" else set()
@@ -136,9 +139,9 @@ def hear(raw: bytes) -> Said:
 
 
 def _read_message(answer: AnswerAssembler, message: Json) -> None:
-    answer.model = shapes.text(message.get("model"))
+    answer.model = parsing.text(message.get("model"))
     content = message.get("content")
-    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else shapes.dicts(content)
+    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else parsing.dicts(content)
     for place, block in enumerate(blocks):
         _begin(answer, block, place)
         if block.get("type") == "tool_use":

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from clawback.dialects import openai_chat, shapes
-from clawback.dialects.assembler import AnswerAssembler
-from clawback.dialects.shapes import Asked, Dialect, DialectReply, Json, Said, event
+from clawback.dialects import openai_chat, parsing, shapes
+from clawback.dialects.parsing import AnswerAssembler, Said
+from clawback.dialects.shapes import Asked, Dialect, DialectReply, Json, event
 
 
 def read(body: shapes.Body) -> Asked:
@@ -18,12 +18,12 @@ def read(body: shapes.Body) -> Asked:
     options = body.get("stream_options")
     return Asked(
         messages=({"role": "user", "content": given},),
-        model=shapes.text(body.get("model")),
+        model=parsing.text(body.get("model")),
         stream=body.get("stream") is True,
-        max_tokens=16 if body.get("max_tokens") is None else shapes.count(body.get("max_tokens")),
-        temperature=shapes.number(body.get("temperature")),
-        top_p=shapes.number(body.get("top_p")),
-        seed=shapes.count(body.get("seed")),
+        max_tokens=16 if body.get("max_tokens") is None else parsing.count(body.get("max_tokens")),
+        temperature=parsing.number(body.get("temperature")),
+        top_p=parsing.number(body.get("top_p")),
+        seed=parsing.count(body.get("seed")),
         stop=shapes.stops(body.get("stop")),
         usage=isinstance(options, dict) and options.get("include_usage") is True,
         raw=given,
@@ -39,12 +39,12 @@ def refuses(body: shapes.Body) -> str:
 def hear(raw: bytes) -> Said:
     choices: dict[int, AnswerAssembler] = {}
     model, failed, closed = "", False, False
-    for data in shapes.bodies(raw):
-        model = model or shapes.text(data.get("model"))
+    for data in parsing.bodies(raw):
+        model = model or parsing.text(data.get("model"))
         failed = failed or bool(data.get("error"))
-        closed = closed or data is shapes.DONE or bool(data.get("usage") and not shapes.is_events(raw))
-        for place, choice in enumerate(shapes.dicts(data.get("choices"))):
-            index = shapes.count(choice.get("index"))
+        closed = closed or data is parsing.DONE or bool(data.get("usage") and not parsing.is_events(raw))
+        for place, choice in enumerate(parsing.dicts(data.get("choices"))):
+            index = parsing.count(choice.get("index"))
             answer = choices.setdefault(place if index is None else index, AnswerAssembler())
             answer.text(choice.get("text"))
             answer.end(choice.get("finish_reason"))

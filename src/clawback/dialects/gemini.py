@@ -6,18 +6,18 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from clawback.dialects import shapes
-from clawback.dialects.assembler import AnswerAssembler
-from clawback.dialects.shapes import Asked, DialectReading, Json, Said
+from clawback.dialects import parsing, shapes
+from clawback.dialects.parsing import AnswerAssembler, Said
+from clawback.dialects.shapes import Asked, DialectReading, Json
 
 
 def read(body: shapes.Body) -> Asked:
-    contents = shapes.dicts(body.get("contents"))
+    contents = parsing.dicts(body.get("contents"))
     if not contents:
         raise ValueError("contents: a list with at least one content is needed")
     messages: list[Json] = []
     system = _either(body, "systemInstruction", "system_instruction")
-    if isinstance(system, dict) and (text := _text(shapes.dicts(system.get("parts")))):
+    if isinstance(system, dict) and (text := _text(parsing.dicts(system.get("parts")))):
         messages.append({"role": "system", "content": text})
     for content in contents:
         messages += _messages(content)
@@ -27,11 +27,11 @@ def read(body: shapes.Body) -> Asked:
     return Asked(
         messages=tuple(messages),
         tools=tuple(_tools(body)),
-        max_tokens=shapes.count(settings.get("maxOutputTokens")),
-        temperature=shapes.number(settings.get("temperature")),
-        top_p=shapes.number(settings.get("topP")),
-        top_k=shapes.count(settings.get("topK")),
-        seed=shapes.count(settings.get("seed")),
+        max_tokens=parsing.count(settings.get("maxOutputTokens")),
+        temperature=parsing.number(settings.get("temperature")),
+        top_p=parsing.number(settings.get("topP")),
+        top_k=parsing.count(settings.get("topK")),
+        seed=parsing.count(settings.get("seed")),
         stop=shapes.stops(settings.get("stopSequences")),
         schema=schema if isinstance(schema, dict) else None,
     )
@@ -40,18 +40,18 @@ def read(body: shapes.Body) -> Asked:
 def _messages(content: Json) -> Iterator[Json]:
     """One content → the results of tools, each a message of its own, then what was said and called."""
     role = "assistant" if content.get("role") == "model" else "user"
-    parts = shapes.dicts(content.get("parts"))
+    parts = parsing.dicts(content.get("parts"))
     kept: list[Json] = []
     for part in parts:
         if isinstance(came := part.get("functionResponse"), dict):
             said = json.dumps(came.get("response"), ensure_ascii=False, default=str)
-            yield {"role": "tool", "tool_call_id": shapes.text(came.get("id")), "content": said}
+            yield {"role": "tool", "tool_call_id": parsing.text(came.get("id")), "content": said}
         elif isinstance(data := _either(part, "inlineData", "inline_data"), dict):
             kept.append(shapes.picture(data.get("data"), _either(data, "mimeType", "mime_type")))
         elif isinstance(_either(part, "fileData", "file_data"), dict):
             kept.append({"type": "image_url", "image_url": {"url": ""}})
         elif "text" in part and not part.get("thought"):
-            kept.append({"type": "text", "text": shapes.text(part["text"])})
+            kept.append({"type": "text", "text": parsing.text(part["text"])})
     calls = [
         {"id": c["id"], "type": "function", "function": {"name": c["name"], "arguments": c["arguments"]}}
         for c in _calls(parts)
@@ -63,8 +63,8 @@ def _messages(content: Json) -> Iterator[Json]:
 
 
 def _tools(body: shapes.Body) -> Iterator[Json]:
-    for tool in shapes.dicts(body.get("tools")):
-        for one in shapes.dicts(_either(tool, "functionDeclarations", "function_declarations")):
+    for tool in parsing.dicts(body.get("tools")):
+        for one in parsing.dicts(_either(tool, "functionDeclarations", "function_declarations")):
             yield shapes.function(
                 one.get("name"), one.get("description"), _either(one, "parameters", "parametersJsonSchema")
             )
@@ -74,13 +74,13 @@ def hear(raw: bytes) -> Said:
     """Server-sent events (``alt=sse``), or one JSON answer, or a list of them as it comes without ``alt``."""
     candidates: dict[int, AnswerAssembler] = {}
     model, blocked, failed = "", None, False
-    for data in shapes.bodies(raw):
-        model = model or shapes.text(data.get("modelVersion"))
+    for data in parsing.bodies(raw):
+        model = model or parsing.text(data.get("modelVersion"))
         failed = failed or bool(data.get("error"))
         if isinstance(feedback := data.get("promptFeedback"), dict):
             blocked = blocked or feedback.get("blockReason")
-        for candidate in shapes.dicts(data.get("candidates")):
-            answer = candidates.setdefault(shapes.count(candidate.get("index")) or 0, AnswerAssembler())
+        for candidate in parsing.dicts(data.get("candidates")):
+            answer = candidates.setdefault(parsing.count(candidate.get("index")) or 0, AnswerAssembler())
             _add(answer, candidate)
     first = candidates[min(candidates)] if candidates else AnswerAssembler()
     first.model = model
@@ -91,7 +91,7 @@ def hear(raw: bytes) -> Said:
 
 def _add(answer: AnswerAssembler, candidate: Json) -> None:
     content = candidate.get("content")
-    for part in shapes.dicts(content.get("parts") if isinstance(content, dict) else None):
+    for part in parsing.dicts(content.get("parts") if isinstance(content, dict) else None):
         if part.get("thought"):
             answer.thought(part.get("text"))
         elif isinstance(call := part.get("functionCall"), dict):
@@ -102,12 +102,12 @@ def _add(answer: AnswerAssembler, candidate: Json) -> None:
 
 
 def _text(parts: list[Json]) -> str:
-    return "".join(shapes.text(p.get("text")) for p in parts if not p.get("thought"))
+    return "".join(parsing.text(p.get("text")) for p in parts if not p.get("thought"))
 
 
 def _calls(parts: list[Json]) -> list[Json]:
     found = [p["functionCall"] for p in parts if isinstance(p.get("functionCall"), dict)]
-    return [shapes.call(c.get("id"), c.get("name"), c.get("args")) for c in found]
+    return [parsing.call(c.get("id"), c.get("name"), c.get("args")) for c in found]
 
 
 def _either(body: shapes.Body, name: str, other: str) -> Any:

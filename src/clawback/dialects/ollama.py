@@ -8,33 +8,33 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from clawback.dialects import shapes
-from clawback.dialects.assembler import AnswerAssembler
-from clawback.dialects.shapes import Asked, Dialect, DialectReply, Json, Said
+from clawback.dialects import parsing, shapes
+from clawback.dialects.parsing import AnswerAssembler, Said
+from clawback.dialects.shapes import Asked, Dialect, DialectReply, Json
 
 LINES = "application/x-ndjson"
 
 
 def read_chat(body: shapes.Body) -> Asked:
-    given = shapes.dicts(body.get("messages"))
+    given = parsing.dicts(body.get("messages"))
     if not given:
         raise ValueError("messages: a list with at least one message is needed")
     return _request(body, [_message(m) for m in given])
 
 
 def read_generate(body: shapes.Body) -> Asked:
-    prompt = shapes.text(body.get("prompt"))
+    prompt = parsing.text(body.get("prompt"))
     if not prompt:
         raise ValueError("prompt: a text is needed")
-    system = shapes.text(body.get("system"))
+    system = parsing.text(body.get("system"))
     messages: list[Json] = [{"role": "system", "content": system}] if system else []
     return _request(body, [*messages, {"role": "user", "content": _seen(prompt, body.get("images"))}])
 
 
 def _message(message: Json) -> Json:
     made: Json = {
-        "role": shapes.text(message.get("role")) or "user",
-        "content": shapes.text(message.get("content")),
+        "role": parsing.text(message.get("role")) or "user",
+        "content": parsing.text(message.get("content")),
     }
     made["content"] = _seen(made["content"], message.get("images"))
     if calls := _calls(message):
@@ -43,7 +43,7 @@ def _message(message: Json) -> Json:
             for c in calls
         ]
     if made["role"] == "tool":
-        made["tool_call_id"] = shapes.text(message.get("tool_call_id") or message.get("tool_name"))
+        made["tool_call_id"] = parsing.text(message.get("tool_call_id") or message.get("tool_name"))
     return made
 
 
@@ -60,14 +60,14 @@ def _request(body: shapes.Body, messages: list[Json]) -> Asked:
     layout = body.get("format")
     return Asked(
         messages=tuple(messages),
-        model=shapes.text(body.get("model")),
+        model=parsing.text(body.get("model")),
         stream=body.get("stream") is not False,
-        tools=tuple(t for t in shapes.dicts(body.get("tools")) if isinstance(t.get("function"), dict)),
-        max_tokens=_limit(shapes.count(options.get("num_predict"))),
-        temperature=shapes.number(options.get("temperature")),
-        top_p=shapes.number(options.get("top_p")),
-        top_k=shapes.count(options.get("top_k")),
-        seed=shapes.count(options.get("seed")),
+        tools=tuple(t for t in parsing.dicts(body.get("tools")) if isinstance(t.get("function"), dict)),
+        max_tokens=_limit(parsing.count(options.get("num_predict"))),
+        temperature=parsing.number(options.get("temperature")),
+        top_p=parsing.number(options.get("top_p")),
+        top_k=parsing.count(options.get("top_k")),
+        seed=parsing.count(options.get("seed")),
         stop=shapes.stops(options.get("stop")),
         schema=layout if isinstance(layout, dict) else None,
         form=shapes.ANY_OBJECT
@@ -85,8 +85,8 @@ def _limit(count: int | None) -> int | None:
 
 def hear(raw: bytes) -> Said:
     answer = AnswerAssembler()
-    for data in shapes.bodies(raw):
-        answer.model = answer.model or shapes.text(data.get("model"))
+    for data in parsing.bodies(raw):
+        answer.model = answer.model or parsing.text(data.get("model"))
         answer.text(data.get("response"))
         answer.thought(data.get("thinking"))
         if isinstance(message := data.get("message"), dict):
@@ -105,11 +105,11 @@ def hear(raw: bytes) -> Said:
 def _calls(message: Mapping[str, Any]) -> list[Json]:
     found = [
         (c.get("id"), c["function"])
-        for c in shapes.dicts(message.get("tool_calls"))
+        for c in parsing.dicts(message.get("tool_calls"))
         if isinstance(c.get("function"), dict)
     ]
     return [
-        shapes.call(i, f.get("name"), json.dumps(f.get("arguments") or {}, ensure_ascii=False))
+        parsing.call(i, f.get("name"), json.dumps(f.get("arguments") or {}, ensure_ascii=False))
         for i, f in found
     ]
 
@@ -173,7 +173,7 @@ def loaded(body: shapes.Body) -> Json | None:
         return None
     reply = {"message": {"role": "assistant", "content": ""}} if "messages" in body else {"response": ""}
     now = datetime.now(UTC).isoformat()
-    model = shapes.text(body.get("model"))
+    model = parsing.text(body.get("model"))
     return {"model": model, "created_at": now, **reply, "done": True, "done_reason": "load"}
 
 
@@ -188,7 +188,7 @@ def _head(reply: DialectReply) -> Json:
 def _called(reply: DialectReply) -> Json:
     """Arguments are an object here, where OpenAI's APIs have a text."""
     calls = [
-        {"id": c["id"], "function": {"name": c["name"], "arguments": shapes.parse(c["arguments"].encode())}}
+        {"id": c["id"], "function": {"name": c["name"], "arguments": parsing.parse(c["arguments"].encode())}}
         for c in reply.calls
     ]
     return {"tool_calls": calls} if calls else {}

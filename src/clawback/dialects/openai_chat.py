@@ -5,36 +5,36 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from clawback.dialects import shapes
-from clawback.dialects.assembler import AnswerAssembler
-from clawback.dialects.shapes import Asked, Dialect, DialectReply, Json, Said, event
+from clawback.dialects import parsing, shapes
+from clawback.dialects.parsing import AnswerAssembler, Said
+from clawback.dialects.shapes import Asked, Dialect, DialectReply, Json, event
 
 MOST_BESIDE = 20
 
 
 def read(body: shapes.Body) -> Asked:
-    messages = shapes.dicts(body.get("messages"))
+    messages = parsing.dicts(body.get("messages"))
     if not messages:
         raise ValueError("messages: a list with at least one message is needed")
     style = body.get("response_format")
     options = body.get("stream_options")
-    limit = shapes.count(body.get("max_completion_tokens"))
+    limit = parsing.count(body.get("max_completion_tokens"))
     return Asked(
         messages=tuple(messages),
-        model=shapes.text(body.get("model")),
+        model=parsing.text(body.get("model")),
         stream=body.get("stream") is True,
-        tools=tuple(t for t in shapes.dicts(body.get("tools")) if isinstance(t.get("function"), dict)),
-        max_tokens=limit if limit is not None else shapes.count(body.get("max_tokens")),
-        temperature=shapes.number(body.get("temperature")),
-        top_p=shapes.number(body.get("top_p")),
-        top_k=shapes.count(body.get("top_k")),
-        seed=shapes.count(body.get("seed")),
+        tools=tuple(t for t in parsing.dicts(body.get("tools")) if isinstance(t.get("function"), dict)),
+        max_tokens=limit if limit is not None else parsing.count(body.get("max_tokens")),
+        temperature=parsing.number(body.get("temperature")),
+        top_p=parsing.number(body.get("top_p")),
+        top_k=parsing.count(body.get("top_k")),
+        seed=parsing.count(body.get("seed")),
         stop=shapes.stops(body.get("stop")),
         schema=shapes.schema_in(style),
         form=shapes.form(style),
         usage=isinstance(options, dict) and options.get("include_usage") is True,
         logprobs=body.get("logprobs") is True,
-        top=max(0, min(shapes.count(body.get("top_logprobs")) or 0, MOST_BESIDE)),
+        top=max(0, min(parsing.count(body.get("top_logprobs")) or 0, MOST_BESIDE)),
     )
 
 
@@ -42,7 +42,7 @@ def refuses(body: shapes.Body) -> str:
     if wrong := shapes.formless(body.get("response_format"), read(body)):
         return f"response_format: {wrong}"
     if body.get("top_logprobs") and not (
-        body.get("logprobs") is True and 0 < (shapes.count(body["top_logprobs"]) or 0) <= MOST_BESIDE
+        body.get("logprobs") is True and 0 < (parsing.count(body["top_logprobs"]) or 0) <= MOST_BESIDE
     ):
         return f"top_logprobs: a whole number up to {MOST_BESIDE}, together with logprobs: true."
     return shapes.refused(
@@ -54,12 +54,12 @@ def hear(raw: bytes) -> Said:
     """The first choice: that with the least index, whichever comes first."""
     choices: dict[int, AnswerAssembler] = {}
     model, failed, closed = "", False, False
-    for data in shapes.bodies(raw):
-        model = model or shapes.text(data.get("model"))
+    for data in parsing.bodies(raw):
+        model = model or parsing.text(data.get("model"))
         failed = failed or (bool(data.get("error")) and not data.get("choices"))
-        closed = closed or data is shapes.DONE
-        for place, choice in enumerate(shapes.dicts(data.get("choices"))):
-            index = shapes.count(choice.get("index"))
+        closed = closed or data is parsing.DONE
+        for place, choice in enumerate(parsing.dicts(data.get("choices"))):
+            index = parsing.count(choice.get("index"))
             _add(choices.setdefault(place if index is None else index, AnswerAssembler()), choice)
             if data.get("error"):
                 choices[place if index is None else index].set_ending("error")
@@ -78,7 +78,7 @@ def _add(answer: AnswerAssembler, choice: Json) -> None:
     change = complete if isinstance(complete, dict) else choice.get("delta")
     if isinstance(change, dict):
         answer.message(change)
-    if choice.get("finish_reason") == "stop" and shapes.text(choice.get("stop_reason")):
+    if choice.get("finish_reason") == "stop" and parsing.text(choice.get("stop_reason")):
         answer.end("stop_sequence")  # vLLM says which stop string it was
     else:
         answer.end(choice.get("finish_reason"))

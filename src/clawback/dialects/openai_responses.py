@@ -6,20 +6,20 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from clawback.dialects import shapes
-from clawback.dialects.assembler import AnswerAssembler, words_of
-from clawback.dialects.shapes import Asked, Dialect, DialectReply, Json, Said, event
+from clawback.dialects import parsing, shapes
+from clawback.dialects.parsing import AnswerAssembler, Said, words_of
+from clawback.dialects.shapes import Asked, Dialect, DialectReply, Json, event
 
 _KINDS = {"input_text": "text", "output_text": "text", "text": "text"}
 
 
 def read(body: shapes.Body) -> Asked:
     given = body.get("input")
-    items = [{"role": "user", "content": given}] if isinstance(given, str) else shapes.dicts(given)
+    items = [{"role": "user", "content": given}] if isinstance(given, str) else parsing.dicts(given)
     if not items:
         raise ValueError("input: a text, or a list with at least one item, is needed")
     messages: list[Json] = []
-    if instructions := shapes.text(body.get("instructions")):
+    if instructions := parsing.text(body.get("instructions")):
         messages.append({"role": "system", "content": instructions})
     for item in items:
         _add(messages, item)
@@ -27,16 +27,16 @@ def read(body: shapes.Body) -> Asked:
     layout = style.get("format") if isinstance(style, dict) else None
     return Asked(
         messages=tuple(messages),
-        model=shapes.text(body.get("model")),
+        model=parsing.text(body.get("model")),
         stream=body.get("stream") is True,
         tools=tuple(
             shapes.function(t.get("name"), t.get("description"), t.get("parameters"))
-            for t in shapes.dicts(body.get("tools"))
+            for t in parsing.dicts(body.get("tools"))
             if t.get("type") == "function"
         ),
-        max_tokens=shapes.count(body.get("max_output_tokens")),
-        temperature=shapes.number(body.get("temperature")),
-        top_p=shapes.number(body.get("top_p")),
+        max_tokens=parsing.count(body.get("max_output_tokens")),
+        temperature=parsing.number(body.get("temperature")),
+        top_p=parsing.number(body.get("top_p")),
         schema=shapes.schema_in(layout),
         form=shapes.form(layout),
     )
@@ -44,9 +44,9 @@ def read(body: shapes.Body) -> Asked:
 
 def _add(messages: list[Json], item: Json) -> None:
     """An item, as a message or a part of one: what the model said and called between two others is one message."""
-    kind = shapes.text(item.get("type")) or "message"
+    kind = parsing.text(item.get("type")) or "message"
     if kind == "message":
-        role = shapes.text(item.get("role")) or "user"
+        role = parsing.text(item.get("role")) or "user"
         content = item.get("content")
         said = content if isinstance(content, str) else _content(content)
         role = "system" if role == "developer" else role
@@ -58,7 +58,7 @@ def _add(messages: list[Json], item: Json) -> None:
     elif kind.endswith("_output"):
         content = _output(item.get("output"))
         messages.append(
-            {"role": "tool", "tool_call_id": shapes.text(item.get("call_id")), "content": content}
+            {"role": "tool", "tool_call_id": parsing.text(item.get("call_id")), "content": content}
         )
     elif call := _call(item):
         answer = _answer(messages)
@@ -94,25 +94,25 @@ def _call(item: Json) -> Json | None:
 
     Freeform tools (``apply_patch``) take a text, which becomes the argument ``input``; built-in ones say what they do in fields of their own.
     """
-    kind = shapes.text(item.get("type"))
+    kind = parsing.text(item.get("type"))
     if not kind.endswith("_call"):
         return None
-    name = shapes.text(item.get("name")) or kind.removesuffix("_call")
+    name = parsing.text(item.get("name")) or kind.removesuffix("_call")
     if kind == "function_call":
         arguments = item.get("arguments")
     else:
         arguments = {k: v for k, v in item.items() if k not in _NO_ARGUMENTS and v not in (None, "", [], {})}
-    return shapes.call(item.get("call_id") or item.get("id"), name, arguments)
+    return parsing.call(item.get("call_id") or item.get("id"), name, arguments)
 
 
 def _content(value: Any) -> Any:
     """Blocks → their text, or text and images where there are some."""
     blocks: list[Json] = []
-    for block in shapes.dicts(value):
+    for block in parsing.dicts(value):
         if block.get("type") in _KINDS:
-            blocks.append({"type": "text", "text": shapes.text(block.get("text"))})
+            blocks.append({"type": "text", "text": parsing.text(block.get("text"))})
         elif block.get("type") == "input_image":
-            blocks.append({"type": "image_url", "image_url": {"url": shapes.text(block.get("image_url"))}})
+            blocks.append({"type": "image_url", "image_url": {"url": parsing.text(block.get("image_url"))}})
     if all(b["type"] == "text" for b in blocks):
         return "\n".join(b["text"] for b in blocks)
     return blocks
@@ -133,9 +133,9 @@ def refuses(body: shapes.Body) -> str:
 
 def hear(raw: bytes) -> Said:
     answer, items = AnswerAssembler(), 0
-    for data in shapes.bodies(raw):
-        kind = shapes.text(data.get("type"))
-        index = shapes.count(data.get("output_index"))
+    for data in parsing.bodies(raw):
+        kind = parsing.text(data.get("type"))
+        index = parsing.count(data.get("output_index"))
         place = items if index is None else index
         if data.get("object") == "response":
             answer = _read_response(data, "", answer)
@@ -150,10 +150,10 @@ def hear(raw: bytes) -> Said:
         elif kind == "response.function_call_arguments.delta":
             answer.call("", data.get("delta"), None, place)
         elif kind == "response.output_text.delta":
-            answer.text(data.get("delta"), (place, shapes.count(data.get("content_index")) or 0))
+            answer.text(data.get("delta"), (place, parsing.count(data.get("content_index")) or 0))
         elif kind == "response.refusal.delta":
             answer.refusal(
-                shapes.text(data.get("delta")), (place, shapes.count(data.get("content_index")) or 0)
+                parsing.text(data.get("delta")), (place, parsing.count(data.get("content_index")) or 0)
             )
         elif kind.startswith("response.reasoning") and kind.endswith(".delta"):
             answer.thought(data.get("delta"), place)
@@ -168,12 +168,12 @@ _LAST = tuple(f"response.{word}" for word in ("completed", "incomplete", "failed
 def _read_response(body: Json, status: str, pieces: AnswerAssembler) -> AnswerAssembler:
     """A whole response; where it comes without what was said (as a proxy may send it), that of the pieces before it."""
     answer = AnswerAssembler()
-    for place, item in enumerate(shapes.dicts(body.get("output"))):
+    for place, item in enumerate(parsing.dicts(body.get("output"))):
         _item(answer, item, place)
     answer = answer if answer.answer().says_something else pieces
-    answer.model = shapes.text(body.get("model"))
+    answer.model = parsing.text(body.get("model"))
     details = body.get("incomplete_details")
-    status = shapes.text(body.get("status")) or status
+    status = parsing.text(body.get("status")) or status
     if status == "incomplete" and isinstance(details, dict):
         answer.end(details.get("reason"))
     answer.end(status)
@@ -187,13 +187,13 @@ def _item(answer: AnswerAssembler, item: Json, index: int) -> None:
     kind = item.get("type")
     if kind == "message":
         content = item.get("content")
-        parts = [{"text": content}] if isinstance(content, str) else shapes.dicts(content)
+        parts = [{"text": content}] if isinstance(content, str) else parsing.dicts(content)
         for part, block in enumerate(parts):
             answer.replace_text(words_of(block), (index, part))
             if block.get("type") == "refusal":
                 answer.set_ending("refusal")
     elif kind == "reasoning":
-        parts = shapes.dicts(item.get("summary")) + shapes.dicts(item.get("content"))
+        parts = parsing.dicts(item.get("summary")) + parsing.dicts(item.get("content"))
         if words := "\n".join(filter(None, map(words_of, parts))):
             answer.replace_thought(words, index)
     elif call := _call(item):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from clawback.records import Ending, Message
+from clawback.dialects.parsing import Said, count, number, text
+from clawback.records import Message
 
 Json = dict[str, Any]
 Body = Mapping[str, Any]
@@ -69,27 +69,6 @@ class Asked:
     def needs_its_end(self) -> bool:
         """Whether what an answer is shows only once it is complete: a call or a document, or a text put into a document."""
         return self.field is not None or self.must_call or bool(self.form is not None and self.tools)
-
-
-@dataclass(frozen=True, slots=True)
-class Said:
-    """A response, read."""
-
-    text: str
-    calls: tuple[Message, ...] = ()
-    """Tools that it calls: ``{"id", "name", "arguments"}``, arguments as JSON text."""
-    model: str = ""
-    ending: Ending = ""
-    """Why it ended."""
-    thinking: str = ""
-    """What was thought before it, where the dialect tells that apart."""
-    unknown: str = ""
-    """The provider's word for why it ended, where nobody knows that word."""
-
-    @property
-    def says_something(self) -> bool:
-        """Whether there is anything to keep: a text, or a tool that is called."""
-        return bool(self.text.strip() or self.calls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,88 +176,9 @@ def formless(layout: Any, request: Asked) -> str:
     return ""
 
 
-_EVENT = re.compile(rb"(?:data|event|id|retry)?:")
-"""How a line of server-sent events begins; a comment begins with the colon."""
-DONE: Json = {"type": "[DONE]"}
-"""Stands for the last event of OpenAI's streams, which is no JSON."""
-
-
-def is_events(raw: bytes) -> bool:
-    """Whether bytes are server-sent events, whatever they are labelled as."""
-    return _EVENT.match(_bare(raw[:4096])) is not None
-
-
-def bodies(raw: bytes) -> Iterator[Json]:
-    """The JSON objects of a response: of server-sent events, of one answer, of a list of answers, or of lines."""
-    if is_events(raw):
-        yield from events(raw)
-    elif isinstance(value := _loaded(raw), (dict, list)):
-        yield from dicts([value] if isinstance(value, dict) else value)
-    else:
-        yield from lines(raw)
-
-
-def events(raw: bytes) -> Iterator[Json]:
-    """The JSON of each server-sent event, and ``DONE``; others (comments, half of one) are skipped."""
-    for block in _bare(raw).replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n\n"):
-        pieces = [line[5:].strip() for line in block.split(b"\n") if line.startswith(b"data:")]
-        event = _event(b"\n".join(pieces))
-        # Several in one block: a provider that leaves out the empty lines between them.
-        found = [event] if event or len(pieces) < 2 else [_event(piece) for piece in pieces]
-        yield from (one for one in found if one)
-
-
-def _event(data: bytes) -> Json:
-    return DONE if data == b"[DONE]" else parse(data) if data else {}
-
-
-def _bare(raw: bytes) -> bytes:
-    """Without a mark of the byte order, and without what is empty at the beginning."""
-    return raw.removeprefix(b"\xef\xbb\xbf").lstrip()
-
-
-def _loaded(raw: bytes) -> Any:
-    """JSON; None for anything else. Text that is no UTF-8 is taken for what older servers write."""
-    raw = _bare(raw)
-    try:
-        return json.loads(raw)
-    except UnicodeDecodeError:
-        pass
-    except (ValueError, RecursionError):
-        return None
-    try:
-        return json.loads(raw.decode("cp1252", "replace"))
-    except (ValueError, RecursionError):
-        return None
-
-
 def event(data: Json, name: str = "") -> bytes:
     head = f"event: {name}\n" if name else ""
     return f"{head}data: {json.dumps(data, ensure_ascii=False)}\n\n".encode()
-
-
-def parse(raw: bytes) -> Json:
-    """A JSON object; {} for anything else."""
-    value = _loaded(raw)
-    return value if isinstance(value, dict) else {}
-
-
-def dicts(value: Any) -> list[Json]:
-    """The mappings in a list; [] for anything else."""
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
-
-
-def text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def count(value: Any) -> int | None:
-    """A count; None for anything else."""
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def number(value: Any) -> float | None:
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
 def stops(value: Any) -> tuple[str, ...]:
@@ -332,21 +232,9 @@ def odd(body: Body) -> str:
     return ""
 
 
-def lines(raw: bytes) -> Iterator[Json]:
-    """The JSON object of each line; others are skipped."""
-    for line in raw.split(b"\n"):
-        if line.strip() and (made := parse(line)):
-            yield made
-
-
 def picture(data: Any, kind: Any = "") -> Json:
     """A part that brings a picture along as base64. What kind it is its bytes will say; ``kind`` is what the request says of it."""
     return {"type": "image_url", "image_url": {"url": f"data:{text(kind)};base64,{text(data)}"}}
-
-
-def call(identifier: Any, name: Any, arguments: Any) -> Json:
-    given = arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)
-    return {"id": text(identifier), "name": text(name), "arguments": given}
 
 
 def function(name: Any, description: Any, parameters: Any) -> Json:

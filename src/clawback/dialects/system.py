@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from clawback.dialects import shapes
+from clawback.dialects import parsing, shapes
 from clawback.dialects.shapes import Json
 from clawback.records import SYSTEM, under, with_prompt
 
@@ -56,8 +56,8 @@ def _anthropic(body: Json, prompt: str) -> Json | None:
     """Anthropic messages: ``system``, a text or blocks. The new block has no cache mark: a request may have four, and the agent may use them all."""
     own = body.get("system")
     if isinstance(own, list):
-        blocks = shapes.dicts(own)
-        if any(prompt in shapes.text(block.get("text")) for block in blocks):
+        blocks = parsing.dicts(own)
+        if any(prompt in parsing.text(block.get("text")) for block in blocks):
             return None
         return body | {"system": [*own, {"type": "text", "text": prompt}]}
     if isinstance(own, str) and prompt in own:
@@ -76,7 +76,7 @@ def _gemini(body: Json, prompt: str) -> Json | None:
     content = own if isinstance(own, dict) else {}
     given = content.get("parts")
     parts = [given] if isinstance(given, dict) else given if isinstance(given, list) else []
-    if any(prompt in shapes.text(part.get("text")) for part in shapes.dicts(parts)):
+    if any(prompt in parsing.text(part.get("text")) for part in parsing.dicts(parts)):
         return None
     return body | {name: {**content, "parts": [*parts, {"text": prompt}]}}
 

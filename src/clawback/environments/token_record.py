@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING
 from clawback.environments.core import UNDELIVERED, ConversationRequest, EnvironmentFailure, Observation, Step
 from clawback.environments.program_dialogue import ProgramDialogue
 from clawback.environments.tools.calls import in_words
-from clawback.models import Chat, Pixels
 from clawback.pictures import pictures
 from clawback.records import Branch, Episode, EpisodeStep, Message
 
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
 
     from clawback.environments.conversations import TurnRequest
     from clawback.environments.episode_loop import Ending, Order
+    from clawback.models import Chat, Pixels
     from clawback.policy import Policy
     from clawback.sampling import Sampled
 

@@ -46,7 +46,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from clawback import scales
 from clawback.records import Feedback
 
 Metric = Literal["nominal", "ordinal", "interval"]
@@ -226,6 +225,8 @@ def ratings(feedback: Iterable[Feedback], middles: Middles | None = None) -> lis
 
 def middles_of(feedback: Iterable[Feedback]) -> dict[tuple[str, str], float]:
     """What is usual for each person on each scale, by the scores that stand among these."""
+    from clawback import scales
+
     groups: dict[tuple[str, str], list[float]] = {}
     for given in standing(f for f in feedback if f.kind == "rating"):
         if given.scale:
@@ -238,6 +239,8 @@ def centred(feedback: Iterable[Feedback], middles: Middles | None = None) -> lis
     every = list(feedback)
     if not any(f.scale for f in every):
         return every
+    from clawback import scales
+
     zero = middles_of(every) if middles is None else middles
     return [
         replace(f, value=scales.centred(f.value, zero.get((f.author, f.scale), 0.0)))

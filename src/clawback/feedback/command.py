@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from clawback.endings import notice
 from clawback.errors import ClawbackError, UsageError
 from clawback.feedback.provenance import OWNER_CHANNELS, is_owner
-from clawback.records import KIND_WORDS, Feedback
+from clawback.records import CUT, KIND_WORDS, Feedback
 from clawback.scales import score_in, sign_of, value_of
 
 if TYPE_CHECKING:
@@ -95,10 +94,12 @@ def _run(
         store.put_early(post, given)
         return CommandReply(f"{sentence}, for the answer that is still to come.")
     store.add_feedback(replace(given, turn_id=turn))
-    cut = notice(store.turn(turn).ending)
-    return CommandReply(
-        " ".join(filter(None, [f"{sentence} (turn {turn}).", cut, balance(store).warning])), rated=True
-    )
+    words = [f"{sentence} (turn {turn})."]
+    if (ending := store.ending(turn)) in CUT:
+        from clawback.endings import notice
+
+        words.append(notice(ending))
+    return CommandReply(" ".join(filter(None, [*words, balance(store).warning])), rated=True)
 
 
 def _report(store: TurnStore, what: str, source: str) -> CommandReply:

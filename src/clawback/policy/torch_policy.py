@@ -18,7 +18,7 @@ import torch
 
 from clawback import devices, paths
 from clawback.errors import UsageError
-from clawback.models import Vision, load_base, look
+from clawback.models import load_base, look
 from clawback.policy import memory, throughput
 from clawback.policy.policy import Policy
 from clawback.policy.throughput import Speed
@@ -107,7 +107,11 @@ def load(
     def load_on(where: torch.device) -> Policy:
         bits = memory.holds(found.info, where, dtype, load_in_4bit)
         model, tokenizer, info = load_base(found, bits=bits, device=where)
-        return Policy(model, tokenizer, info, Vision(found.source, found.options) if found.sees else None)
+        if not found.sees:
+            return Policy(model, tokenizer, info)
+        from clawback.models import Vision
+
+        return Policy(model, tokenizer, info, Vision(found.source, found.options))
 
     either = device is None and where.type != "cpu" and not load_in_4bit
     if either and found.info.total_parameters <= MEASURED:

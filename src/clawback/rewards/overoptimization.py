@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from clawback.errors import UsageError
-from clawback.rewards.measures import Floats
+from clawback.rewards.rating_likelihood import Floats
 
 TOLERANCE = 0.1
 """Of the range [0, 1]: a proxy may promise this much more than people say."""

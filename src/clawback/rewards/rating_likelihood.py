@@ -33,7 +33,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from clawback.records import Sample
-from clawback.rewards.measures import ranks
 from clawback.scales import FEW, MANY
 
 Floats = NDArray[np.float64]
@@ -229,6 +228,14 @@ def _is_rating(sample: Sample, strongest: dict[int, float]) -> bool:
         return False
     [part] = sample.parts
     return part.kind == "rating" and abs(part.value) >= strongest[part.feedback_id]
+
+
+def ranks(values: ArrayLike) -> Floats:
+    """``[n]`` → ranks from 1 to n; equal values share the mean of theirs."""
+    x = np.asarray(values, dtype=np.float64)
+    _, place, count = np.unique(x, return_inverse=True, return_counts=True)
+    last = np.cumsum(count)
+    return np.asarray((last - (count - 1) / 2)[place], dtype=np.float64)
 
 
 def by_rank(values: Floats) -> Floats:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from clawback.config import RewardSection
     from clawback.paths import Home
-    from clawback.rewards.measures import Floats
+    from clawback.rewards.rating_likelihood import Floats
 
 
 class RewardModel(Protocol):

@@ -20,7 +20,7 @@ from clawback.errors import UsageError
 from clawback.records import Sample, Term, Turn
 from clawback.rewards import composite, verifiers
 from clawback.rewards.composite import Weights
-from clawback.rewards.measures import Floats
+from clawback.rewards.rating_likelihood import Floats
 from clawback.rewards.verifiers import Verifier
 
 

@@ -23,7 +23,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,6 @@ from numpy.typing import NDArray
 from clawback.rewards import features
 from clawback.rewards.features import SAYS, SHARES, Features, Floats
 from clawback.rewards.kernel_ensemble import Kernel
-from clawback.rewards.lexical_fields import LexicalFields, WordVectors
 from clawback.rewards.rule_posterior import (
     ASKED_SIGN,
     JUDGED_SIGN,
@@ -42,6 +41,9 @@ from clawback.rewards.rule_posterior import (
 )
 from clawback.rewards.text_statistics import GRAMMAR, grammar, text_statistics
 from clawback.rewards.text_statistics import NAMES as STATISTICS
+
+if TYPE_CHECKING:
+    from clawback.rewards.lexical_fields import LexicalFields, WordVectors
 
 Bools = NDArray[np.bool_]
 
@@ -168,6 +170,8 @@ class Views:
         )
         base = bare.judged(base)
         if base.words is not None:
+            from clawback.rewards.lexical_fields import LexicalFields
+
             bare = replace(bare, fields=LexicalFields.of(base.ids, base.words))
         if base.verdicts is not None:
             bare = replace(bare, usual=mean_verdicts(base.verdicts))

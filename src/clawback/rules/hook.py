@@ -69,7 +69,7 @@ def _after_answer(here: Home, agent: AgentIntegration, event: AnswerEvent) -> Js
 
 def _sentence(here: Home, store: Store, agent: str, event: AnswerEvent) -> str:  # noqa: ARG001
     """The sentence that goes back; "" for none. An answer that came after one, has no name, is not complete or has work under way stands."""
-    from clawback.capture.stored_text import of_prompt, sent_back
+    from clawback.capture.ingest import of_prompt, sent_back
     from clawback.records import CUT
     from clawback.rules import rule_reminders
 

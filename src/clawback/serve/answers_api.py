@@ -1,4 +1,4 @@
-"""``/v1/…``: requests to a model, forwarded to the upstream or answered by the embedded engine.
+"""``/v1/…``: requests to a model, answered by the embedded engine where there is no upstream.
 
 Requests are parsed on a thread of their own, one at a time: a conversation of ten thousand messages takes a
 second to parse, and the event loop has others to serve meanwhile.
@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from clawback.capture.served import placed
-from clawback.dialects import BY_PATH, OLLAMA, Asked, Dialect, ollama, shapes
+from clawback.dialects import BY_PATH, OLLAMA, Asked, Dialect, ollama, parsing, shapes
 from clawback.errors import ClawbackError, NotFound, UsageError
 from clawback.records import JsonObject, Version
 from clawback.redact import redact
@@ -42,9 +42,7 @@ class AnswersAPI:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         path, method = scope["path"], scope["method"]
-        if self.server.forward:
-            await self.server.forward(scope, receive, send)
-        elif path in OLLAMA and method != ollama_api.METHODS.get(path, "POST"):
+        if path in OLLAMA and method != ollama_api.METHODS.get(path, "POST"):
             await wire.refuse(send, scope, 405, f"{method} is not answered here.")
         elif path in ollama_api.LOOKS:
             await self._tell(scope, receive, send, self._look)
@@ -97,7 +95,7 @@ class AnswersAPI:
     async def _embed_for_ollama(self, scope: Any, raw: bytes) -> JsonObject:
         body, path = await self._parsed(scope, raw), scope["path"]
         vectors, tokens = await self._vectors(body, "prompt" if path == "/api/embeddings" else "input")
-        return ollama_api.vectors_of(path, shapes.text(body.get("model")), vectors, tokens)
+        return ollama_api.vectors_of(path, parsing.text(body.get("model")), vectors, tokens)
 
     async def _vectors(self, body: Mapping[str, Any], field: str) -> tuple[list[list[float]], int]:
         """Means of the base model's last hidden states, of length one; and how many tokens were read."""
@@ -130,7 +128,9 @@ class AnswersAPI:
 
     async def _parsed(self, scope: Any, raw: bytes) -> JsonObject:
         encoding = wire.headers(scope).get("content-encoding", "").strip().lower()
-        return await asyncio.get_running_loop().run_in_executor(self.reader, wire.parsed, raw, encoding)
+        return await asyncio.get_running_loop().run_in_executor(
+            self.reader, parsing.request_body, raw, encoding
+        )
 
     # --------------------------------------------------------------------------------------------- an answer
 
@@ -138,7 +138,7 @@ class AnswersAPI:
         self, dialect: Dialect, raw: bytes, headers: Mapping[str, str]
     ) -> tuple[JsonObject, Asked, str, Version, BestOfTrial | None]:
         """On the parsing thread: the body, what it asks, its session, the version that is to answer, and whether by the best of several draws."""
-        body = wire.parsed(raw, headers.get("content-encoding", "").strip().lower())
+        body = parsing.request_body(raw, headers.get("content-encoding", "").strip().lower())
         asked = dialect.read(body)
         if no := shapes.odd(body) or dialect.refuses(body):
             raise ValueError(no)

@@ -1,8 +1,6 @@
 """The ASGI app: maps paths to handlers, those of the web page among them.
 
 The web page: the files of ``web/``, nothing from elsewhere. It knows only what ``/api`` returns to a holder of the token.
-
-The ASGI app: maps paths to handlers.
 """
 
 from __future__ import annotations
@@ -15,7 +13,6 @@ from clawback import config, plugins, store
 from clawback.dialects import OLLAMA
 from clawback.errors import ClawbackError
 from clawback.paths import Home, secret
-from clawback.records import JsonObject
 from clawback.serve import api, guard, hooks, prompts_api, rater_api, roles, rules_api, setup_api, wire
 from clawback.serve.answers_api import AnswersAPI
 from clawback.serve.server import Server
@@ -51,43 +48,13 @@ def make(home: Home, settings: config.ServeSection | None = None) -> Any:
     return around(Server(home, settings))
 
 
-class SentenceAtStart:
-    """Says why a server cannot start in a sentence: Starlette's own message is a traceback."""
-
-    def __init__(self, app: Any) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] != "lifespan":
-            await self.app(scope, receive, send)
-            return
-        failures: list[JsonObject] = []
-
-        async def hold_failure(message: JsonObject) -> None:
-            if message["type"] == "lifespan.startup.failed":
-                failures.append(message)
-            else:
-                await send(message)
-
-        try:
-            await self.app(scope, receive, hold_failure)
-        except ClawbackError as error:
-            if not failures:  # it had started
-                raise
-            await send({**failures[0], "message": str(error)})
-        except BaseException:
-            for message in failures:
-                await send(message)
-            raise
-
-
 def around(server: Server) -> Any:
     """The app of a server; whoever mounts it within another keeps ``server.running``."""
     from starlette.applications import Starlette
     from starlette.routing import Mount, Route
 
     home = server.home
-    models = Asgi(AnswersAPI(server))
+    models = server.forward or AnswersAPI(server)
     app = Starlette(
         routes=[
             Route("/healthz", Asgi(health), methods=["GET", "HEAD"]),
@@ -102,7 +69,7 @@ def around(server: Server) -> Any:
         lifespan=server.running,
     )
     return guard.Guard(
-        SentenceAtStart(app),
+        app,
         token=secret(home.root / "token"),
         hook_token=secret(home.root / "hook-token"),
         host=server.serve.host,

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 from clawback.dialects import DialectReading, of
-from clawback.dialects.shapes import is_events
+from clawback.dialects.parsing import is_events
 from clawback.redact import redact
 from clawback.serve import wire
 from clawback.serve.prompting import PromptChooser, Prompted
@@ -71,13 +72,14 @@ class _Request:
     """A request of an agent under way. ``dialect``: None where nothing of it is read; ``sent``: what the upstream is asked in its place."""
 
     scope: Any
+    headers: Mapping[str, str]
     dialect: DialectReading | None
     body: bytes
     sent: Prompted
 
 
 class Forward:
-    """An ASGI app that sends requests to ``upstream``: ``http://127.0.0.1:11434``, with or without ``/v1``, or with the path of the
+    """An ASGI app behind the guard, which has read the body. It sends requests to ``upstream``: ``http://127.0.0.1:11434``, with or without ``/v1``, or with the path of the
     provider's API, such as ``https://api.z.ai/api/paas/v4`` (``place``)."""
 
     def __init__(self, upstream: str, recorder: Recorder, prompts: PromptChooser) -> None:
@@ -88,6 +90,7 @@ class Forward:
     async def start(self) -> None:
         import aiohttp
 
+        self.prompts.start()
         limits = aiohttp.TCPConnector(limit=0, keepalive_timeout=60)
         patience = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=600)
         self.client = aiohttp.ClientSession(
@@ -102,17 +105,17 @@ class Forward:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         import aiohttp
 
-        body = await wire.body(receive)
         dialect = of(scope["path"]) if scope["method"] == "POST" else None
-        sent = await self.prompts(dialect, body, wire.headers(scope)) if dialect else Prompted(body)
+        body, headers = scope["clawback.body"], wire.headers(scope)
         gone = asyncio.ensure_future(wire.gone(receive))
 
         async def passing() -> None:
+            sent = await self.prompts(dialect, body, headers) if dialect else Prompted(body)
             # Asked and read by one task: by the time that a second one is awake, an upstream that breaks off has, and what it had said is lost.
             async with await self._ask(scope, sent) as answer:
                 # An upstream that falls silent must not hold back what was heard, nor work on for nobody.
                 gone.add_done_callback(lambda _: answer.close())
-                await self._pass_on(_Request(scope, dialect, body, sent), gone, send, answer)
+                await self._pass_on(_Request(scope, headers, dialect, body, sent), gone, send, answer)
 
         working = asyncio.ensure_future(passing())
         try:
@@ -180,8 +183,8 @@ class Forward:
             for k, v in answer.headers.items()
             if k.lower() not in (*_NOT_RETURNED, "content-type")
         ]
-        headers += request.sent.marks
-        headers.append((b"content-type", _harmless(kind).encode("latin-1", "replace")))
+        content_type = _harmless(kind).encode("latin-1", "replace")
+        headers += [*request.sent.marks, (b"content-type", content_type)]
         length = answer.headers.get("content-length")
         if length is not None:
             headers.append((b"content-length", length.encode()))
@@ -230,7 +233,7 @@ class Forward:
             ProxyExchange(
                 request.dialect,
                 request.body,
-                wire.headers(request.scope),
+                request.headers,
                 raw,
                 answer.headers.get("content-encoding", "").strip().lower(),
                 answer.charset or "",

@@ -73,37 +73,37 @@ class Guard:
         if scope["type"] != "http":
             if scope["type"] == "websocket":
                 await send({"type": "websocket.close", "code": 1008})
-                return
-            await self.app(scope, receive, send)
+            else:
+                await wire.lifespan(self.app, scope, receive, send)
             return
-        headers = wire.headers(scope)
+        headers, model = wire.headers(scope), is_model_path(scope["path"])
         started = False
 
         async def marked(message: Any) -> None:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
-                page = _MODEL if is_model_path(scope["path"]) else _PAGE
+                page = _MODEL if model else _PAGE
                 message = {**message, "headers": [*message["headers"], *_ALWAYS, *page]}
             await send(message)
 
         person = await self._invited(headers) if scope["path"].startswith("/api/") else None
-        if refusal := self._refusal(scope, headers, person):
+        if refusal := self._refusal(scope, headers, person, model):
             await wire.refuse(marked, scope, *refusal)
             return
         scope = {**scope, "clawback.person": person or ROOT}
-        if is_model_path(scope["path"]):
+        if model:
             vouched = self._known(headers, [self.token])
-            scope = {**scope, "headers": self._without_tokens(scope["headers"]), "clawback.vouched": vouched}
+            scope |= {"headers": self._without_tokens(scope["headers"]), "clawback.vouched": vouched}
         try:
-            whole = await _body(receive)
+            scope["clawback.body"] = body = await _body(receive)
         except wire.Gone:
             return
         except wire.RequestRefused as error:
             await wire.refuse(marked, scope, error.status, str(error))
             return
         try:
-            await self.app(scope, _again(whole, receive), marked)
+            await self.app(scope, wire.again(body, receive), marked)
         except ConnectionResetError:
             raise
         except Exception as error:
@@ -118,7 +118,10 @@ class Guard:
                 return await asyncio.to_thread(self.holder, found[2])
         return None
 
-    def _refusal(self, scope: Any, headers: dict[str, str], person: Person | None) -> tuple[int, str] | None:
+    def _refusal(
+        self, scope: Any, headers: dict[str, str], person: Person | None, model: bool
+    ) -> tuple[int, str] | None:
+        """The status and the reason, where a request is refused. ``model``: whether a model's server is meant."""
         host = headers.get("host", "")
         name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
         if name.lower() not in self.hosts:
@@ -137,7 +140,6 @@ class Guard:
                 400,
                 "The token belongs into a header, not into the address, which is logged and passed on.",
             )
-        model = is_model_path(path)
         if model and (headers.get("sec-fetch-dest", "empty") != "empty" or "service-worker" in headers):
             return 403, "What a model's server says is no page, script or picture."
         asked = (path.startswith(("/api/", "/metrics")) and not model) or (model and not self.open)
@@ -169,7 +171,7 @@ def tokens_of(headers: dict[str, str]) -> list[str]:
 
 
 async def _body(receive: Any) -> bytes:
-    """The body, within the limits of size and time. Raises ``Refused`` beyond them."""
+    """The body, within the limits of size and time. Raises ``RequestRefused`` beyond them."""
     try:
         async with asyncio.timeout(BODY_SECONDS):
             return await wire.body(receive, MOST_BYTES)
@@ -177,17 +179,3 @@ async def _body(receive: Any) -> bytes:
         raise wire.RequestRefused(
             408, f"The request did not arrive within {BODY_SECONDS:g} seconds."
         ) from None
-
-
-def _again(body: bytes, receive: Any) -> Any:
-    """``receive`` as it would have been: the body in one piece, then whatever else comes."""
-    told = False
-
-    async def again() -> Any:
-        nonlocal told
-        if told:
-            return await receive()
-        told = True
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    return again

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from clawback import config
 from clawback.dialects import Asked, Said
-from clawback.dialects.shapes import DialectReply, dicts
+from clawback.dialects.parsing import dicts
+from clawback.dialects.shapes import DialectReply
 from clawback.errors import ClawbackError, UsageError
 from clawback.paths import Home
 from clawback.pictures import pictures

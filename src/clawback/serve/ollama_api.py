@@ -6,7 +6,8 @@ import hashlib
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from clawback.dialects.shapes import Body, Json, text
+from clawback.dialects.parsing import text
+from clawback.dialects.shapes import Body, Json
 from clawback.errors import NotFound
 from clawback.serve.local import BASE, LIVE
 

@@ -17,14 +17,13 @@ from dataclasses import dataclass
 
 from clawback.capture import conversation_threads
 from clawback.capture.served import placed
-from clawback.dialects import Asked, DialectReading
+from clawback.dialects import Asked, DialectReading, parsing
 from clawback.dialects.system import put
 from clawback.errors import ClawbackError
 from clawback.paths import Home
 from clawback.records import Version
 from clawback.redact import redact
 from clawback.release import trial
-from clawback.serve import wire
 from clawback.store import Store, connect
 
 log = logging.getLogger("clawback.serve")
@@ -49,6 +48,8 @@ class Prompted:
 
 def wanted(store: Store) -> bool:
     """Whether requests must be parsed: a version with a prompt is live, or is on trial, or is compared with one."""
+    if not store.has_prompts():
+        return False
     if store.live().prompt:
         return True
     running = trial.running(store)
@@ -80,7 +81,7 @@ def _prepared(
     choose: Callable[[str], Version],
 ) -> Prompted:
     encoding = headers.get("content-encoding", "").strip().lower()
-    body = wire.parsed(raw, encoding)
+    body = parsing.request_body(raw, encoding)
     asked = dialect.read(body)
     if conversation_threads.kind_of(asked, headers) == "side":
         return Prompted(raw)
@@ -109,6 +110,10 @@ class PromptChooser:
         self.thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="prompts")
         self.db: Store | None = None
 
+    def start(self) -> None:
+        """Opens the database, so that the first request does not wait for it."""
+        self.thread.submit(self._store)
+
     async def __call__(self, dialect: DialectReading, raw: bytes, headers: Mapping[str, str]) -> Prompted:
         return await asyncio.get_running_loop().run_in_executor(
             self.thread, self._prepare, dialect, raw, headers
@@ -120,15 +125,17 @@ class PromptChooser:
 
     def _prepare(self, dialect: DialectReading, raw: bytes, headers: Mapping[str, str]) -> Prompted:
         try:
-            if self.db is None:
-                self.db = connect(self.home.database)
-            db = self.db
+            db = self.db or self._store()
             if not wanted(db):
                 return Prompted(raw)
             return prepare(db, dialect, raw, headers, lambda session: trial.version_for(db, session))
         except ClawbackError as error:  # a damaged database: the agent goes on
             log.warning("a request passed without the learned prompt: %s", redact(str(error)))
             return Prompted(raw)
+
+    def _store(self) -> Store:
+        self.db = connect(self.home.database)
+        return self.db
 
     def _close(self) -> None:
         if self.db is not None:

@@ -20,12 +20,11 @@ from typing import Any
 from clawback.capture import conversation_threads, ingest, spool
 from clawback.capture.served import ServedTurn, served_turn, store_turn
 from clawback.config import PrivacySection
-from clawback.dialects import DialectReading, Said
+from clawback.dialects import DialectReading, Said, parsing
 from clawback.errors import StoreBusy
 from clawback.paths import Home
 from clawback.records import Turn
 from clawback.redact import redact
-from clawback.serve import wire
 
 log = logging.getLogger("clawback.serve")
 MOST_TOGETHER = 256
@@ -89,6 +88,8 @@ class Recorder:
 
     def _run(self) -> None:
         store: Any = None
+        with suppress(Exception):  # whatever is wrong with it, the first exchange meets it and says so
+            store = ingest.connect(self.home)  # so that the first answer does not wait for it
         try:
             while True:
                 exchanges, last = self._next_exchanges()
@@ -167,7 +168,7 @@ class Recorder:
     def _turn(self, exchange: ProxyExchange) -> ServedTurn | None:
         given, encoding = exchange.body, exchange.headers.get("content-encoding", "").strip().lower()
         try:
-            body = wire.parsed(given, encoding) if isinstance(given, bytes) else given
+            body = parsing.request_body(given, encoding) if isinstance(given, bytes) else given
         except ValueError as error:
             log.warning("a request passed, and was not recorded: %s", redact(str(error)))
             return None
@@ -201,13 +202,11 @@ class Recorder:
         """What was answered; None where that cannot be read, which is logged once for each kind of answer."""
         name = exchange.dialect.name
         try:
-            raw = wire.in_utf8(wire.unpacked(exchange.raw, exchange.encoding), exchange.charset)
+            raw = parsing.to_utf8(parsing.decompress(exchange.raw, exchange.encoding), exchange.charset)
         except ValueError as error:
             self._log_once(f"an answer ({name}) passed, and was not recorded: {error}")
             return None
         said = exchange.dialect.hear(raw)
-        calls = tuple(wire.mended(dict(call)) for call in said.calls)
-        said = replace(said, text=wire.mended(said.text), thinking=wire.mended(said.thinking), calls=calls)
         if said.unknown:
             self._log_once(
                 f"an answer ({name}) ended for a reason that is not known here ({said.unknown!r}): it counts as complete"

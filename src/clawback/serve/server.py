@@ -171,7 +171,7 @@ class Server:
             thinking=answer.thinking,
             ending=answer.ending,
         )
-        return self.db.add_turn(turn).id
+        return self.db.insert_turn(turn)
 
 
 def keep_little() -> None:

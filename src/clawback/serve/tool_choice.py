@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from clawback.dialects.shapes import Asked, Body, Json, dicts, text
+from clawback.dialects.parsing import dicts, text
+from clawback.dialects.shapes import Asked, Body, Json
 from clawback.records import Message
 from clawback.serve import tools
 

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 from clawback.errors import NotFound, StoreError
 from clawback.processes import boot_identity
-from clawback.store import connection
-from clawback.store.connection import DAMAGED, ODD, sqlite3
+from clawback.store.connection import DAMAGED, ODD, copy, copy_plain, sqlite3, store_error
 
 if TYPE_CHECKING:
     from clawback.records import JsonObject
@@ -106,7 +105,7 @@ class Base:
         except OverflowError:
             raise NotFound("There is no entry with so large a number.") from None
         except DAMAGED as error:
-            raise connection.store_error(self.path, error) from error
+            raise store_error(self.path, error) from error
 
     @contextmanager
     def _write(self) -> Iterator[sqlite3.Connection]:
@@ -127,7 +126,13 @@ class Base:
         except OverflowError:
             raise NotFound("There is no entry with so large a number.") from None
         except DAMAGED as error:
-            raise connection.store_error(self.path, error) from error
+            raise store_error(self.path, error) from error
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """A context manager: all writes within it are one transaction, with one disk sync: all of them are kept, or none."""
+        with self._write():
+            yield
 
     def get(self, key: str, default: Any = None) -> Any:
         """A small value kept under a name (the EMA baseline, say), or ``default``."""
@@ -153,9 +158,9 @@ class Base:
             beside.unlink(missing_ok=True)
             os.close(os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
             if plain:
-                connection.copy_plain(self._db, beside)
+                copy_plain(self._db, beside)
             else:
-                connection.copy(self._db, self.path, beside)
+                copy(self._db, self.path, beside)
             beside.replace(path)
         except (sqlite3.Error, OSError) as error:
             beside.unlink(missing_ok=True)

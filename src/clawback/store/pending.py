@@ -273,10 +273,11 @@ class PromptTable(FeedbackTable):
 
     def untold(self, place_starts: str) -> list[Early]:
         """Lost feedback at places with this prefix that the person has not been told of; it is marked as told."""
+        waiting = self._read("SELECT lost != '' AS lost, created_at FROM early WHERE told_at IS NULL")
+        if not waiting:
+            return []
         late = self.trusted_time(WAITS) - WAITS
-        if not self._read(
-            "SELECT 1 FROM early WHERE told_at IS NULL AND (lost != '' OR created_at < ?) LIMIT 1", late
-        ):
+        if not any(row["lost"] or row["created_at"] < late for row in waiting):
             return []
         with self._write() as db:
             self._grow_old(db)

@@ -25,8 +25,6 @@ class PictureTable(Base):
         self, db: sqlite3.Connection, owner: Owner, number: int, pictures: Sequence[bytes]
     ) -> None:
         """Store the pictures of a turn or an episode, as ``taken_out`` numbers them."""
-        if not pictures:
-            return
         from hashlib import sha256  # loads OpenSSL, and most turns that a hook stores have no picture
 
         for place, data in enumerate(pictures):

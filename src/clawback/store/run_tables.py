@@ -66,7 +66,8 @@ class EpisodeTable(PictureTable):
                 "SELECT * FROM episodes WHERE run_id IS ? AND number = ?", episode.run_id, episode.number
             )
             return self._episode(row)
-        self._link_pictures(db, "episode", number.lastrowid or 0, shown)
+        if shown:
+            self._link_pictures(db, "episode", number.lastrowid or 0, shown)
         db.executemany(
             "INSERT INTO episode_branches (episode_id, place, ids, mask, logprobs, pictures) VALUES (?, ?, ?, ?, ?, ?)",
             [(number.lastrowid, place, *_packed(one, places)) for place, one in enumerate(branches)],

@@ -10,8 +10,7 @@ An agent's hook opens this much and no more: half of the store's tables are abou
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,20 +43,6 @@ _SESSION = f"""
 
 
 class Sessions(Base):
-    @contextmanager
-    def together(self) -> Iterator[None]:
-        """A context manager: all writes within it are one transaction, with one disk sync: all of them are kept, or none."""
-        with self._write():
-            yield
-
-    def put_place(self, key: bytes, turn_id: int) -> None:
-        """Record that after this turn the conversation is at ``key``. A place that two turns share belongs to the newer one."""
-        with self._write() as db:
-            db.execute(
-                "INSERT INTO places VALUES (?, ?) ON CONFLICT (place) DO UPDATE SET turn_id = excluded.turn_id",
-                (key, turn_id),
-            )
-
     def at_place(self, places: Sequence[bytes]) -> tuple[int, int, str] | None:
         """The last of ``places`` that is known: its index, the turn there, and the name of that turn's session."""
         for index in range(len(places) - 1, -1, -1):

@@ -37,10 +37,18 @@ class Turns(PictureTable):
             seen_at: when its answer came before a person's eyes; by default now. Without a folder it has its session's.
             stored: how many of its first messages come from here, and are without secrets already.
         """
+        with self._write():
+            return self.turn(self.insert_turn(turn, seen_at, stored))
+
+    def insert_turn(
+        self, turn: Turn, seen_at: float | None = None, stored: int = 0, places: Iterable[bytes] = ()
+    ) -> int:
+        """``add_turn``; returns the number of the turn alone. ``places``: where its conversation is after it, by each wording of the
+        answer. A place that two turns share belongs to the newer one."""
         turn, shown = self._clean_turn(turn, stored)
         with self._write() as db:
             if turn.event_id and (known := self._by_event(turn.event_id)):
-                return known
+                return known.id
             created = turn.created_at or now()
             db.execute(
                 "INSERT INTO sessions (name, agent, cwd, created_at) VALUES (?, ?, ?, ?) ON CONFLICT (name) DO NOTHING",
@@ -80,8 +88,13 @@ class Turns(PictureTable):
                 ),
             )
             assert number is not None
-            self._link_pictures(db, "turn", number, shown)
-            return self.turn(number)
+            if shown:
+                self._link_pictures(db, "turn", number, shown)
+            db.executemany(
+                "INSERT INTO places VALUES (?, ?) ON CONFLICT (place) DO UPDATE SET turn_id = excluded.turn_id",
+                [(place, number) for place in places],
+            )
+            return number
 
     def _clean_turn(self, turn: Turn, stored: int) -> tuple[Turn, list[bytes]]:
         """Without secrets, and what was thought apart from what was said. Where one was in the answer its token ids go as well: training would learn it from
@@ -129,6 +142,12 @@ class Turns(PictureTable):
         if not rows:
             raise NotFound(f"There is no turn {number}. `clawback turns` lists them.")
         return self._with_pictures(rows)[0]
+
+    def ending(self, number: int) -> Ending:
+        """Why a turn's answer ended, "" where there is no such turn."""
+        rows = self._read("SELECT ending FROM turns WHERE id = ?", number)
+        ending: Ending = rows[0][0] if rows else ""
+        return ending
 
     def turns_by_id(self, numbers: Collection[int]) -> dict[int, Turn]:
         """Those of these numbers that there are."""
@@ -212,7 +231,7 @@ class Turns(PictureTable):
         from clawback.endings import more_telling
 
         with self._write() as db:
-            known: Ending = db.execute("SELECT ending FROM turns WHERE id = ?", (number,)).fetchone()[0]
+            known = self.ending(number)
             if more_telling(known, ending) != known:
                 db.execute("UPDATE turns SET ending = ? WHERE id = ?", (ending, number))
 

@@ -85,6 +85,10 @@ class Versions(Base):
             )
         return self._version(rows[0])
 
+    def has_prompts(self) -> bool:
+        """Whether any version has a prompt."""
+        return bool(self._read("SELECT 1 FROM versions WHERE prompt != '' LIMIT 1"))
+
     def waiting(self, *, prompts: bool = False) -> tuple[int, int] | None:
         """The newest version that the gate has not decided about, and how many of its questions (``count_gate_answers``) have to be answered before
         it is judged again; None where all is decided. ``prompts``: of those that a search for a prompt made, or else of those that were trained."""

@@ -9,14 +9,16 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from clawback.environments.core import EnvironmentFailure, Task
 from clawback.environments.tools.calls import Call
 from clawback.environments.tools.toolbox import Toolbox, called
 from clawback.errors import UsageError
-from clawback.feedback.endpoint import Ask, NoAnswer
 from clawback.records import Message, text_of
+
+if TYPE_CHECKING:
+    from clawback.feedback.endpoint import Ask
 
 _NUMBER = re.compile(r"[-+]?\$?\d[\d,]*(?:\.\d+)?(?:[eE][-+]?\d+)?|[-+]?\.\d+")
 _MARKS = (
@@ -250,6 +252,7 @@ class JudgeReward:
     votes: int = 1
 
     async def __call__(self, episode: Finished) -> float:
+        from clawback.feedback.endpoint import NoAnswer
         from clawback.rewards.generative import Generative
 
         before = "\n\n".join(f"{m.get('role')}: {message_text(m)}" for m in episode.messages[:-1])

@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 
 from clawback import config
 from clawback.admin.remote_commands import order
-from clawback.capture import ingest, script, server_proof, spool, stored_text
+from clawback.capture import ingest, script, server_proof, spool
 from clawback.capture.events import AnswerEvent, DisplayEvent, FailureEvent, PromptEvent, ReactionEvent
 from clawback.errors import ClawbackError, StoreBusy
 from clawback.feedback import command
@@ -259,7 +259,7 @@ class Desk:
 
     def _settle(self, store: Store, session: str, about: str = "") -> None:
         """Questions that a bot before this one has left behind get no answer: what waits for them is lost, and is told at the next command."""
-        start = stored_text.of_prompt(self.name, session, "")
+        start = ingest.of_prompt(self.name, session, "")
         left = [place[len(start) :] for place in store.waits_at(start)]
         newest = store.newest_prompt(self.name, session)
         left += [name for name in (about, newest.id if newest else "") if name]
@@ -278,7 +278,7 @@ class Desk:
         if why == STOPPED:
             return []  # nobody is told now; the next command does it
         with ingest.connect(self.home) as store:
-            place = stored_text.of_prompt(self.name, message.session, message.id)
+            place = ingest.of_prompt(self.name, message.session, message.id)
             return [taps.told_of(lost) for lost in store.untold(place)]
 
     def _messages(self, message: Heard) -> list[Message]:

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from clawback import config, feedback
 from clawback.admin import rating_inbox
-from clawback.capture import ingest, stored_text
+from clawback.capture import ingest
 from clawback.errors import ClawbackError, NotFound, UsageError
 from clawback.feedback import command
 from clawback.feedback.rated_examples import MOST, rated_examples
@@ -103,7 +103,7 @@ class Tools:
         if (value is None) == (score is None):
             raise UsageError("Give either a value (good or bad) or a score from 1 to 10.")
         with ingest.connect(self.home) as store:
-            note = stored_text.clean(self.home, note)
+            note = ingest.clean(self.home, note)
             number = self._named(store, turn)
             if score is not None:
                 given = feedback.score(store, number, score, note=note, source="mcp")
@@ -125,14 +125,14 @@ class Tools:
     ) -> dict[str, Any]:
         """Store what the person found wrong with an answer, in their words."""
         with ingest.connect(self.home) as store:
-            words = stored_text.clean(self.home, text)
+            words = ingest.clean(self.home, text)
             given = feedback.critique(store, self._named(store, turn), words, source="mcp")
             return self._done(store, given.turn_id, "Noted")
 
     def prefer(self, better: int, worse: int, note: Note = "") -> dict[str, Any]:
         """Store that the person likes one turn better than another (their numbers)."""
         with ingest.connect(self.home) as store:
-            note = stored_text.clean(self.home, note)
+            note = ingest.clean(self.home, note)
             feedback.prefer(store, better, worse, note=note, source="mcp")
             return self._done(store, better, f"Noted: {better} is better than {worse}")
 

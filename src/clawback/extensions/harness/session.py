@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from socket import socket
 from typing import TYPE_CHECKING, Any
 
-from clawback.dialects import BY_PATH, Asked, Dialect
+from clawback.dialects import BY_PATH, Asked, Dialect, parsing
 from clawback.dialects.shapes import DialectReply
 from clawback.environments.core import ConversationRequest
 from clawback.serve import tools, wire
@@ -153,7 +153,7 @@ class HarnessSession:
         dialect = BY_PATH.get(path)
         if dialect is None or method != "POST":
             raise wire.RequestRefused(404, f"An episode's server has {', '.join(BY_PATH)}, and no {path}.")
-        body = wire.parsed(raw, headers.get("content-encoding", ""))
+        body = parsing.request_body(raw, headers.get("content-encoding", ""))
         question = PendingRequest(dialect.read(body), dialect, asyncio.get_running_loop().create_future())
         await self._answer(question, receive, send)
 

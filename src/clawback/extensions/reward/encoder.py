@@ -19,6 +19,7 @@ import numpy as np
 
 from clawback.config import EMBEDDED
 from clawback.errors import TrainingError, UsageError
+from clawback.extensions.reward.measures import Isotonic, isotonic, mse, shares, spearman
 from clawback.extensions.reward.members import (
     CrossMember,
     Lens,
@@ -31,7 +32,7 @@ from clawback.extensions.reward.members import (
 )
 from clawback.extensions.reward.rated import RatedAnswer, Rows, hold_out
 from clawback.rewards import overoptimization
-from clawback.rewards.measures import Floats, Isotonic, isotonic, mse, shares, spearman
+from clawback.rewards.rating_likelihood import Floats
 from clawback.rewards.state_features import Look, Pair
 
 OnProgress = Callable[[Mapping[str, Any]], None]

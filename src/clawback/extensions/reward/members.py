@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from clawback import installed
 from clawback.errors import MissingExtra, ModelError
-from clawback.rewards.measures import Floats
+from clawback.rewards.rating_likelihood import Floats
 from clawback.rewards.state_features import Looks, Pair, shape
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from clawback.errors import ModelError, NotFound
+from clawback.extensions.reward.measures import Isotonic
 from clawback.files import replace, sha256, sync
-from clawback.rewards.measures import Isotonic
 
 if TYPE_CHECKING:
     from clawback.extensions.reward.encoder import Encoder, EncoderSettings

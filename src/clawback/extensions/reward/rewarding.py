@@ -16,7 +16,8 @@ import numpy as np
 from clawback import config, feedback, store
 from clawback.errors import Busy, TrainingError, UsageError
 from clawback.extensions.reward import encoder as encoders
-from clawback.extensions.reward import reward_files, similarity
+from clawback.extensions.reward import measures, reward_files, similarity
+from clawback.extensions.reward.measures import Interval
 from clawback.extensions.reward.rated import (
     RatedAnswer,
     folds,
@@ -30,10 +31,10 @@ from clawback.jobs import judge_pass
 from clawback.learning import BaseModelReader
 from clawback.paths import Home
 from clawback.records import Turn
-from clawback.rewards import HELD_OUT, measures, overoptimization
+from clawback.rewards import HELD_OUT, overoptimization
 from clawback.rewards.composite import UNIT, Range
 from clawback.rewards.composite import scale as scaled
-from clawback.rewards.measures import Floats, Interval
+from clawback.rewards.rating_likelihood import Floats
 from clawback.rewards.state_features import Looks
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from clawback.rewards.composite import SIGNED, UNIT
 
 if TYPE_CHECKING:
     from clawback.extensions.reward.encoder import Encoder
-    from clawback.rewards.measures import Floats
+    from clawback.rewards.rating_likelihood import Floats
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ def grader(home: Home, pessimism: float) -> tuple[RewardModelGrader | None, str]
     Raises as ``load`` does.
     """
     from clawback.extensions.reward import rewarding
+    from clawback.extensions.reward.measures import Interval
     from clawback.rewards import HELD_OUT
-    from clawback.rewards.measures import Interval
 
     model, card = rewarding.load(home)
     with store.connect(home.database) as db:

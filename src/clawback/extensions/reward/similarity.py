@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from clawback.errors import UsageError
-from clawback.rewards.measures import Floats
+from clawback.rewards.rating_likelihood import Floats
 
 
 @dataclass(frozen=True, slots=True)

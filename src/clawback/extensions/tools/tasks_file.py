@@ -10,7 +10,7 @@ import json
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from clawback import plugins
 from clawback.environments import world_helpers
@@ -30,8 +30,9 @@ from clawback.environments.tools.task_rewards import (
 from clawback.environments.tools.toolbox import DefinedTools, Functions, JointToolbox, Toolbox
 from clawback.errors import NotFound, UsageError
 from clawback.extensions.tools import shop
-from clawback.extensions.tools.mcp_toolbox import Mcp, McpServer
-from clawback.feedback.endpoint import configured_judge
+
+if TYPE_CHECKING:
+    from clawback.extensions.tools.mcp_toolbox import Mcp
 
 KEYS = (
     "name",
@@ -176,6 +177,8 @@ def _new_owner(owner: Callable[..., Any], task: Task) -> Any:
 
 
 def _server(table: Mapping[str, Any], folder: Path) -> Mcp:
+    from clawback.extensions.tools.mcp_toolbox import Mcp, McpServer
+
     world_helpers.unknown_settings("[[mcp]]", table, ("command", "url", "env", "state", "seconds", "box"))
     command = tuple(table.get("command", ()))
     server = McpServer(
@@ -191,6 +194,8 @@ def _server(table: Mapping[str, Any], folder: Path) -> Mcp:
 def reward(entry: Any, rows: Sequence[Mapping[str, Any]], folder: Path = Path()) -> TaskReward:
     """``"answer"``, ``"calls"``, ``"end-state"``, ``"judge"``, ``"none"``, ``"file.py:function"``, ``{verifier = "regex", …}``, or a list of these;
     "": by what the tasks name. Raises ``UsageError``, ``NotFound``."""
+    from clawback.feedback.endpoint import configured_judge
+
     if isinstance(entry, list):
         parts = [
             (part, 1.0) if isinstance(part, str) else (dict(part), float(part.get("weight", 1)))

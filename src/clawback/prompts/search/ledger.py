@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from clawback.errors import ClawbackError, UsageError
-from clawback.feedback.endpoint import guess
 from clawback.files import append_line
+from clawback.models_api import guess
 from clawback.prompts.backends import NOTHING, Price, Usage
 from clawback.prompts.prompt import Prompt
 from clawback.prompts.search_types import (

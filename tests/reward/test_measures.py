@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 from sklearn.isotonic import IsotonicRegression
 
-from clawback.rewards import measures
+from clawback.extensions.reward import measures
 
 
 @pytest.mark.parametrize("levels", [1000, 5])

@@ -11,18 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-Floats = NDArray[np.float64]
+from clawback.rewards.rating_likelihood import Floats, ranks
+
 Measure = Callable[[Floats, Floats], float]
 
 DRAWS = 1000
-
-
-def ranks(values: ArrayLike) -> Floats:
-    """``[n]`` → ranks from 1 to n; equal values share the mean of theirs."""
-    x = np.asarray(values, dtype=np.float64)
-    _, place, count = np.unique(x, return_inverse=True, return_counts=True)
-    last = np.cumsum(count)
-    return np.asarray((last - (count - 1) / 2)[place], dtype=np.float64)
 
 
 def shares(values: ArrayLike) -> Floats:
