@@ -220,6 +220,7 @@ MOVED = {
     "rules.judge": "rules.rule_judge",
     "rules.learning": "rules.rule_pass",
     "rules.reminders": "rules.rule_reminders",
+    "rules.spoken": "feedback.rule_consent",
     "rules.trial": "rules.rule_test",
     "sandbox": "extensions.sandbox",
     "serve.chat": "serve.local_responses",

@@ -6,7 +6,7 @@ A model that follows instructions knows already how to be brief or to use a list
 has learned is turned into a few candidate sentences, and answers drawn under each show which of them helps (``sources.instructed``):
 
 1. Remarks are sentences already: the person's own words.
-2. Believed rules are sentences, too (``rules.spoken``): proposed by the person or a model, and tested on the ratings.
+2. Believed rules are sentences, too (``feedback.rule_consent``): proposed by the person or a model, and tested on the ratings.
 3. The hand-written list comes last: each style feature, and each text statistic and grammatical feature that can be asked for, has a sentence for more of it and one for
    less. A feature counts by how much better the ensemble likes those of the base's own answers that have it than those that do not.
 4. The two or three strongest of the list are also combined.
