@@ -178,9 +178,15 @@ def built_in(group: str) -> Mapping[str, str]:
 
 def _is_present(value: str) -> bool:
     """False for an object of an extension that was taken away."""
+    extension = _extension(value)
+    return not extension or _has_extension(extension)
+
+
+def _extension(value: str) -> str:
+    """The extension that an object belongs to; "" for one of the core or of another package."""
     if not value.startswith(_EXTENSIONS):
-        return True
-    return _has_extension(value.removeprefix(_EXTENSIONS).partition(":")[0].partition(".")[0])
+        return ""
+    return value.removeprefix(_EXTENSIONS).partition(":")[0].partition(".")[0]
 
 
 @cache
@@ -210,12 +216,22 @@ def where(group: str, name: str) -> str:
 
 def load(group: str, name: str) -> Any:
     """The object behind a name; imports its module. Raises ``NotFound``, and ``ClawbackError`` where it cannot be loaded."""
+    require(group, name, f"`{name}`")
+    return load_value(where(group, name))
+
+
+def require(group: str, name: str, user: str) -> None:
+    """Raises ``NotFound`` where nobody provides the part. Imports nothing. ``user``: what needs the part, as the message names it."""
+    if where(group, name):
+        return
     from clawback.errors import NotFound
 
-    value = where(group, name)
-    if not value:
-        raise NotFound(f"Nothing here provides `{name}` ({group}).")
-    return load_value(value)
+    if extension := _extension(BUILT_IN.get(group, {}).get(name, "")):
+        raise NotFound(
+            f"{user} needs the extension `{extension}`, which this installation is without: "
+            "install Clawback with all of its extensions, or leave that out."
+        )
+    raise NotFound(f"{user} needs a part that no installed package provides: `{name}` ({group}).")
 
 
 def load_value(value: str) -> Any:

@@ -1,9 +1,4 @@
-"""Runs on episodes: which are played, who draws the replies, and how such a run stands in the store.
-
-Which episodes to play, who plays them and draws the replies, and a preview of a few episodes before training on any.
-
-Runs on episodes in the store: their options, their recipe, and which interrupted one is continued.
-"""
+"""Runs on episodes: which episodes are played, who plays them and draws the replies, and what the store holds of such a run."""
 
 from __future__ import annotations
 

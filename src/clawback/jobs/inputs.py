@@ -1,9 +1,4 @@
-"""The inputs of a run, and the checks of settings and ratings before anything is written or started.
-
-The inputs of a run: its settings, the feedback that can be learned from now, the prompts, the model.
-
-Checks of settings and ratings before anything is written or started, for problems that only the code using them can detect.
-"""
+"""The inputs of a run (its settings, feedback, prompts and model), and the checks of settings and ratings before anything is written."""
 
 from __future__ import annotations
 

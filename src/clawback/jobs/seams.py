@@ -1,8 +1,7 @@
-"""Where a run trains and draws: in this process, in several, or in a part that another package provides.
+"""Where a run trains and draws: in this process, in several, or in a part that an extension provides.
 
-What may train and draw in place of this process: the interfaces of the parts that ``plugins`` finds by name.
-
-How many processes a run uses: by the settings, by accelerate's own file, or by `accelerate launch`.
+The parts' interfaces are the protocols here; ``plugins`` finds the parts by name. How many processes a run has follows from its options, from a file of
+`accelerate config`, or from `accelerate launch`.
 """
 
 from __future__ import annotations
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from clawback.policy import Policy, Sampler
     from clawback.progress import OnProgress
     from clawback.records import Episode, Run
+    from clawback.runs.run_options import RunOptions
     from clawback.sampling import Chance, Sampled
 
 
@@ -131,6 +131,22 @@ class ClusterDrawing(Protocol):
 def is_hosted(recipe: Recipe) -> bool:
     """Whether the run of this recipe is trained elsewhere."""
     return bool(recipe.conditions.hosted)
+
+
+def check_extensions(settings: Config, options: RunOptions) -> None:
+    """Raises ``NotFound`` where the settings or options ask for a part whose extension is not installed. Imports no part."""
+    draw = options.draw or settings.training.draw
+    parts = (
+        (settings.reward.grade, plugins.GRADERS, "reward-model", "`[reward] grade`"),
+        (settings.model.engine == "mlx", plugins.ENGINES, "mlx", "`[model] engine`"),
+        (bool(settings.hosted.url), plugins.TRAINERS, "hosted", "`[hosted] url`"),
+        (options.processes > 1, plugins.TRAINERS, "processes", "`--processes`"),
+        (draw not in ("", HERE), plugins.SAMPLERS, "vllm", "`draw`"),
+        (options.ray is not None, plugins.SAMPLERS, "ray", "`--ray`"),
+    )
+    for wanted, group, name, user in parts:
+        if wanted:
+            plugins.require(group, name, user)
 
 
 def hosted() -> Trainer:

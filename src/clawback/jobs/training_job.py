@@ -78,6 +78,7 @@ def train_once(
         with FileLock(home.train_lock, timeout=LOCK_SECONDS), store.connect(home.database) as db:
             job = _Job(home, db, on_progress, options)
             beginning.algorithm(db, job.settings, options)  # a slip of the pen costs no loading of a model
+            seams.check_extensions(job.settings, options)
             if options.draw:
                 seams.chosen(options.draw, job.settings)
             if options.resume is not None:
