@@ -1,14 +1,11 @@
-"""What is imported when it is asked for: parts by name, Clawback's own and those of other packages, and the faces of rooms.
-
-Finds what can be added to Clawback, by group and name: the parts that come with it, and those of other packages.
+"""What is imported when it is asked for: the parts behind a group and a name, and the faces of rooms.
 
 A group is an entry-point group. ``BUILT_IN`` says what pyproject.toml registers for Clawback itself (a test holds the two
 equal), so that a built-in is found without reading the entry points of every installed package, which takes longer
 than a hook or a command may. Only a name that is not built in is looked up among those.
 
-The face of a room: the names that it offers to others, each imported from its module when somebody asks for it.
-
-Importing a face is cheap, whatever its names need. The rest of a room is private (import-linter: "protected").
+A face is the names that a room offers to others. Importing it is cheap, whatever its names need; the rest of the room is private (import-linter:
+"protected").
 """
 
 from __future__ import annotations

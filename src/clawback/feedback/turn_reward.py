@@ -1,8 +1,6 @@
 """Turns with feedback as samples: one reward each, and the part of them that is held out for the gate.
 
-Combines all feedback on a turn into one reward in [-1, 1]; the breakdown is stored.
-
-The reward is the weighted mean of the parts. A part's weight says how directly its kind speaks for the person:
+The reward is in [-1, 1], the weighted mean of the parts; the breakdown is stored. A part's weight says how directly its kind speaks for the person:
 
     rating 1   preference ½   edit ½   environment reward 1   implicit ¼   judge: what it has earned (calibrate.py), ¼ at first
 
@@ -26,9 +24,7 @@ person broke off (``records.UNLEARNED``) not at all. An edit of either is a comp
 the one after, up to the first turn with feedback: a rating at the end is also about the turns that led to it. Conversations of
 fewer than ``min_turns`` main turns are left as they are.
 
-Splits feedback, and prompts that nobody has rated, into a part for training and a part held out for the gate.
-
-A hash of the prompt's text decides, so it is settled before anybody rates an answer, and the same question asked again is on the same
+**Held-out prompts.** A hash of the prompt's text decides, so it is settled before anybody rates an answer, and the same question asked again is on the same
 side. Nothing that learns (a run of any algorithm, a reward model, a search for a prompt) draws on a kept prompt, so what the gate asks on
 those is new to every version.
 """
