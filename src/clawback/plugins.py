@@ -90,7 +90,7 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "codex": f"{_AGENTS}.codex:Codex",
         "openclaw": f"{_AGENTS}.openclaw:OpenClaw",
         "gemini-cli": f"{_AGENTS}.gemini_cli:GeminiCli",
-        "opencode": f"{_AGENTS}.opencode:OpenCode",
+        "opencode": f"{_AGENTS}.plugged:OpenCode",
         "hermes": f"{_AGENTS}.hermes:Hermes",
         "open-webui": f"{_AGENTS}.open_webui:OpenWebUI",
     },

@@ -193,6 +193,22 @@ class _Call:
         return shapes.call(self.id, self.name, self.arguments)
 
 
+def first_answer(choices: Mapping[int, AnswerAssembler], model: str, *, failed: bool, closed: bool) -> Said:
+    """The answer of the choice with the least index, whichever came first; an empty one without any.
+
+    Args:
+        failed: the provider reported an error.
+        closed: the provider said that the answer is complete.
+    """
+    first = choices[min(choices)] if choices else AnswerAssembler()
+    first.model = model
+    if failed:
+        first.set_ending("error")
+    if closed:
+        first.close()
+    return first.answer()
+
+
 def words_of(value: Any) -> str:
     """All text of a part, however deep its provider puts it."""
     if isinstance(value, str):

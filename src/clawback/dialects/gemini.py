@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from clawback.dialects import shapes
-from clawback.dialects.assembler import AnswerAssembler
+from clawback.dialects.assembler import AnswerAssembler, first_answer
 from clawback.dialects.shapes import Asked, DialectReading, Json, Said
 
 
@@ -82,11 +82,9 @@ def hear(raw: bytes) -> Said:
         for candidate in shapes.dicts(data.get("candidates")):
             answer = candidates.setdefault(shapes.count(candidate.get("index")) or 0, AnswerAssembler())
             _add(answer, candidate)
-    first = candidates[min(candidates)] if candidates else AnswerAssembler()
-    first.model = model
-    if failed or blocked:
-        first.set_ending("error" if failed else "filter")
-    return first.answer()
+    if blocked and not failed:
+        candidates.setdefault(min(candidates, default=0), AnswerAssembler()).set_ending("filter")
+    return first_answer(candidates, model, failed=failed, closed=False)
 
 
 def _add(answer: AnswerAssembler, candidate: Json) -> None:

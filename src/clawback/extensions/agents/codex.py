@@ -37,7 +37,6 @@ UNTRUSTED = (
 class Codex(HookedAgent):
     name = "codex"
     title = "Codex"
-    usage = "rl: good, rl: bad or rl: rate 1-10"
     events = ("UserPromptSubmit", "Stop", "SubagentStop")
 
     def file(self) -> Path:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 class GeminiCli(HookedAgent):
     name = "gemini-cli"
     title = "Gemini CLI"
-    usage = "rl: good, rl: bad or rl: rate 1-10"
     events = ("BeforeAgent", "AfterAgent")
     timeout = 10_000  # milliseconds here
 

@@ -28,7 +28,6 @@ _ITEM = re.compile(r"( *)- ")
 class Hermes(PluginAgent):
     name = "hermes"
     title = "Hermes Agent"
-    usage = "/rl good, /rl bad or /rl rate 1-10"
     program = "hermes"
     targets = {"__init__.py": "plugins/clawback/__init__.py", "plugin.yaml": "plugins/clawback/plugin.yaml"}
 

@@ -26,7 +26,7 @@ class HookedAgent(ABC):
 
     name: str
     title: str
-    usage: str
+    usage: str = "rl: good, rl: bad or rl: rate 1-10"
     events: tuple[str, ...]
     timeout: int = 10
     """In the agent's own unit."""
