@@ -202,7 +202,7 @@ def ratings(db: Store, chosen: RunRequest) -> RunRatings:
         check_headroom(db, chosen.settings)
     if engine.reads_words(chosen.algorithm):
         # Words alone are no evidence for the gate, but its prompts stay its own.
-        words = feedback.samples(db, ids, raters=raters, words=True)
+        words = feedback.samples(db, ids, feedback.SampleQuery(words=True), raters=raters)
         train += [s for s in words if not (s.rated or keeps(prompt_key(s.messages), gate.held_out))]
     return RunRatings(settled, train, held_out)
 

@@ -279,7 +279,7 @@ class _Job(RunJob):
         if not run.train_ids:
             return ()
         raters = self.settings.training.raters
-        samples = feedback.samples(self.db, run.train_ids, raters=raters, until=run.created_at)
+        samples = feedback.samples(self.db, run.train_ids, raters=raters)
         return inputs.without_kept(self.db, run, samples, self.settings.gate.held_out)
 
     def prompts(self, run: Run) -> Sequence[Sequence[Message]]:

@@ -129,7 +129,9 @@ class Search:
         said = newest(self.db, self.settings)
         kept = self._interrupted_state({f.id for f in said})
         ids = kept["feedback"] if kept else [f.id for f in said]
-        found = feedback.samples(self.db, ids, raters=self.settings.training.raters, words=True)
+        found = feedback.samples(
+            self.db, ids, feedback.SampleQuery(words=True), raters=self.settings.training.raters
+        )
         samples = [sample for sample in found if not sample.cut]
         inputs.enough(samples)
         before = self.db.splits(s.turn_id for s in samples)

@@ -363,15 +363,13 @@ class _Job(RunJob):
         """What the run learns from, and what its rewards add up from. The same however often it is asked: only the run decides."""
         from clawback import engine
 
-        made = feedback.samples(
-            self.db,
-            run.train_ids,
-            raters=recipe.raters,
+        query = feedback.SampleQuery(
             words=engine.reads_words(run.algorithm),
             credit=recipe.credit,
             min_turns=recipe.min_turns,
             until=run.created_at,
         )
+        made = feedback.samples(self.db, run.train_ids, query, raters=recipe.raters)
         made = inputs.without_kept(self.db, run, made, self.settings.gate.held_out)
         terms = _reward_terms(recipe)
         if terms is not None:
