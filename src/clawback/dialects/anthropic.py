@@ -16,13 +16,13 @@ _RUN_BY_PROVIDER = ("web_search", "web_fetch", "code_execution", "mcp_toolset", 
 
 
 def read(body: shapes.Body) -> Asked:
-    given = shapes.dicts(body.get("messages"))
-    if not given:
+    items = shapes.dicts(body.get("messages"))
+    if not items:
         raise ValueError("messages: a list with at least one message is needed")
     messages: list[Json] = []
     if system := text_of(body.get("system")):
         messages.append({"role": "system", "content": system})
-    for message in given:
+    for message in items:
         messages += _messages(message)
     style = body.get("output_config")
     layout = style.get("format") if isinstance(style, dict) else None
@@ -51,7 +51,7 @@ def _messages(message: Json) -> Iterator[Json]:
     if isinstance(content, str):
         yield {"role": role, "content": content}
         return
-    kept: list[Json] = []
+    blocks: list[Json] = []
     calls: list[Json] = []
     for block in shapes.dicts(content):
         kind = block.get("type")
@@ -71,13 +71,13 @@ def _messages(message: Json) -> Iterator[Json]:
                 }
             )
         elif kind == "text":
-            kept.append({"type": "text", "text": shapes.text(block.get("text"))})
+            blocks.append({"type": "text", "text": shapes.text(block.get("text"))})
         elif kind == "image":
-            kept.append(_image(block.get("source")))
-    if kept or calls:
-        plain = all(block["type"] == "text" for block in kept)
-        made: Json = {"role": role, "content": text_of(kept) if plain else kept}
-        yield {**made, "tool_calls": calls} if calls else made
+            blocks.append(_image(block.get("source")))
+    if blocks or calls:
+        plain = all(block["type"] == "text" for block in blocks)
+        answer: Json = {"role": role, "content": text_of(blocks) if plain else blocks}
+        yield {**answer, "tool_calls": calls} if calls else answer
 
 
 def _result(result: Any) -> Any:

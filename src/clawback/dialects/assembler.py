@@ -82,8 +82,8 @@ class AnswerAssembler:
             function = part.get("function")
             function = function if isinstance(function, dict) else part.get("custom")
             if isinstance(function, dict):
-                name, given = function.get("name"), function.get("arguments", function.get("input"))
-                self.call(name, given, part.get("id"), shapes.count(part.get("index")))
+                name, arguments = function.get("name"), function.get("arguments", function.get("input"))
+                self.call(name, arguments, part.get("id"), shapes.count(part.get("index")))
         if isinstance(function := message.get("function_call"), dict):
             self.call(function.get("name"), function.get("arguments"), None, -1)
 

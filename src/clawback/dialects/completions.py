@@ -10,14 +10,14 @@ from clawback.dialects.shapes import Asked, Dialect, DialectReply, Json, Said, e
 
 
 def read(body: shapes.Body) -> Asked:
-    given = body.get("prompt")
-    if isinstance(given, list) and len(given) == 1:
-        given = given[0]
-    if not isinstance(given, str) or not given:
+    prompt = body.get("prompt")
+    if isinstance(prompt, list) and len(prompt) == 1:
+        prompt = prompt[0]
+    if not isinstance(prompt, str) or not prompt:
         raise ValueError("prompt: one text is needed")
     options = body.get("stream_options")
     return Asked(
-        messages=({"role": "user", "content": given},),
+        messages=({"role": "user", "content": prompt},),
         model=shapes.text(body.get("model")),
         stream=body.get("stream") is True,
         max_tokens=16 if body.get("max_tokens") is None else shapes.count(body.get("max_tokens")),
@@ -26,7 +26,7 @@ def read(body: shapes.Body) -> Asked:
         seed=shapes.count(body.get("seed")),
         stop=shapes.stops(body.get("stop")),
         usage=isinstance(options, dict) and options.get("include_usage") is True,
-        raw=given,
+        raw=prompt,
     )
 
 

@@ -41,25 +41,25 @@ def _messages(content: Json) -> Iterator[Json]:
     """One content → the results of tools, each a message of its own, then what was said and called."""
     role = "assistant" if content.get("role") == "model" else "user"
     parts = shapes.dicts(content.get("parts"))
-    kept: list[Json] = []
+    blocks: list[Json] = []
     for part in parts:
         if isinstance(came := part.get("functionResponse"), dict):
-            said = json.dumps(came.get("response"), ensure_ascii=False, default=str)
-            yield {"role": "tool", "tool_call_id": shapes.text(came.get("id")), "content": said}
+            result = json.dumps(came.get("response"), ensure_ascii=False, default=str)
+            yield {"role": "tool", "tool_call_id": shapes.text(came.get("id")), "content": result}
         elif isinstance(data := _either(part, "inlineData", "inline_data"), dict):
-            kept.append(shapes.picture(data.get("data"), _either(data, "mimeType", "mime_type")))
+            blocks.append(shapes.picture(data.get("data"), _either(data, "mimeType", "mime_type")))
         elif isinstance(_either(part, "fileData", "file_data"), dict):
-            kept.append({"type": "image_url", "image_url": {"url": ""}})
+            blocks.append({"type": "image_url", "image_url": {"url": ""}})
         elif "text" in part and not part.get("thought"):
-            kept.append({"type": "text", "text": shapes.text(part["text"])})
+            blocks.append({"type": "text", "text": shapes.text(part["text"])})
     calls = [
         {"id": c["id"], "type": "function", "function": {"name": c["name"], "arguments": c["arguments"]}}
         for c in _calls(parts)
     ]
-    if kept or calls:
-        plain = all(block["type"] == "text" for block in kept)
-        made: Json = {"role": role, "content": "".join(b["text"] for b in kept) if plain else kept}
-        yield {**made, "tool_calls": calls} if calls else made
+    if blocks or calls:
+        plain = all(block["type"] == "text" for block in blocks)
+        answer: Json = {"role": role, "content": "".join(b["text"] for b in blocks) if plain else blocks}
+        yield {**answer, "tool_calls": calls} if calls else answer
 
 
 def _tools(body: shapes.Body) -> Iterator[Json]:
@@ -104,8 +104,8 @@ def _text(parts: list[Json]) -> str:
 
 
 def _calls(parts: list[Json]) -> list[Json]:
-    found = [p["functionCall"] for p in parts if isinstance(p.get("functionCall"), dict)]
-    return [shapes.call(c.get("id"), c.get("name"), c.get("args")) for c in found]
+    calls = [p["functionCall"] for p in parts if isinstance(p.get("functionCall"), dict)]
+    return [shapes.call(c.get("id"), c.get("name"), c.get("args")) for c in calls]
 
 
 def _either(body: shapes.Body, name: str, other: str) -> Any:

@@ -113,12 +113,12 @@ def error(status: int, message: str) -> Json:
 
 
 def _written(call: Mapping[str, Any], index: int | None) -> Json:
-    made = {
+    entry = {
         "id": call["id"],
         "type": "function",
         "function": {"name": call["name"], "arguments": call["arguments"]},
     }
-    return made if index is None else {"index": index, **made}
+    return entry if index is None else {"index": index, **entry}
 
 
 def head(reply: DialectReply, prefix: str, kind: str) -> Json:
@@ -131,11 +131,11 @@ def _logprobs(reply: DialectReply) -> Json | None:
     if not reply.logprobs:
         return None
     beside = reply.alternatives or ((),) * len(reply.logprobs)
-    told = [
+    entries = [
         {**_token_logprob(*one), "top_logprobs": [_token_logprob(*other) for other in others]}
         for one, others in zip(reply.logprobs, beside, strict=True)
     ]
-    return {"content": told, "refusal": None}
+    return {"content": entries, "refusal": None}
 
 
 def _token_logprob(token: str, logprob: float) -> Json:

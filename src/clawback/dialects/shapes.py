@@ -224,8 +224,8 @@ def events(raw: bytes) -> Iterator[Json]:
         pieces = [line[5:].strip() for line in block.split(b"\n") if line.startswith(b"data:")]
         event = _event(b"\n".join(pieces))
         # Several in one block: a provider that leaves out the empty lines between them.
-        found = [event] if event or len(pieces) < 2 else [_event(piece) for piece in pieces]
-        yield from (one for one in found if one)
+        documents = [event] if event or len(pieces) < 2 else [_event(piece) for piece in pieces]
+        yield from (one for one in documents if one)
 
 
 def _event(data: bytes) -> Json:
@@ -282,15 +282,15 @@ def number(value: Any) -> float | None:
 
 
 def stops(value: Any) -> tuple[str, ...]:
-    found = [value] if isinstance(value, str) else value if isinstance(value, list) else []
-    return tuple(s for s in found if isinstance(s, str) and s)[:_MOST_STOPS]
+    texts = [value] if isinstance(value, str) else value if isinstance(value, list) else []
+    return tuple(s for s in texts if isinstance(s, str) and s)[:_MOST_STOPS]
 
 
 def refused(body: Body, **done: Any) -> str:
     """A sentence about the first of these fields that is set to something else than what is done; "" where none is."""
     for name, value in done.items():
-        given = body.get(name)
-        if given not in (None, value, {}, []):
+        setting = body.get(name)
+        if setting not in (None, value, {}, []):
             only = (
                 "is not done here; leave it out"
                 if value is None
@@ -323,8 +323,8 @@ def odd(body: Body) -> str:
     if body.get("stream") not in (None, False, True):
         return "stream: true or false is needed."
     for name in _STOPS:
-        given = body.get(name)
-        texts = [given] if isinstance(given, str) else [] if given is None else given
+        stop = body.get(name)
+        texts = [stop] if isinstance(stop, str) else [] if stop is None else stop
         if not isinstance(texts, list) or not all(isinstance(one, str) for one in texts):
             return f"{name}: a text, or a list of texts, is needed."
         if len(texts) > _MOST_STOPS:
@@ -335,8 +335,8 @@ def odd(body: Body) -> str:
 def lines(raw: bytes) -> Iterator[Json]:
     """The JSON object of each line; others are skipped."""
     for line in raw.split(b"\n"):
-        if line.strip() and (made := parse(line)):
-            yield made
+        if line.strip() and (document := parse(line)):
+            yield document
 
 
 def picture(data: Any, kind: Any = "") -> Json:
@@ -345,8 +345,8 @@ def picture(data: Any, kind: Any = "") -> Json:
 
 
 def call(identifier: Any, name: Any, arguments: Any) -> Json:
-    given = arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)
-    return {"id": text(identifier), "name": text(name), "arguments": given}
+    written = arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)
+    return {"id": text(identifier), "name": text(name), "arguments": written}
 
 
 def function(name: Any, description: Any, parameters: Any) -> Json:
