@@ -369,13 +369,13 @@ class _Job(RunJob):
             min_turns=recipe.min_turns,
             until=run.created_at,
         )
-        made = feedback.samples(self.db, run.train_ids, query, raters=recipe.raters)
-        made = inputs.without_kept(self.db, run, made, self.settings.gate.held_out)
+        samples = feedback.samples(self.db, run.train_ids, query, raters=recipe.raters)
+        samples = inputs.without_kept(self.db, run, samples, self.settings.gate.held_out)
         terms = _reward_terms(recipe)
         if terms is not None:
             self.tell({"phase": "reward", "note": f"Rewards add up: {terms}"})
-            made = [terms.of(one, len(policy.encode(one).response)) for one in made]
-        return made, terms
+            samples = [terms.of(one, len(policy.encode(one).response)) for one in samples]
+        return samples, terms
 
     # ------------------------------------------------------------------------------------------------- judge
 
@@ -399,12 +399,12 @@ class _Job(RunJob):
         and what the ratings say need not be lost because the weights did not take it."""
         if self.db.version(version.number).status != "rejected" or prompted.folds(run.recipe):
             return None
-        made = prompted.of_sentence(self.db, run, release.sentence_of(version))
-        if made is None:
+        prompt = prompted.of_sentence(self.db, run, release.sentence_of(version))
+        if prompt is None:
             return None
-        if made.report is None:
-            self.judge(made)
-        return self.db.version(made.number)
+        if prompt.report is None:
+            self.judge(prompt)
+        return self.db.version(prompt.number)
 
     def judge_waiting(self) -> Report | None:
         """Judge the version again that waits for answers, if they are there."""
