@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from clawback import plugins
+from clawback import engine, jobs, plugins
 from clawback.capture import agent_integration
 from clawback.cli import main
 from clawback.environments import registry
@@ -133,3 +133,52 @@ def test_a_built_in_name_stays_built_in(package):
 def test_an_unknown_name_is_not_found():
     with pytest.raises(NotFound, match="nobody"):
         plugins.load(plugins.TRAINERS, "nobody")
+
+
+@pytest.mark.parametrize(
+    ("extension", "settings", "options", "user"),
+    [
+        ("reward", "[reward]\ngrade = true\n", {}, r"`\[reward\] grade`"),
+        ("reward", '[[reward.verifiers]]\nname = "regex"\npattern = "x"\n', {}, "`regex`"),
+        ("mlx", '[model]\nengine = "mlx"\n', {}, r"`\[model\] engine`"),
+        ("hosted", '[hosted]\nurl = "http://127.0.0.1:9"\n', {}, r"`\[hosted\] url`"),
+        ("hosted", '[training]\ndraw = "vllm"\n', {}, "`draw`"),
+        ("hosted", "", {"draw": "vllm"}, "`draw`"),
+        ("scale", "", {"processes": 2}, "`--processes`"),
+        ("scale", "", {"ray": ("local", 1)}, "`--ray`"),
+    ],
+)
+def test_a_setting_of_an_extension_that_was_taken_away_is_refused_before_a_model_is_loaded(
+    home, monkeypatch, extension, settings, options, user
+):
+    home.create()
+    home.config.write_text(settings)
+    monkeypatch.setattr(plugins, "_has_extension", lambda name: name != extension)
+    monkeypatch.setattr(engine, "load", lambda *_, **__: pytest.fail("a model was loaded"))
+    with pytest.raises(NotFound, match=f"^{user} needs the extension `{extension}`, which .* is without"):
+        jobs.train_once(home, **options)
+
+
+def test_the_command_refuses_it_as_bad_input(home, monkeypatch, capsys):
+    home.create()
+    home.config.write_text("[reward]\ngrade = true\n")
+    monkeypatch.setenv("CLAWBACK_HOME", str(home.root))
+    monkeypatch.setattr(plugins, "_has_extension", lambda name: name != "reward")
+    assert main(["train"]) == 2
+    assert "`[reward] grade` needs the extension `reward`" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    ("extension", "call"),
+    [
+        ("agents", lambda: agent_integration.find("claude-code")),
+        ("publishers", lambda: publishers.make(publishers.Target("merged", out=Path("new")))),
+        ("sandbox", lambda: registry.find("terminal:files")),
+        ("worlds", lambda: registry.find("gymnasium:FrozenLake-v1")),
+        ("importers", lambda: plugins.load(plugins.IMPORTERS, "files")),
+    ],
+)
+def test_a_part_of_an_extension_that_was_taken_away_is_named_with_it(monkeypatch, extension, call):
+    monkeypatch.setattr(plugins, "_has_extension", lambda name: name != extension)
+    with pytest.raises(NotFound, match=f"needs the extension `{extension}`"):
+        call()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from clawback.engine import load, train
     from clawback.errors import ClawbackError
     from clawback.extensions.llamagym.agent import Agent
-    from clawback.feedback import critique, edit, prefer, rate, samples, score, undo
+    from clawback.feedback import SampleQuery, critique, edit, prefer, rate, samples, score, undo
     from clawback.jobs import maybe_train, train_once
     from clawback.paths import Home, home
     from clawback.records import Feedback, Run, Sample, Turn, Version
@@ -41,7 +41,9 @@ _WHERE = {
     **dict.fromkeys(("Home", "home"), "paths"),
     **dict.fromkeys(("Feedback", "Run", "Sample", "Turn", "Version"), "records"),
     **dict.fromkeys(("Store", "connect"), "store"),
-    **dict.fromkeys(("critique", "edit", "prefer", "rate", "samples", "score", "undo"), "feedback"),
+    **dict.fromkeys(
+        ("SampleQuery", "critique", "edit", "prefer", "rate", "samples", "score", "undo"), "feedback"
+    ),
     **dict.fromkeys(("load", "train"), "engine"),
     "gate": "gate.adapter_gate",
     **dict.fromkeys(("promote", "reset", "rollback"), "release"),
@@ -56,6 +58,7 @@ __all__ = [
     "Home",
     "Run",
     "Sample",
+    "SampleQuery",
     "Store",
     "Turn",
     "Version",

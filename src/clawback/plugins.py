@@ -1,14 +1,11 @@
-"""What is imported when it is asked for: parts by name, Clawback's own and those of other packages, and the faces of rooms.
-
-Finds what can be added to Clawback, by group and name: the parts that come with it, and those of other packages.
+"""What is imported when it is asked for: the parts behind a group and a name, and the faces of rooms.
 
 A group is an entry-point group. ``BUILT_IN`` says what pyproject.toml registers for Clawback itself (a test holds the two
 equal), so that a built-in is found without reading the entry points of every installed package, which takes longer
 than a hook or a command may. Only a name that is not built in is looked up among those.
 
-The face of a room: the names that it offers to others, each imported from its module when somebody asks for it.
-
-Importing a face is cheap, whatever its names need. The rest of a room is private (import-linter: "protected").
+A face is the names that a room offers to others. Importing it is cheap, whatever its names need; the rest of the room is private (import-linter:
+"protected").
 """
 
 from __future__ import annotations
@@ -93,7 +90,7 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "codex": f"{_AGENTS}.codex:Codex",
         "openclaw": f"{_AGENTS}.openclaw:OpenClaw",
         "gemini-cli": f"{_AGENTS}.gemini_cli:GeminiCli",
-        "opencode": f"{_AGENTS}.opencode:OpenCode",
+        "opencode": f"{_AGENTS}.plugged:OpenCode",
         "hermes": f"{_AGENTS}.hermes:Hermes",
         "open-webui": f"{_AGENTS}.open_webui:OpenWebUI",
     },
@@ -178,9 +175,15 @@ def built_in(group: str) -> Mapping[str, str]:
 
 def _is_present(value: str) -> bool:
     """False for an object of an extension that was taken away."""
+    extension = _extension(value)
+    return not extension or _has_extension(extension)
+
+
+def _extension(value: str) -> str:
+    """The extension that an object belongs to; "" for one of the core or of another package."""
     if not value.startswith(_EXTENSIONS):
-        return True
-    return _has_extension(value.removeprefix(_EXTENSIONS).partition(":")[0].partition(".")[0])
+        return ""
+    return value.removeprefix(_EXTENSIONS).partition(":")[0].partition(".")[0]
 
 
 @cache
@@ -210,12 +213,22 @@ def where(group: str, name: str) -> str:
 
 def load(group: str, name: str) -> Any:
     """The object behind a name; imports its module. Raises ``NotFound``, and ``ClawbackError`` where it cannot be loaded."""
+    require(group, name, f"`{name}`")
+    return load_value(where(group, name))
+
+
+def require(group: str, name: str, user: str) -> None:
+    """Raises ``NotFound`` where nobody provides the part. Imports nothing. ``user``: what needs the part, as the message names it."""
+    if where(group, name):
+        return
     from clawback.errors import NotFound
 
-    value = where(group, name)
-    if not value:
-        raise NotFound(f"Nothing here provides `{name}` ({group}).")
-    return load_value(value)
+    if extension := _extension(BUILT_IN.get(group, {}).get(name, "")):
+        raise NotFound(
+            f"{user} needs the extension `{extension}`, which this installation is without: "
+            "install Clawback with all of its extensions, or leave that out."
+        )
+    raise NotFound(f"{user} needs a part that no installed package provides: `{name}` ({group}).")
 
 
 def load_value(value: str) -> Any:

@@ -9,12 +9,13 @@ import pytest
 
 from clawback import feedback, store
 from clawback.capture import hook
+from clawback.feedback import command
 from clawback.feedback.provenance import AGENT_SHELLS
+from clawback.feedback.rule_consent import may_be_said
 from clawback.jobs import rule_proposals
 from clawback.paths import Home
 from clawback.paths import home as home_of
 from clawback.records import Rule, Turn
-from clawback.rules.spoken import may_be_said
 
 Run = Callable[..., tuple[int, str, str]]
 ADD = ("rules", "add", "Never apologise.")
@@ -146,6 +147,30 @@ def test_an_agent_proposes_and_cannot_say_yes(here: Home, run: Run, monkeypatch:
     assert "is yours now" in run("rules", "keep", "1")[1]
     with store.connect(here.database) as db:
         assert may_be_said(db.rule(1))
+
+
+def test_a_rule_that_waits_is_named_wherever_the_owner_looks(here: Home, run: Run) -> None:
+    with store.connect(here.database) as db:
+        for text in ("Answer in lists.", "Name a source."):
+            db.add_rule(Rule(text, author="agent:claude-code", status="believed"))
+    yes = "before you say yes: `clawback rules keep 1`."
+    named = f"Your ratings speak for “Answer in lists” and 1 other rule (`clawback status`). No answer is drawn under them {yes}"
+    assert named in run("inbox")[1]
+    assert named in said(here, "claude-code", "/rl status")
+    assert "1. Answer in lists. (not checked yet, waits for your yes)" in said(
+        here, "claude-code", "/rl rules"
+    )
+    assert [rule["id"] for rule in json.loads(run("status", "--json")[1])["rules"]] == [1, 2]
+    assert run("rules", "keep", "1")[0] == run("rules", "drop", "2")[0] == 0
+    assert "speak for" not in run("inbox")[1] + said(here, "claude-code", "/rl status ")
+    assert "waits" not in said(here, "claude-code", "/rl rules ")
+
+
+def test_a_rule_that_waits_is_not_told_to_others(here: Home) -> None:
+    with store.connect(here.database) as db:
+        db.add_rule(Rule("Answer in lists.", author="agent:claude-code", status="believed"))
+        assert "Answer in lists" in command.status(db, "claude-code")
+        assert "Answer in lists" not in command.status(db, "slack:U1") + command.status(db)
 
 
 @pytest.mark.parametrize(

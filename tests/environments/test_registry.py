@@ -95,7 +95,7 @@ def test_plugins_are_found_by_entry_point(monkeypatch: pytest.MonkeyPatch, mine:
 
     monkeypatch.syspath_prepend(str(tmp_path))
     point = EntryPoint("parrot", "mine:Echo", registry.GROUP)
-    monkeypatch.setattr(registry, "entry_points", lambda group: [point])
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [point])
     assert registry.find("parrot").name == "echo?length=3"
     assert registry.find("parrot?length=9").name == "echo?length=9"
     assert registry.plugins() == {"parrot": "mine:Echo"}

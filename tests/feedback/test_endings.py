@@ -79,7 +79,7 @@ def test_a_late_rating_reaches_back_over_what_broke_off_and_learns_nothing_from_
     with store.connect(home.database) as db:
         first, _, cut, last = (turn_of(db, e, n) for n, e in enumerate(("done", "error", "length", "done")))
         feedback.rate(db, last.id, 1.0)
-        made = {s.turn_id: s for s in feedback.samples(db, credit=0.5)}
+        made = {s.turn_id: s for s in feedback.samples(db, query=feedback.SampleQuery(credit=0.5))}
     assert set(made) == {first.id, cut.id, last.id}
     assert (made[cut.id].ends, made[first.id].ends) == (False, True)
 

@@ -185,7 +185,9 @@ def test_words_alone_are_a_sample_for_those_who_read(db: Store) -> None:
     feedback.critique(db, 3, "Too long.")
     feedback.rate(db, 4, -1)
     feedback.critique(db, 4, "Wrong town.")
-    rated, told = sorted(feedback.samples(db, words=True), key=lambda s: not s.rated)
+    rated, told = sorted(
+        feedback.samples(db, query=feedback.SampleQuery(words=True)), key=lambda s: not s.rated
+    )
     assert (told.turn_id, told.reward, told.parts, told.rated) == (3, 0.0, (), False)
     assert told.hints == ("Too long.", "And no list.")
     assert (rated.turn_id, rated.reward, rated.hints) == (4, -1.0, ("Wrong town.",))
@@ -204,10 +206,10 @@ def test_a_late_rating_reaches_the_turns_that_led_to_it(db: Store) -> None:
     # Turns 1 … 20 are one session.
     feedback.rate(db, 4, 1)
     feedback.rate(db, 8, -1)
-    found = {s.turn_id: s.reward for s in feedback.samples(db, credit=0.5)}
+    found = {s.turn_id: s.reward for s in feedback.samples(db, query=feedback.SampleQuery(credit=0.5))}
     assert found == {1: 0.125, 2: 0.25, 3: 0.5, 4: 1.0, 5: -0.125, 6: -0.25, 7: -0.5, 8: -1.0}
     assert [s.turn_id for s in feedback.samples(db)] == [4, 8]
-    only = feedback.samples(db, [f.id for f in db.feedback(4)], credit=0.5)
+    only = feedback.samples(db, [f.id for f in db.feedback(4)], query=feedback.SampleQuery(credit=0.5))
     assert [s.turn_id for s in only] == [1, 2, 3, 4]
 
 
@@ -216,4 +218,7 @@ def test_credit_stays_in_its_session_and_with_turns_that_are_trained_on(db: Stor
     for kind in ("main", "side", "main"):
         db.add_turn(Turn(session="other", messages=messages, response="a", kind=kind))
     feedback.rate(db, 23, 1)
-    assert {s.turn_id: s.reward for s in feedback.samples(db, credit=0.5)} == {21: 0.5, 23: 1.0}
+    assert {s.turn_id: s.reward for s in feedback.samples(db, query=feedback.SampleQuery(credit=0.5))} == {
+        21: 0.5,
+        23: 1.0,
+    }

@@ -60,7 +60,7 @@ def a_run(db: Store, credit: float) -> tuple[set[str], set[str]]:
     run = db.start_run(
         Run("m", "r", "auto", {}, 0, 0, train_ids=inputs.feedback_of(train, found), held_out_ids=inputs.feedback_of(held, found))
     )  # fmt: skip
-    made = feedback.samples(db, run.train_ids, words=True, credit=credit)
+    made = feedback.samples(db, run.train_ids, query=feedback.SampleQuery(words=True, credit=credit))
     learned = inputs.without_kept(db, run, made, SHARE) if run.train_ids else []
     drawn = inputs.prompts(db, inputs.kept_out(db, run), 1e12, SHARE)
     db.update_run(run.id, status="done")

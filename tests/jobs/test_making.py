@@ -82,10 +82,17 @@ def test_short_conversations_are_left_as_they_are(db: Store) -> None:
     conversation(db, "short", 5, kind="side")
     for turns in (short, long):
         feedback.rate(db, turns[-1], 1)
-    found = {s.turn_id: s.reward for s in feedback.samples(db, credit=0.5, min_turns=3)}
+    found = {
+        s.turn_id: s.reward for s in feedback.samples(db, query=feedback.SampleQuery(credit=0.5, min_turns=3))
+    }
     assert found == {short[1]: 1.0, long[0]: 0.25, long[1]: 0.5, long[2]: 1.0}
-    assert set(found) | {short[0]} == {s.turn_id for s in feedback.samples(db, credit=0.5, min_turns=1)}
-    assert [s.turn_id for s in feedback.samples(db, credit=0.5, min_turns=4)] == [short[1], long[2]]
+    assert set(found) | {short[0]} == {
+        s.turn_id for s in feedback.samples(db, query=feedback.SampleQuery(credit=0.5, min_turns=1))
+    }
+    assert [s.turn_id for s in feedback.samples(db, query=feedback.SampleQuery(credit=0.5, min_turns=4))] == [
+        short[1],
+        long[2],
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -137,9 +144,10 @@ def test_a_run_that_goes_on_sees_what_it_saw_at_first(home: Home, db: Store, bas
     again = _Job(home, db, None)
     assert again.interrupted() is not None
     assert again.samples(run, recipe, base) == (first, terms)
-    assert {s.turn_id for s in feedback.samples(db, run.train_ids, credit=0.5, min_turns=3)} > {
-        s.turn_id for s in first
-    }, "the bound is what keeps them out"
+    assert {
+        s.turn_id
+        for s in feedback.samples(db, run.train_ids, query=feedback.SampleQuery(credit=0.5, min_turns=3))
+    } > {s.turn_id for s in first}, "the bound is what keeps them out"
 
 
 # ------------------------------------------------------------------------------------- what rewards add up from

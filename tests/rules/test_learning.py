@@ -12,11 +12,11 @@ import pytest
 from clawback import store
 from clawback.feedback.endpoint import JudgeAnswer, NoAnswer
 from clawback.feedback.rated_examples import rated_samples
+from clawback.feedback.rule_consent import LIST, accepted_sentences, distinct_rules_to_say, may_be_said
 from clawback.records import OWNER, Feedback, Rule, Turn
 from clawback.rules.exam import ExamResult
 from clawback.rules.rule_judge import RuledTurn
 from clawback.rules.rule_pass import FEWEST, JUDGED, learn
-from clawback.rules.spoken import LIST, accepted_sentences, distinct_rules_to_say, may_be_said
 from clawback.store import Store
 
 

@@ -14,11 +14,11 @@ from clawback import store
 from clawback.errors import UsageError
 from clawback.feedback.endpoint import JudgeAnswer, NoAnswer
 from clawback.feedback.rated_examples import examples_of
+from clawback.feedback.rule_consent import LIST
 from clawback.records import OWNER, Feedback, Rule, Sample, Turn
 from clawback.rewards.instructions import COUNTED, SENTENCES
 from clawback.rules import proposers
 from clawback.rules.checks import compiled
-from clawback.rules.spoken import LIST
 from clawback.rules.wording import objection, runs, tidy
 from clawback.store import Store
 

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from clawback import config, store
+from clawback.feedback.rule_consent import may_be_said
 from clawback.paths import Home
-from clawback.records import Turn
+from clawback.records import Rule, Turn
 from clawback.release import prompted
 
 from .conftest import Running
@@ -52,6 +53,19 @@ def test_withdraw_a_rule_and_keep_it_after_all(desk: Desk) -> None:
     desk.reach("Yes, keep it")
     desk.press("Enter")
     desk.sees("believed", ".rule")
+
+
+def test_say_yes_to_a_rule_that_waits(desk: Desk) -> None:
+    with store.connect(desk.home.database) as db:
+        db.add_rule(Rule("Answer in lists.", author="agent:claude-code", status="believed"))
+    desk.page.reload()
+    desk.sees("Your ratings speak for “Answer in lists”.")
+    desk.reach("Yes, keep it")
+    desk.press("Enter")
+    desk.sees("Rule 1 counts.")
+    desk.page.wait_for_selector("text=Your ratings speak", state="detached")
+    with store.connect(desk.home.database) as db:
+        assert may_be_said(db.rule(1))
 
 
 def test_accept_a_prompt(desk: Desk) -> None:

@@ -156,7 +156,9 @@ class Inbox:
     def _hear(self) -> list[_Said]:
         settings = config.load(self.home.config)
         with store.connect(self.home.database) as db:
-            found = feedback.samples(db, raters=settings.training.raters, newest=HEARD)
+            found = feedback.samples(
+                db, raters=settings.training.raters, query=feedback.SampleQuery(newest=HEARD)
+            )
             said = feedback.evidence(found)
             before = db.splits(s.turn_id for s in said)
             kept = feedback.kept_out(said, settings.gate.held_out, splits=before)

@@ -14,7 +14,7 @@ from clawback.capture.events import Event
 from clawback.capture.ingest import Unusable
 from clawback.errors import UsageError
 from clawback.paths import Home
-from clawback.plugins import AGENTS, built_in, load_value, others, where
+from clawback.plugins import AGENTS, BUILT_IN, built_in, load, others, where
 
 
 class State(NamedTuple):
@@ -77,10 +77,9 @@ def names() -> list[str]:
 
 def find(name: str) -> AgentIntegration:
     """Raises ``UsageError`` for an agent that nobody provides."""
-    value = where(AGENTS, name)
-    if not value:
+    if name not in BUILT_IN[AGENTS] and not where(AGENTS, name):
         raise UsageError(f"There is no agent {name!r}; there are: {', '.join(names())}.")
-    agent: AgentIntegration = load_value(value)()
+    agent: AgentIntegration = load(AGENTS, name)()
     return agent
 
 

@@ -102,7 +102,8 @@ def _list(inbox: Inbox, limit: int, as_json: bool) -> None:
     if questions:
         hint += [f"{_questions(questions)}: `clawback inbox --rate` asks."]
     hint += ["Rate with `clawback good --turn N`, or all of them with `clawback inbox --rate`."]
-    emit(data, "\n".join(lines + hint) if turns or questions else _nothing(inbox), as_json)
+    text = "\n".join(lines + hint) if turns or questions else _nothing(inbox)
+    emit(data, "\n".join(filter(None, [text, _rules_line()])), as_json)
 
 
 def _nothing(inbox: Inbox) -> str:
@@ -113,6 +114,14 @@ def _nothing(inbox: Inbox) -> str:
         "No answer waits for a rating, but there are two answers to compare: `clawback inbox --pairs --rate`."
     )
     return fold(compare)
+
+
+def _rules_line() -> str:
+    """The rules that wait for the owner's yes; "" for none."""
+    from clawback.feedback.rule_consent import waiting_rules, waiting_sentence
+
+    with open_store() as store:
+        return fold(waiting_sentence(waiting_rules(store)))
 
 
 def _questions(count: int) -> str:
@@ -171,6 +180,8 @@ def _rate(inbox: Inbox, limit: int) -> None:
             if not rate_by_key(store, turn):
                 return
     say("That was all." if shown or asked else "Nothing is waiting for a rating.")
+    if rules := _rules_line():
+        say(rules)
 
 
 def _compare(inbox: Inbox, limit: int, gate: bool = False) -> tuple[int, bool]:

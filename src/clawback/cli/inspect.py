@@ -93,8 +93,8 @@ def _state(here: Home) -> _State:
     from clawback.capture import agent_integration
     from clawback.feedback.due import last_failure, no_gain
     from clawback.feedback.news import news
+    from clawback.feedback.rule_consent import waiting_rules
     from clawback.release import following
-    from clawback.rules.spoken import waiting_rules
     from clawback.runs import schedule
 
     settings = config.load(here.config)

@@ -62,6 +62,8 @@ def forget(options: ForgetOptions, dry_run: bool, yes: bool, as_json: bool) -> i
     from clawback.privacy import erasure
 
     here = current_home()
+    if options.copy is not None:
+        plugins.require(plugins.IMPORTERS, "files", "`--export`")
     with open_store() as store:
         if options.retrain and not (options.turns or options.session or options.person):
             forgetting.needs_training(store)

@@ -168,7 +168,7 @@ def add(text: str, as_json: bool) -> None:
 
 
 def _next_steps(rule: Rule) -> list[str]:
-    from clawback.rules.spoken import may_be_said
+    from clawback.feedback.rule_consent import may_be_said
 
     return (
         ["`clawback rules use` puts it into the prompt that your agent's model reads."]

@@ -94,6 +94,8 @@ def serve(port: int | None, host: str | None, upstream: str | None, people: bool
             f"Only the recording proxy is installed here. For your own model to answer: {installed.add('serve')}. "
             "Or name who answers: `clawback serve --upstream URL`."
         )
+    if people:
+        plugins.require(plugins.SERVERS, "people", "`--people`")
     if people and settings.upstream:
         raise UsageError("With --people the embedded engine answers: leave --upstream out.")
     if people:

@@ -16,13 +16,13 @@ _RUN_BY_PROVIDER = ("web_search", "web_fetch", "code_execution", "mcp_toolset", 
 
 
 def read(body: shapes.Body) -> Asked:
-    given = parsing.dicts(body.get("messages"))
-    if not given:
+    items = parsing.dicts(body.get("messages"))
+    if not items:
         raise ValueError("messages: a list with at least one message is needed")
     messages: list[Json] = []
     if system := text_of(body.get("system")):
         messages.append({"role": "system", "content": system})
-    for message in given:
+    for message in items:
         messages += _messages(message)
     style = body.get("output_config")
     layout = style.get("format") if isinstance(style, dict) else None
@@ -51,7 +51,7 @@ def _messages(message: Json) -> list[Json]:
     if isinstance(content, str):
         return [{"role": role, "content": content}]
     results: list[Json] = []
-    kept: list[Json] = []
+    blocks: list[Json] = []
     calls: list[Json] = []
     for block in parsing.dicts(content):
         kind = block.get("type")
@@ -73,13 +73,13 @@ def _messages(message: Json) -> list[Json]:
                 }
             )
         elif kind == "text":
-            kept.append({"type": "text", "text": parsing.text(block.get("text"))})
+            blocks.append({"type": "text", "text": parsing.text(block.get("text"))})
         elif kind == "image":
-            kept.append(_image(block.get("source")))
-    if not kept and not calls:
+            blocks.append(_image(block.get("source")))
+    if not blocks and not calls:
         return results
-    plain = all(block["type"] == "text" for block in kept)
-    answer: Json = {"role": role, "content": text_of(kept) if plain else kept}
+    plain = all(block["type"] == "text" for block in blocks)
+    answer: Json = {"role": role, "content": text_of(blocks) if plain else blocks}
     return [*results, {**answer, "tool_calls": calls} if calls else answer]
 
 

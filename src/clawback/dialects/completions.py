@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from clawback.dialects import openai_chat, parsing, shapes
-from clawback.dialects.parsing import AnswerAssembler, Said
+from clawback.dialects.parsing import AnswerAssembler, Said, first_answer
 from clawback.dialects.shapes import Asked, Dialect, DialectReply, Json, event
 
 
 def read(body: shapes.Body) -> Asked:
-    given = body.get("prompt")
-    if isinstance(given, list) and len(given) == 1:
-        given = given[0]
-    if not isinstance(given, str) or not given:
+    prompt = body.get("prompt")
+    if isinstance(prompt, list) and len(prompt) == 1:
+        prompt = prompt[0]
+    if not isinstance(prompt, str) or not prompt:
         raise ValueError("prompt: one text is needed")
     options = body.get("stream_options")
     return Asked(
-        messages=({"role": "user", "content": given},),
+        messages=({"role": "user", "content": prompt},),
         model=parsing.text(body.get("model")),
         stream=body.get("stream") is True,
         max_tokens=16 if body.get("max_tokens") is None else parsing.count(body.get("max_tokens")),
@@ -26,7 +26,7 @@ def read(body: shapes.Body) -> Asked:
         seed=parsing.count(body.get("seed")),
         stop=shapes.stops(body.get("stop")),
         usage=isinstance(options, dict) and options.get("include_usage") is True,
-        raw=given,
+        raw=prompt,
     )
 
 
@@ -48,23 +48,11 @@ def hear(raw: bytes) -> Said:
             answer = choices.setdefault(place if index is None else index, AnswerAssembler())
             answer.text(choice.get("text"))
             answer.end(choice.get("finish_reason"))
-    first = choices[min(choices)] if choices else AnswerAssembler()
-    first.model = model
-    if failed:
-        first.set_ending("error")
-    if closed:
-        first.close()
-    return first.answer()
+    return first_answer(choices, model, failed=failed, closed=closed)
 
 
 def write(reply: DialectReply) -> Json:
-    usage = {
-        "prompt_tokens": reply.prompt_tokens,
-        "completion_tokens": reply.tokens,
-        "total_tokens": reply.prompt_tokens + reply.tokens,
-        "prompt_tokens_details": {"cached_tokens": reply.cached},
-    }
-    return {**_part(reply, reply.text, _reason(reply)), "usage": usage}
+    return {**_part(reply, reply.text, _reason(reply)), "usage": openai_chat.usage_of(reply)}
 
 
 def opening(_: DialectReply) -> Iterator[bytes]:
@@ -88,13 +76,7 @@ def _reason(reply: DialectReply) -> str:
 
 def _part(reply: DialectReply, text: str, reason: str | None) -> Json:
     choice = {"index": 0, "text": text, "logprobs": None, "finish_reason": reason}
-    head = {
-        "id": f"cmpl-{reply.id}",
-        "object": "text_completion",
-        "created": reply.created,
-        "model": reply.model,
-    }
-    return {**head, "choices": [choice]}
+    return {**openai_chat.head(reply, "cmpl", "text_completion"), "choices": [choice]}
 
 
 DIALECT = Dialect(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from clawback.dialects import parsing, shapes
-from clawback.dialects.parsing import AnswerAssembler, Said
+from clawback.dialects.parsing import AnswerAssembler, Said, first_answer
 from clawback.dialects.shapes import Asked, DialectReading, Json
 
 
@@ -41,25 +41,25 @@ def _messages(content: Json) -> Iterator[Json]:
     """One content → the results of tools, each a message of its own, then what was said and called."""
     role = "assistant" if content.get("role") == "model" else "user"
     parts = parsing.dicts(content.get("parts"))
-    kept: list[Json] = []
+    blocks: list[Json] = []
     for part in parts:
         if isinstance(came := part.get("functionResponse"), dict):
-            said = json.dumps(came.get("response"), ensure_ascii=False, default=str)
-            yield {"role": "tool", "tool_call_id": parsing.text(came.get("id")), "content": said}
+            result = json.dumps(came.get("response"), ensure_ascii=False, default=str)
+            yield {"role": "tool", "tool_call_id": parsing.text(came.get("id")), "content": result}
         elif isinstance(data := _either(part, "inlineData", "inline_data"), dict):
-            kept.append(shapes.picture(data.get("data"), _either(data, "mimeType", "mime_type")))
+            blocks.append(shapes.picture(data.get("data"), _either(data, "mimeType", "mime_type")))
         elif isinstance(_either(part, "fileData", "file_data"), dict):
-            kept.append({"type": "image_url", "image_url": {"url": ""}})
+            blocks.append({"type": "image_url", "image_url": {"url": ""}})
         elif "text" in part and not part.get("thought"):
-            kept.append({"type": "text", "text": parsing.text(part["text"])})
+            blocks.append({"type": "text", "text": parsing.text(part["text"])})
     calls = [
         {"id": c["id"], "type": "function", "function": {"name": c["name"], "arguments": c["arguments"]}}
         for c in _calls(parts)
     ]
-    if kept or calls:
-        plain = all(block["type"] == "text" for block in kept)
-        made: Json = {"role": role, "content": "".join(b["text"] for b in kept) if plain else kept}
-        yield {**made, "tool_calls": calls} if calls else made
+    if blocks or calls:
+        plain = all(block["type"] == "text" for block in blocks)
+        answer: Json = {"role": role, "content": "".join(b["text"] for b in blocks) if plain else blocks}
+        yield {**answer, "tool_calls": calls} if calls else answer
 
 
 def _tools(body: shapes.Body) -> Iterator[Json]:
@@ -82,11 +82,9 @@ def hear(raw: bytes) -> Said:
         for candidate in parsing.dicts(data.get("candidates")):
             answer = candidates.setdefault(parsing.count(candidate.get("index")) or 0, AnswerAssembler())
             _add(answer, candidate)
-    first = candidates[min(candidates)] if candidates else AnswerAssembler()
-    first.model = model
-    if failed or blocked:
-        first.set_ending("error" if failed else "filter")
-    return first.answer()
+    if blocked and not failed:
+        candidates.setdefault(min(candidates, default=0), AnswerAssembler()).set_ending("filter")
+    return first_answer(candidates, model, failed=failed, closed=False)
 
 
 def _add(answer: AnswerAssembler, candidate: Json) -> None:
@@ -106,8 +104,8 @@ def _text(parts: list[Json]) -> str:
 
 
 def _calls(parts: list[Json]) -> list[Json]:
-    found = [p["functionCall"] for p in parts if isinstance(p.get("functionCall"), dict)]
-    return [parsing.call(c.get("id"), c.get("name"), c.get("args")) for c in found]
+    calls = [p["functionCall"] for p in parts if isinstance(p.get("functionCall"), dict)]
+    return [parsing.call(c.get("id"), c.get("name"), c.get("args")) for c in calls]
 
 
 def _either(body: shapes.Body, name: str, other: str) -> Any:

@@ -16,10 +16,10 @@ LINES = "application/x-ndjson"
 
 
 def read_chat(body: shapes.Body) -> Asked:
-    given = parsing.dicts(body.get("messages"))
-    if not given:
+    messages = parsing.dicts(body.get("messages"))
+    if not messages:
         raise ValueError("messages: a list with at least one message is needed")
-    return _request(body, [_message(m) for m in given])
+    return _request(body, [_message(m) for m in messages])
 
 
 def read_generate(body: shapes.Body) -> Asked:
@@ -32,19 +32,19 @@ def read_generate(body: shapes.Body) -> Asked:
 
 
 def _message(message: Json) -> Json:
-    made: Json = {
+    converted: Json = {
         "role": parsing.text(message.get("role")) or "user",
         "content": parsing.text(message.get("content")),
     }
-    made["content"] = _seen(made["content"], message.get("images"))
+    converted["content"] = _seen(converted["content"], message.get("images"))
     if calls := _calls(message):
-        made["tool_calls"] = [
+        converted["tool_calls"] = [
             {"id": c["id"], "type": "function", "function": {"name": c["name"], "arguments": c["arguments"]}}
             for c in calls
         ]
-    if made["role"] == "tool":
-        made["tool_call_id"] = parsing.text(message.get("tool_call_id") or message.get("tool_name"))
-    return made
+    if converted["role"] == "tool":
+        converted["tool_call_id"] = parsing.text(message.get("tool_call_id") or message.get("tool_name"))
+    return converted
 
 
 def _seen(text: str, images: Any) -> Any:
@@ -103,14 +103,14 @@ def hear(raw: bytes) -> Said:
 
 
 def _calls(message: Mapping[str, Any]) -> list[Json]:
-    found = [
+    functions = [
         (c.get("id"), c["function"])
         for c in parsing.dicts(message.get("tool_calls"))
         if isinstance(c.get("function"), dict)
     ]
     return [
         parsing.call(i, f.get("name"), json.dumps(f.get("arguments") or {}, ensure_ascii=False))
-        for i, f in found
+        for i, f in functions
     ]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from clawback.dialects import parsing, shapes
-from clawback.dialects.parsing import AnswerAssembler, Said
+from clawback.dialects.parsing import AnswerAssembler, Said, first_answer
 from clawback.dialects.shapes import Asked, Dialect, DialectReply, Json, event
 
 MOST_BESIDE = 20
@@ -63,13 +63,7 @@ def hear(raw: bytes) -> Said:
             _add(choices.setdefault(place if index is None else index, AnswerAssembler()), choice)
             if data.get("error"):
                 choices[place if index is None else index].set_ending("error")
-    first = choices[min(choices)] if choices else AnswerAssembler()
-    first.model = model
-    if failed:
-        first.set_ending("error")
-    if closed:
-        first.close()
-    return first.answer()
+    return first_answer(choices, model, failed=failed, closed=closed)
 
 
 def _add(answer: AnswerAssembler, choice: Json) -> None:
@@ -91,7 +85,7 @@ def write(reply: DialectReply) -> Json:
     if reply.calls:
         message["tool_calls"] = [_written(c, None) for c in reply.calls]
     choice = {"index": 0, "message": message, "logprobs": _logprobs(reply), "finish_reason": _reason(reply)}
-    return {**_head(reply, "chat.completion"), "choices": [choice], "usage": _usage(reply)}
+    return {**head(reply, "chatcmpl", "chat.completion"), "choices": [choice], "usage": usage_of(reply)}
 
 
 def opening(reply: DialectReply) -> Iterator[bytes]:
@@ -107,7 +101,9 @@ def closing(reply: DialectReply, usage: bool) -> Iterator[bytes]:
         yield _chunk(reply, {"tool_calls": [_written(one, place)]})
     yield _chunk(reply, {}, _reason(reply), _logprobs(reply))
     if usage:
-        yield event({**_head(reply, "chat.completion.chunk"), "choices": [], "usage": _usage(reply)})
+        yield event(
+            {**head(reply, "chatcmpl", "chat.completion.chunk"), "choices": [], "usage": usage_of(reply)}
+        )
     yield b"data: [DONE]\n\n"
 
 
@@ -117,16 +113,17 @@ def error(status: int, message: str) -> Json:
 
 
 def _written(call: Mapping[str, Any], index: int | None) -> Json:
-    made = {
+    entry = {
         "id": call["id"],
         "type": "function",
         "function": {"name": call["name"], "arguments": call["arguments"]},
     }
-    return made if index is None else {"index": index, **made}
+    return entry if index is None else {"index": index, **entry}
 
 
-def _head(reply: DialectReply, kind: str) -> Json:
-    return {"id": f"chatcmpl-{reply.id}", "object": kind, "created": reply.created, "model": reply.model}
+def head(reply: DialectReply, prefix: str, kind: str) -> Json:
+    """What an answer, or a piece of it, begins with in both of OpenAI's older APIs. ``prefix``: of the id."""
+    return {"id": f"{prefix}-{reply.id}", "object": kind, "created": reply.created, "model": reply.model}
 
 
 def _logprobs(reply: DialectReply) -> Json | None:
@@ -134,11 +131,11 @@ def _logprobs(reply: DialectReply) -> Json | None:
     if not reply.logprobs:
         return None
     beside = reply.alternatives or ((),) * len(reply.logprobs)
-    told = [
+    entries = [
         {**_token_logprob(*one), "top_logprobs": [_token_logprob(*other) for other in others]}
         for one, others in zip(reply.logprobs, beside, strict=True)
     ]
-    return {"content": told, "refusal": None}
+    return {"content": entries, "refusal": None}
 
 
 def _token_logprob(token: str, logprob: float) -> Json:
@@ -149,14 +146,15 @@ def _chunk(
     reply: DialectReply, change: Json, reason: str | None = None, logprobs: Json | None = None
 ) -> bytes:
     choice = {"index": 0, "delta": change, "logprobs": logprobs, "finish_reason": reason}
-    return event({**_head(reply, "chat.completion.chunk"), "choices": [choice]})
+    return event({**head(reply, "chatcmpl", "chat.completion.chunk"), "choices": [choice]})
 
 
 def _reason(reply: DialectReply) -> str:
     return "tool_calls" if reply.calls else "stop" if reply.finished else "length"
 
 
-def _usage(reply: DialectReply) -> Json:
+def usage_of(reply: DialectReply) -> Json:
+    """The numbers of tokens of an answer."""
     return {
         "prompt_tokens": reply.prompt_tokens,
         "completion_tokens": reply.tokens,

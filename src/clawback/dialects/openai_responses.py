@@ -14,8 +14,8 @@ _KINDS = {"input_text": "text", "output_text": "text", "text": "text"}
 
 
 def read(body: shapes.Body) -> Asked:
-    given = body.get("input")
-    items = [{"role": "user", "content": given}] if isinstance(given, str) else parsing.dicts(given)
+    value = body.get("input")
+    items = [{"role": "user", "content": value}] if isinstance(value, str) else parsing.dicts(value)
     if not items:
         raise ValueError("input: a text, or a list with at least one item, is needed")
     messages: list[Json] = []
@@ -48,13 +48,13 @@ def _add(messages: list[Json], item: Json) -> None:
     if kind == "message":
         role = parsing.text(item.get("role")) or "user"
         content = item.get("content")
-        said = content if isinstance(content, str) else _content(content)
+        text = content if isinstance(content, str) else _content(content)
         role = "system" if role == "developer" else role
-        if role == "assistant" and isinstance(said, str):
+        if role == "assistant" and isinstance(text, str):
             answer = _answer(messages)
-            answer["content"] = "\n".join(filter(None, (answer["content"], said)))
+            answer["content"] = "\n".join(filter(None, (answer["content"], text)))
         else:
-            messages.append({"role": role, "content": said})
+            messages.append({"role": role, "content": text})
     elif kind.endswith("_output"):
         content = _output(item.get("output"))
         messages.append(
@@ -66,8 +66,8 @@ def _add(messages: list[Json], item: Json) -> None:
         answer.setdefault("tool_calls", []).append(
             {"id": call["id"], "type": "function", "function": function}
         )
-    elif kind.endswith(("compaction", "compaction_summary")) and (said := words_of(item)):
-        messages.append({"role": "user", "content": said})  # what is left of the conversation before
+    elif kind.endswith(("compaction", "compaction_summary")) and (text := words_of(item)):
+        messages.append({"role": "user", "content": text})  # what is left of the conversation before
 
 
 def _output(output: Any) -> Any:
@@ -252,8 +252,8 @@ def _event(kind: str, number: int, **fields: Any) -> bytes:
 
 
 def _items(reply: DialectReply) -> list[Json]:
-    said = [_message(reply)] if reply.text or not reply.calls else []
-    return [*said, *(_called(c) for c in reply.calls)]
+    messages = [_message(reply)] if reply.text or not reply.calls else []
+    return [*messages, *(_called(c) for c in reply.calls)]
 
 
 def _message(reply: DialectReply) -> Json:

@@ -275,8 +275,8 @@ class AnswerAssembler:
             function = part.get("function")
             function = function if isinstance(function, dict) else part.get("custom")
             if isinstance(function, dict):
-                name, given = function.get("name"), function.get("arguments", function.get("input"))
-                self.call(name, given, part.get("id"), count(part.get("index")))
+                name, arguments = function.get("name"), function.get("arguments", function.get("input"))
+                self.call(name, arguments, part.get("id"), count(part.get("index")))
         if isinstance(function := message.get("function_call"), dict):
             self.call(function.get("name"), function.get("arguments"), None, -1)
 
@@ -384,6 +384,22 @@ class _Call:
 
     def written(self) -> JsonObject:
         return call(self.id, self.name, self.arguments)
+
+
+def first_answer(choices: Mapping[int, AnswerAssembler], model: str, *, failed: bool, closed: bool) -> Said:
+    """The answer of the choice with the least index, whichever came first; an empty one without any.
+
+    Args:
+        failed: the provider reported an error.
+        closed: the provider said that the answer is complete.
+    """
+    first = choices[min(choices)] if choices else AnswerAssembler()
+    first.model = model
+    if failed:
+        first.set_ending("error")
+    if closed:
+        first.close()
+    return first.answer()
 
 
 def words_of(value: Any) -> str:

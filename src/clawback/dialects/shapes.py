@@ -182,15 +182,15 @@ def event(data: Json, name: str = "") -> bytes:
 
 
 def stops(value: Any) -> tuple[str, ...]:
-    found = [value] if isinstance(value, str) else value if isinstance(value, list) else []
-    return tuple(s for s in found if isinstance(s, str) and s)[:_MOST_STOPS]
+    texts = [value] if isinstance(value, str) else value if isinstance(value, list) else []
+    return tuple(s for s in texts if isinstance(s, str) and s)[:_MOST_STOPS]
 
 
 def refused(body: Body, **done: Any) -> str:
     """A sentence about the first of these fields that is set to something else than what is done; "" where none is."""
     for name, value in done.items():
-        given = body.get(name)
-        if given not in (None, value, {}, []):
+        setting = body.get(name)
+        if setting not in (None, value, {}, []):
             only = (
                 "is not done here; leave it out"
                 if value is None
@@ -223,8 +223,8 @@ def odd(body: Body) -> str:
     if body.get("stream") not in (None, False, True):
         return "stream: true or false is needed."
     for name in _STOPS:
-        given = body.get(name)
-        texts = [given] if isinstance(given, str) else [] if given is None else given
+        stop = body.get(name)
+        texts = [stop] if isinstance(stop, str) else [] if stop is None else stop
         if not isinstance(texts, list) or not all(isinstance(one, str) for one in texts):
             return f"{name}: a text, or a list of texts, is needed."
         if len(texts) > _MOST_STOPS:

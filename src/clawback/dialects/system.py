@@ -25,30 +25,30 @@ def put(dialect: str, body: shapes.Body, prompt: str) -> Json | None:
 
 def _chat(body: Json, prompt: str) -> Json | None:
     """OpenAI chat, Ollama's chat: the system or developer messages at the head of ``messages``."""
-    given = body.get("messages")
-    if not isinstance(given, list) or not all(isinstance(m, dict) for m in given):
+    messages = body.get("messages")
+    if not isinstance(messages, list) or not all(isinstance(m, dict) for m in messages):
         return None
-    made = list(under(given, prompt))
-    return None if made == given else body | {"messages": made}
+    prompted = list(under(messages, prompt))
+    return None if prompted == messages else body | {"messages": prompted}
 
 
 def _responses(body: Json, prompt: str) -> Json | None:
     """OpenAI responses: ``instructions``, which are not kept with a previous response, so that they come with every request; where the agent has none, its
     developer messages at the head of ``input``."""
-    own, given = body.get("instructions"), body.get("input")
+    own, items = body.get("instructions"), body.get("input")
     if isinstance(own, str) and own.strip():
         return None if prompt in own else body | {"instructions": with_prompt(own, prompt)}
-    if isinstance(given, list) and given and isinstance(given[0], dict) and given[0].get("role") in SYSTEM:
+    if isinstance(items, list) and items and isinstance(items[0], dict) and items[0].get("role") in SYSTEM:
         head = 0
-        while head < len(given) and isinstance(given[head], dict) and given[head].get("role") in SYSTEM:
+        while head < len(items) and isinstance(items[head], dict) and items[head].get("role") in SYSTEM:
             head += 1
-        last = given[head - 1]
+        last = items[head - 1]
         content = last.get("content")
         if prompt in str(content):
             return None
         block = {"type": "input_text", "text": prompt}
         added = [*content, block] if isinstance(content, list) else with_prompt(content, prompt)
-        return body | {"input": [*given[: head - 1], {**last, "content": added}, *given[head:]]}
+        return body | {"input": [*items[: head - 1], {**last, "content": added}, *items[head:]]}
     return body | {"instructions": prompt}
 
 
@@ -74,8 +74,8 @@ def _gemini(body: Json, prompt: str) -> Json | None:
     if isinstance(own, str):  # the SDKs take a text, the server a content: leave it to who knows
         return None
     content = own if isinstance(own, dict) else {}
-    given = content.get("parts")
-    parts = [given] if isinstance(given, dict) else given if isinstance(given, list) else []
+    value = content.get("parts")
+    parts = [value] if isinstance(value, dict) else value if isinstance(value, list) else []
     if any(prompt in parsing.text(part.get("text")) for part in parsing.dicts(parts)):
         return None
     return body | {name: {**content, "parts": [*parts, {"text": prompt}]}}

@@ -1,17 +1,12 @@
-"""The form of an action in a reply: which replies name one, and how far apart a model holds them.
-
-How far apart a model holds texts, by the embeddings of the tokens in which they differ.
-
-Tokens that a model hardly ever read in its training stay close to each other: it writes them with nearly the same
-probability whatever it sees, and reads them nearly alike. A small adapter cannot change that, however good the rewards are.
-Distances are in units of the upper quartile of those between any two tokens.
-
-The form of an action in a reply: which replies name an action, how many replies do not, and a warm start on the form.
+"""The form of an action in a reply: which replies name an action, how many do not, and a warm start on the form.
 
 A model that never writes an action is never rewarded for one, so it never learns to. Where the actions are known (a
 Gymnasium space, or what an agent's own words quote), episodes are played with replies drawn at random from those that
 name one. The policy imitates these (``learning/sources/warm_starts.py``): it learns the form, and no preference. Where
 the engine of this process draws, replies are held to these texts as well (``scoring/choices.py``).
+
+The distance of two texts is that of the embeddings of the tokens in which they differ, in units of the upper quartile of the distances between any two
+tokens. Tokens that a model hardly ever read stay close to each other: it reads them nearly alike, and a small adapter cannot change that.
 """
 
 from __future__ import annotations

@@ -1,14 +1,10 @@
-"""The dialogue of an episode that a program of its own leads, with the branches that its requests make.
-
-What a program of its own asks of the policy, as branches of one episode. No torch, no I/O.
+"""The dialogue of an episode that a program of its own leads, as branches of one episode. No torch, no I/O.
 
 An agent program sends whole conversations. Each is a prompt in tokens, and its reply is sampled. A prompt that begins
 with all tokens of a branch (what was read and written in it) continues that branch. Any other prompt begins a branch of
-its own, in which what earlier replies said is only read: the text was tokenized otherwise than it was sampled, the
+its own, in which earlier replies are only read: the text was tokenized otherwise than it was sampled, the
 history was compacted, or a sub-agent asks. So every sampled token is learned exactly once, in the context that it was
 sampled in.
-
-The dialogue of an episode that a program of its own leads: each request is a whole conversation, and continues a branch or begins one.
 """
 
 from __future__ import annotations

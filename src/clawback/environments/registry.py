@@ -14,15 +14,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
-from importlib.metadata import entry_points
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast
 
 from clawback.environments import world_helpers
 from clawback.environments.core import EnvironmentSet
 from clawback.errors import ClawbackError, NotFound, UsageError
+from clawback.plugins import BUILT_IN, WRAPPERS, built_in, load, load_value, others, require
 from clawback.plugins import ENVIRONMENTS as GROUP
-from clawback.plugins import WRAPPERS, built_in, load, load_value
 
 _GYMNASIUM_ID = re.compile(r"[\w/]*[A-Z][\w/-]*-v\d+")
 
@@ -74,6 +73,7 @@ def __getattr__(name: str) -> Any:
 
 def kind(name: str) -> Kind:
     """A kind that comes with Clawback. Raises ``NotFound`` where its extension is gone."""
+    _require_extension(name)
     if name not in built_in(GROUP):
         raise _unknown(name)
     found: Kind = load_value(built_in(GROUP)[name])
@@ -82,8 +82,7 @@ def kind(name: str) -> Kind:
 
 def plugins() -> dict[str, str]:
     """Names that installed packages provide → where they come from."""
-    points = entry_points(group=GROUP)
-    return {point.name: point.value for point in points if point.name not in built_in(GROUP)}
+    return others(GROUP)
 
 
 def names() -> list[str]:
@@ -137,6 +136,7 @@ def _find(bare: str, settings: Mapping[str, object]) -> EnvironmentSet:
             if isinstance(found, Kind):
                 return cast(EnvironmentSet, import_module(found.module).make(rest, settings))
             return _build(found, "" if point == bare else rest, settings, bare)
+    _require_extension(head)
     if rest:
         try:
             if _GYMNASIUM_ID.fullmatch(rest):
@@ -195,6 +195,12 @@ def _build(factory: Any, rest: str, settings: Mapping[str, Any], name: str) -> E
     if not isinstance(factory, EnvironmentSet):
         raise UsageError(f"`{name}` gave a {type(factory).__name__}, which has no name, tasks and make.")
     return factory
+
+
+def _require_extension(name: str) -> None:
+    """Raises ``NotFound`` for a kind that comes with Clawback and is not installed."""
+    if name in BUILT_IN[GROUP]:
+        require(GROUP, name, f"The environment `{name}`")
 
 
 def _unknown(name: str) -> NotFound:

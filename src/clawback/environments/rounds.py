@@ -1,14 +1,10 @@
 """Rounds of episodes: those that are learned from, and those on held-out tasks before and after.
 
-Collects rounds of episodes: tasks are drawn by seed, played in groups, and passed to the learner within a staleness bound.
-
-Round r learns from ``groups`` whole groups, of ``size`` episodes each of one task and seed. With
-``staleness`` 0 a round is played to its end with the current weights. With b above 0 playing does not wait:
+Tasks are drawn by seed, played in groups, and passed to the learner. Round r learns from ``groups`` whole groups, of ``size`` episodes each of one task
+and seed. With ``staleness`` 0 a round is played to its end with the current weights. With b above 0 playing does not wait:
 up to b rounds' worth of further groups are begun meanwhile and continue under the then current weights, so
 that no slot is empty while the longest episode of a round is finished. An episode with any reply older than b
 updates is left out and counted.
-
-Evaluation on held-out tasks before and after training, and how certain the difference is.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a policy read and wrote in an episode, token by token: a growing conversation, and what each reply brought.
 
-A growing conversation as token ids: sampled tokens are kept as they were sampled, and only new text is rendered.
+Sampled tokens are kept as they were sampled, and only new text is rendered.
 
 Before each reply the template renders the conversation with a mark in place of the last reply. If the
 rendered text begins with what the policy read before that reply, followed by the mark, then only what follows
@@ -12,8 +12,6 @@ branch begins.
 
 Of a model that sees, each reply to a conversation with pictures has a branch of its own, as its processor makes tokens of
 the whole.
-
-What a policy read and wrote in an episode, token by token, with what each reply brought.
 """
 
 from __future__ import annotations

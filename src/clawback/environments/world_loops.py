@@ -1,11 +1,7 @@
-"""Event loops of environments, in threads of their own.
-
-An event loop in a thread of its own, for environments: the policy samples in the caller's.
-
-Where environments run: event loops in threads of their own, with a limit on the time of each answer.
+"""Where environments run: event loops in threads of their own, with a limit on the time of each answer.
 
 An environment may be anybody's code: it may raise, wait for ever, or block its event loop. None of that reaches the
-caller's loop, and no thread that hangs keeps the process from ending.
+caller's loop, in which the policy samples, and no thread that hangs keeps the process from ending.
 """
 
 from __future__ import annotations

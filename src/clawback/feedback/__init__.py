@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from clawback.feedback.give import Balance, balance, critique, edit, prefer, rate, score, tie, undo
     from clawback.feedback.implicit import notice
     from clawback.feedback.turn_reward import (
+        SampleQuery,
         evidence,
         judges,
         kept_out,
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 
 _WHERE = {
     **dict.fromkeys(
-        ("evidence", "judges", "kept_out", "rater_weights", "reward", "samples", "split"), "turn_reward"
+        ("SampleQuery", "evidence", "judges", "kept_out", "rater_weights", "reward", "samples", "split"),
+        "turn_reward",
     ),
     **dict.fromkeys(("Reliability", "hints_of"), "calibrate"),
     **dict.fromkeys(
@@ -37,6 +39,7 @@ _WHERE = {
 __all__ = [
     "Balance",
     "Reliability",
+    "SampleQuery",
     "balance",
     "critique",
     "edit",

@@ -1,14 +1,12 @@
 """How far raters and judges agree, and the weight of each: from what each person thinks of the answers that both have rated.
 
-Agreement between raters, and a rater's own consistency. Plain Python: there are hundreds of ratings, not millions.
+**Agreement** between raters, and a rater's own consistency:
 
 Cohen's κ          1 − Σ w O / Σ w E over the table of two raters (Cohen 1960; weighted: Cohen 1968)
 Krippendorff's α   1 − (n − 1) Σ o_ck δ²_ck / Σ n_c n_k δ²_ck over the coincidences of all raters (Krippendorff 2011)
 drift              Kendall's τ_b between time and rating, with its normal approximation under ties (Mann–Kendall)
 
-What each person thinks of an answer now: of all that was said, the words that count, with scores centred by whoever gave them.
-
-A person may change their mind, in any place: the terminal, the page, an agent, a message. So of one person and one turn
+**Opinions.** A person may change their mind, in any place: the terminal, the page, an agent, a message. So of one person and one turn
 
 - the newest rating counts (``good``, ``bad`` and scores alike),
 - the newest edit counts,
@@ -17,8 +15,6 @@ A person may change their mind, in any place: the terminal, the page, an agent, 
 
 Newest is what was said last, whenever it was stored. What is taken back is not there, so the word before it counts again. Different persons
 are never merged: the mean of their opinions is the reward (``aggregate``).
-
-Weights for judges' votes and for several people's ratings, from the turns that both have rated.
 
 **Judges.** A judge's weight follows from the sign on which it does worse. With ``n₊`` common turns that the person liked, of which the judge
 voted +1 on ``a₊``, and the same for what they disliked, each rate has a Beta posterior (prior Beta(10, 6), mean 0.625):

@@ -140,9 +140,12 @@ def understood(what: str, rest: str) -> tuple[Feedback, str]:
 
 def rules(store: Store) -> str:
     """The rules and how often each was kept, a line each."""
+    from clawback.feedback.rule_consent import waiting_rules
+
     listed = store.rules("believed", "proposed")
     if not listed:
         return 'there are no rules yet. `clawback rules add "Never apologise."` in a terminal adds one.'
+    waiting = {rule.id for rule in waiting_rules(store)}
     counts: dict[int, tuple[int, int]] = {}
     for one in store.obedience():
         kept, checked = counts.get(one.rule_id, (0, 0))
@@ -153,7 +156,7 @@ def rules(store: Store) -> str:
     for rule in listed[:MOST_LINES]:
         kept, checked = counts.get(rule.id, (0, 0))
         share = f"kept in {kept} of {checked} answers" if checked else "not checked yet"
-        waits = ", waits for your yes" if rule.status == "proposed" else ""
+        waits = ", waits for your yes" if rule.status == "proposed" or rule.id in waiting else ""
         lines.append(f"{rule.id}. {rule.text} ({share}{waits})")
     return "\n".join(lines)
 
@@ -187,6 +190,7 @@ def status(store: Store, source: str = "") -> str:
     )
     from clawback.feedback.due import last_failure, no_gain
     from clawback.feedback.news import news
+    from clawback.feedback.rule_consent import waiting_rules, waiting_sentence
 
     run, failed = store.current_run(), last_failure(store)
     training = " A training run is under way." if run else ""
@@ -203,6 +207,9 @@ def status(store: Store, source: str = "") -> str:
         else ""
     )
     asks += f" {skipped['why']}." if skipped else ""
-    if source and is_owner(store, source) and (current := news(store)) and current.live:
-        asks += f" {current.command_sentence}"
+    if source and is_owner(store, source):
+        if (current := news(store)) and current.live:
+            asks += f" {current.command_sentence}"
+        if rules_waiting := waiting_sentence(waiting_rules(store)):
+            asks += f" {rules_waiting}"
     return f"{name} is live; {good} good and {bad} bad ratings, {store.count_fresh()} not learned from yet.{waiting}{training}{asks}"

@@ -1,14 +1,10 @@
 """The provenance of feedback: whose words a remark is, and which base model wrote the answer.
 
-Whose words a remark is. Only the owner's own may go into a live prompt unseen; all others wait for a yes.
-
 An opinion and its words are two things. A rating that an MCP client passes on, or that stands in a file, is the owner's opinion. But the words in it were
-written by a model, or by whoever wrote the file, so they are not taken for something that the owner has said.
+written by a model, or by whoever wrote the file. Only the owner's own words may go into a live prompt unseen; all others wait for a yes.
 
-Which base model answered when: a home whose person moves to another model keeps the turns of the old one.
-
-Their ratings say what the person likes, as ever. Their tokens are of another vocabulary, and their text is another model's: a
-run reads them as it reads the answers of any other model.
+Where a person moves to another base model, ratings of the old one's turns still say what the person likes. Their tokens are of another vocabulary, so a
+run reads these turns as it reads the answers of any other model.
 """
 
 from __future__ import annotations

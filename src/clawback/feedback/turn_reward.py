@@ -1,8 +1,6 @@
 """Turns with feedback as samples: one reward each, and the part of them that is held out for the gate.
 
-Combines all feedback on a turn into one reward in [-1, 1]; the breakdown is stored.
-
-The reward is the weighted mean of the parts. A part's weight says how directly its kind speaks for the person:
+The reward is in [-1, 1], the weighted mean of the parts; the breakdown is stored. A part's weight says how directly its kind speaks for the person:
 
     rating 1   preference ½   edit ½   environment reward 1   implicit ¼   judge: what it has earned (calibrate.py), ¼ at first
 
@@ -26,9 +24,7 @@ person broke off (``records.UNLEARNED``) not at all. An edit of either is a comp
 the one after, up to the first turn with feedback: a rating at the end is also about the turns that led to it. Conversations of
 fewer than ``min_turns`` main turns are left as they are.
 
-Splits feedback, and prompts that nobody has rated, into a part for training and a part held out for the gate.
-
-A hash of the prompt's text decides, so it is settled before anybody rates an answer, and the same question asked again is on the same
+**Held-out prompts.** A hash of the prompt's text decides, so it is settled before anybody rates an answer, and the same question asked again is on the same
 side. Nothing that learns (a run of any algorithm, a reward model, a search for a prompt) draws on a kept prompt, so what the gate asks on
 those is new to every version.
 """
@@ -39,7 +35,7 @@ import hashlib
 import math
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from clawback.feedback import provenance
@@ -128,17 +124,32 @@ def _value(turn_id: int, opinion: Feedback) -> float:
     return EDITED_AWAY if opinion.kind == "edit" else opinion.value
 
 
+@dataclass(frozen=True, slots=True)
+class SampleQuery:
+    """Which feedback becomes samples, and how far back in a session a reward goes."""
+
+    words: bool = False
+    """Also turns of which something was said in words alone (``Sample.rated`` is then False)."""
+    newest: int | None = None
+    """Only the newest so many pieces that were said outright; None: all. Without effect where feedback is named by its ids."""
+    credit: float = 0.0
+    """Share of a reward that goes on to the unrated turn before it in its session, 0 … 1."""
+    min_turns: int = 1
+    """Main turns that a session must have for that."""
+    until: float = math.inf
+    """What was captured later is not looked at for that: a run that goes on sees the sessions that it began with."""
+
+
+ALL = SampleQuery()
+
+
 def samples(
     store: Store,
     feedback_ids: Iterable[int] | None = None,
+    query: SampleQuery = ALL,
+    *,
     judges: Mapping[str, Reliability] | None = None,
     raters: Mapping[str, float] | Weighing = "agreement",
-    *,
-    words: bool = False,
-    credit: float = 0.0,
-    min_turns: int = 1,
-    until: float = math.inf,
-    newest: int | None = None,
     middles: Middles | None = None,
 ) -> list[Sample]:
     """Turns with feedback, ready to train on, oldest first; a turn with an edit gives a second sample, the edit.
@@ -147,19 +158,15 @@ def samples(
         feedback_ids: narrows to that feedback, and judges and raters are then weighed by it alone: a run that goes on after an interruption sees the
             same rewards whatever was said meanwhile, and nothing that was kept for the gate has a say in training. Turns of
             kind ``side`` are never trained on.
+        query: what else counts.
         judges: weighs them otherwise.
         raters: person → weight of what people rate; else ``agreement`` compares them with each other, and to ``equal`` all are the same.
-        words: also turns of which something was said in words alone (``Sample.rated`` is then False).
-        credit: share of a reward that goes on to the unrated turn before it in its session, 0 … 1.
-        min_turns: main turns that a session must have for that.
-        until: what was captured later is not looked at for that: a run that goes on sees the sessions that it began with.
-        newest: of the newest so many pieces that were said outright, and no others.
         middles: what is usual for each person's scores; else these scores say it.
     """
     if feedback_ids is not None:
         read = store.feedback(ids=set(feedback_ids))
     else:
-        read = store.feedback(newest=newest, outright=None if newest is None else True)
+        read = store.feedback(newest=query.newest, outright=None if query.newest is None else True)
     by_turn = _by_turn(centred(read, middles))
     if judges is None:
         judges = _reliability(by_turn)
@@ -169,9 +176,9 @@ def samples(
     made, seen = [], provenance.as_seen_now(store)
     for turn_id, turn in store.turns_by_id(by_turn).items():
         if turn.trainable:
-            made += _samples_of(seen(turn), by_turn[turn_id], judges, raters, words)
-    if credit > 0:
-        made += _credited(store, made, credit, min_turns, until)
+            made += _samples_of(seen(turn), by_turn[turn_id], judges, raters, query.words)
+    if query.credit > 0:
+        made += _credited(store, made, query)
     return sorted(made, key=lambda s: s.turn_id)
 
 
@@ -276,9 +283,7 @@ def _samples_of(
     return made
 
 
-def _credited(
-    store: Store, samples: list[Sample], credit: float, min_turns: int, until: float
-) -> list[Sample]:
+def _credited(store: Store, samples: list[Sample], query: SampleQuery) -> list[Sample]:
     """Samples of unrated turns that led to rated ones."""
     own: dict[int, Sample] = {}
     seen = provenance.as_seen_now(store)
@@ -288,8 +293,8 @@ def _credited(
     found = []
     for session in sessions:
         turns = store.turns(limit=SESSION_TURNS, session=session, kind="main")  # newest first
-        turns = [seen(turn) for turn in turns if turn.created_at <= until and turn.trainable]
-        if len(turns) < min_turns:
+        turns = [seen(turn) for turn in turns if turn.created_at <= query.until and turn.trainable]
+        if len(turns) < query.min_turns:
             continue
         ahead: Sample | None = None
         distance = 0
@@ -300,7 +305,7 @@ def _credited(
             distance += 1
             learned = turn.response and turn.ending not in UNLEARNED
             if ahead is not None and ahead.rated and learned:
-                share = credit**distance
+                share = query.credit**distance
                 parts = tuple(Part(p.feedback_id, p.kind, p.value * share, p.weight) for p in ahead.parts)
                 found.append(
                     Sample(

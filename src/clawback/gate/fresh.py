@@ -1,9 +1,4 @@
-"""Fresh answers: the prompts that the gate asks, and what the compared versions answer to them.
-
-Which prompts the gate asks, and who else looks at the answers.
-
-Samples fresh answers of the compared versions to the same prompts, and scores them under the base model.
-"""
+"""Fresh answers of the compared versions to the same prompts: which prompts the gate asks, who else looks at the answers, and their scores under the base."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """Guards of the gate: answers have to be useful and to keep the owner's rules, whatever they score.
 
-How often two versions' answers keep the owner's rules: measured by a rule's own check, and not by what trained a version.
-
-Guards: whether a candidate's answers are still useful, whatever they score.
+How often answers keep a rule is measured by the rule's own check, and not by what trained a version.
 
 A candidate that drifted too far, repeats itself, falls silent, breaks off, rambles, says the same to everybody or no longer answers the question
 is rejected: a collapsed model can score well on anything, and empty answers do not satisfy a taste. The guards compare with the base model's

@@ -69,9 +69,8 @@ class Headroom:
 def estimate(store: Store, settings: Config) -> Headroom | None:
     """None where too few answers of the live version were rated, or of one sign, or numpy is not installed."""
     live = store.live()
-    samples = feedback.evidence(
-        feedback.samples(store, raters=settings.training.raters, newest=2 * LOOKED_AT)
-    )
+    query = feedback.SampleQuery(newest=2 * LOOKED_AT)
+    samples = feedback.evidence(feedback.samples(store, query=query, raters=settings.training.raters))
     authors = store.authors(s.turn_id for s in samples)
     edits = {s.turn_id for s in samples for part in s.parts if part.kind == "edit"}
     own = [s for s in samples if authors.get(s.turn_id) and authors[s.turn_id][1] == live.number and s.reward]

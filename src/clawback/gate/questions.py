@@ -1,8 +1,6 @@
 """A or B: questions to the owner, and the sequential test that decides on the answers.
 
-A sequential test of "A or B": how many of the answers so far must prefer the candidate, so that it is accepted.
-
-If a version is no better, the chance that the person prefers its answer is at most ½ wherever they prefer one at all, whatever was asked before. The
+**The test.** If a version is no better, the chance that the person prefers its answer is at most ½ wherever they prefer one at all, whatever was asked before. The
 plan has a boundary for each question: the candidate is accepted at the first at which so many of the n decided answers so far preferred it. The boundary
 spends the allowed error over the N questions as ``α (k / N)³`` (Kim and DeMets 1987, Biometrika 74), by exact enumeration of the binomial paths
 and not by its continuous approximation (Jennison and Turnbull 2000, Group Sequential Methods, ch. 12). So the chance that a version that is no
@@ -19,9 +17,7 @@ chance 0.9, 0.85, 0.8 it accepts 98, 93, 81 %. (No test of 16 such answers that 
 Questions end early where the boundary is out of reach: the chance to reach it is under ``FORLORN`` even if the candidate is as much better as
 ``HOPED`` and no further pair is a tie.
 
-A or B: answers of an undecided candidate and of the live version to the same prompt, for the person to compare without knowing whose they are.
-
-Both versions have answered each prompt several times. Within a prompt the answers are matched by rank: the candidate's best by the reader beside
+**The pairs.** The person does not know whose answers they compare. Both versions have answered each prompt several times. Within a prompt the answers are matched by rank: the candidate's best by the reader beside
 the live version's best, and so on down. Each answer is in one pair, so the mean difference over all pairs is that between the versions, and
 pairs differ only as far as the versions do. The pairs that the reader sees the largest difference in are asked about first, in whichever
 direction; never two answers that read the same, and a prompt at most ``OF_A_PROMPT`` times unless there are too few prompts. (To take each

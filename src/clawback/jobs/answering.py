@@ -31,20 +31,20 @@ class Draw:
 
     def turn(self, session: str, messages: Sequence[Message], version: int, cwd: str) -> Turn:
         """The answer as a turn. One that was chosen is no sample of the version: it has no log-probs and no version."""
-        made = self.completion
+        completion = self.completion
         chosen = self.count > 1
         return Turn(
             session=session,
             messages=tuple(messages),
-            response=made.text,
+            response=completion.text,
             agent="clawback",
             model=best_of.model_name(version, self.count) if chosen else "",
             version=None if chosen else version,
             cwd=cwd,
-            response_ids=None if chosen else made.ids,
-            response_logprobs=None if chosen else made.logprobs,
-            thinking=made.thinking,
-            ending=made.ending,
+            response_ids=None if chosen else completion.ids,
+            response_logprobs=None if chosen else completion.logprobs,
+            thinking=completion.thinking,
+            ending=completion.ending,
         )
 
 

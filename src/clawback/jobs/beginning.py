@@ -1,13 +1,8 @@
-"""What a new run on ratings learns from, and whether it is worth its time: everything before it is entered.
+"""What a new run on ratings learns from, with which recipe, and whether it is worth its time: everything before it is entered.
 
-Captured answers of other models that a run may learn from: those of the models that the person named, to prompts that the run may ask.
-
-Whether a run is worth its minutes, asked before it begins: is there anything to gain over the live version, and can anything be read from the ratings?
-
-Where not, no run begins, the store knows why (``feedback.due.NO_GAIN``), and runs begin by themselves again after as many further ratings as a run
-takes. Ratings that showed no pattern are read again sooner, for a few more often decide, and by a stricter limit (``feedback.due.significance``). Demonstrations, comparisons, rules and remarks need no reading, so with any of them a run begins.
-
-What a new run on ratings learns from, and with which recipe. Everything is checked here, before the run is entered.
+No run begins where there is nothing to gain over the live version, or nothing to read in the ratings. The store then knows why
+(``feedback.due.NO_GAIN``), and runs begin by themselves again after as many further ratings as a run takes. Ratings that showed no pattern are read again
+sooner, by a stricter limit (``feedback.due.significance``). Demonstrations, comparisons, rules and remarks need no reading.
 """
 
 from __future__ import annotations
@@ -207,7 +202,7 @@ def ratings(db: Store, chosen: RunRequest) -> RunRatings:
         check_headroom(db, chosen.settings)
     if engine.reads_words(chosen.algorithm):
         # Words alone are no evidence for the gate, but its prompts stay its own.
-        words = feedback.samples(db, ids, raters=raters, words=True)
+        words = feedback.samples(db, ids, feedback.SampleQuery(words=True), raters=raters)
         train += [s for s in words if not (s.rated or keeps(prompt_key(s.messages), gate.held_out))]
     return RunRatings(settled, train, held_out)
 

@@ -1,10 +1,6 @@
-"""Runs as commands see them: start one that is due, find the one that can be resumed, stop one.
+"""Background runs as commands see them: starts one that is due, finds the one that can be resumed, stops one.
 
-Runs that start in the background, as commands see them: start one if it is due, and wait until it has begun.
-
-Nothing of torch is imported here: this is called after every rating.
-
-Stopping a run of this or another process, and finding the run that can be resumed.
+This is called after every rating, so it imports nothing of torch.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Runs on episodes: which are played, who draws the replies, and how such a run stands in the store.
-
-Which episodes to play, who plays them and draws the replies, and a preview of a few episodes before training on any.
-
-Runs on episodes in the store: their options, their recipe, and which interrupted one is continued.
-"""
+"""Runs on episodes: which episodes are played, who plays them and draws the replies, and what the store holds of such a run."""
 
 from __future__ import annotations
 
@@ -76,19 +71,21 @@ class Wish:
     """The agent program that works on the tasks in their boxes: a preset's name, or a command; "": the policy itself replies."""
 
     def worlds(self, seed: int) -> EnvironmentSet:
-        found = find(self.task, self.agent, seed=seed, shots=self.shots)
+        environments = find(self.task, self.agent, seed=seed, shots=self.shots)
         if self.harness:
-            found = plugins.load(plugins.WRAPPERS, "harness")(found, self.harness, self.max_turns)
+            environments = plugins.load(plugins.WRAPPERS, "harness")(
+                environments, self.harness, self.max_turns
+            )
         if self.reward:
             from clawback.environments.own_reward import with_reward
 
-            found = with_reward(found, self.reward)
+            environments = with_reward(environments, self.reward)
         if not self.judge_steps:
-            return found
+            return environments
         from clawback.environments.step_judge import StepJudged
         from clawback.feedback.endpoint import configured_judge
 
-        return StepJudged(found, configured_judge(), self.judge_steps)
+        return StepJudged(environments, configured_judge(), self.judge_steps)
 
     def group_judge(self) -> GroupJudge | None:
         """Who compares the tries at one task; None where they are rewarded one by one. Raises ``UsageError``."""

@@ -1,9 +1,4 @@
-"""The inputs of a run, and the checks of settings and ratings before anything is written or started.
-
-The inputs of a run: its settings, the feedback that can be learned from now, the prompts, the model.
-
-Checks of settings and ratings before anything is written or started, for problems that only the code using them can detect.
-"""
+"""The inputs of a run (its settings, feedback, prompts and model), and the checks of settings and ratings before anything is written."""
 
 from __future__ import annotations
 
@@ -78,11 +73,11 @@ def settled(db: Store, settings: Config) -> list[Feedback]:
     """The newest feedback that can be learned from now. With credit, feedback on open conversations waits for
     the next run, because a rating at the end also credits the turns before it.
     """
-    said, training = newest(db, settings), settings.training
+    opinions, training = newest(db, settings), settings.training
     going = db.going_on(time.time() - training.session_timeout) if training.credit > 0 else set()
-    turns = {t for f in said for t in (f.turn_id, f.other_turn_id) if t is not None} if going else set()
+    turns = {t for f in opinions for t in (f.turn_id, f.other_turn_id) if t is not None} if going else set()
     waiting = {t for t in turns if db.turn(t).session in going}
-    return [f for f in said if f.turn_id not in waiting and f.other_turn_id not in waiting]
+    return [f for f in opinions if f.turn_id not in waiting and f.other_turn_id not in waiting]
 
 
 def kept_out(db: Store, run: Run) -> set[int]:
@@ -191,8 +186,8 @@ def enough(samples: Sequence[Sample]) -> None:
         raise TrainingError(
             "There is nothing to learn from yet: rate some answers first (`clawback good`, `bad`)."
         )
-    said = feedback.evidence(samples)
-    if not said:
+    rated = feedback.evidence(samples)
+    if not rated:
         raise TrainingError(
             "Only a judge has said anything yet, and no version goes live on a judge's word: rate some answers yourself "
             "(`clawback good`, `bad`)."
@@ -200,11 +195,11 @@ def enough(samples: Sequence[Sample]) -> None:
     from clawback.gate.rule import LEAST_OF_EACH_SIGN
 
     least = LEAST_OF_EACH_SIGN
-    counts = {"good": sum(s.reward > 0 for s in said), "bad": sum(s.reward < 0 for s in said)}
+    counts = {"good": sum(s.reward > 0 for s in rated), "bad": sum(s.reward < 0 for s in rated)}
     wanted = [f"{least - count} more {kind}" for kind, count in counts.items() if count < least]
     if wanted:
-        edits = len(said) - len(
-            {one.turn_id for one in said}
+        edits = len(rated) - len(
+            {one.turn_id for one in rated}
         )  # an edited answer stands beside the one that was given
         of = f" ({edits} of them {'an edit' if edits == 1 else 'edits'})" if edits else ""
         raise TrainingError(

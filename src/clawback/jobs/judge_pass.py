@@ -54,13 +54,13 @@ class Pass:
     def summary(self) -> str:
         """One sentence."""
         j = self.judged
-        said = f"{j.turns} turns judged: {j.good} good, {j.bad} bad, {j.unclear} unclear"
-        said += f", {j.by_conversation} of them kept for their conversation" if j.by_conversation else ""
-        said += f"; {j.failed} without a readable answer" if j.failed else ""
+        text = f"{j.turns} turns judged: {j.good} good, {j.bad} bad, {j.unclear} unclear"
+        text += f", {j.by_conversation} of them kept for their conversation" if j.by_conversation else ""
+        text += f"; {j.failed} without a readable answer" if j.failed else ""
         if self.hinted:
-            said += f"; {self.hinted.hints} hints for {self.hinted.hinted} of {self.hinted.turns} turns"
-        said += f" ({self.calls} calls, {self.tokens} tokens)"
-        return said + (f". Stopped early: {self.stopped}" if self.stopped else "")
+            text += f"; {self.hinted.hints} hints for {self.hinted.hinted} of {self.hinted.turns} turns"
+        text += f" ({self.calls} calls, {self.tokens} tokens)"
+        return text + (f". Stopped early: {self.stopped}" if self.stopped else "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,7 +160,7 @@ class _Job(RunJob):
             if dead.parent != self.db.live().number:
                 parent = self.db.live()
                 policy = self.policy(parent)
-        learned, kept = self.ratings(wish)
+        learned, held_out = self.ratings(wish)
         run = Run(
             base=policy.info.base if not parent.base else parent.base,
             base_revision=policy.info.revision,
@@ -169,7 +169,7 @@ class _Job(RunJob):
             seed=options.seed,
             parent=parent.number,
             train_ids=learned,
-            held_out_ids=kept,
+            held_out_ids=held_out,
             pid=os.getpid(),
             progress={"phase": "start"},
             kind="episodes",
@@ -180,12 +180,12 @@ class _Job(RunJob):
         """Feedback to learn from beside the episodes, and what is kept for the gate; none where the wish has none of it."""
         if not wish.ratings:
             return (), ()
-        said = inputs.settled(self.db, self.settings)
-        samples = feedback.samples(self.db, [f.id for f in said], raters=self.settings.training.raters)
+        opinions = inputs.settled(self.db, self.settings)
+        samples = feedback.samples(self.db, [f.id for f in opinions], raters=self.settings.training.raters)
         inputs.enough(samples)
         before = self.db.splits(s.turn_id for s in samples)
         train, held = feedback.split(samples, self.settings.gate.held_out, splits=before)
-        return inputs.feedback_of(train, said), inputs.feedback_of(held, said)
+        return inputs.feedback_of(train, opinions), inputs.feedback_of(held, opinions)
 
     def policy(self, version: Version) -> Policy:
         """A version, to play. All of the distribution is drawn from while it learns, at the temperature that it answers with."""
@@ -279,15 +279,15 @@ class _Job(RunJob):
         if not run.train_ids:
             return ()
         raters = self.settings.training.raters
-        samples = feedback.samples(self.db, run.train_ids, raters=raters, until=run.created_at)
+        samples = feedback.samples(self.db, run.train_ids, raters=raters)
         return inputs.without_kept(self.db, run, samples, self.settings.gate.held_out)
 
     def prompts(self, run: Run) -> Sequence[Sequence[Message]]:
         """The person's own prompts for fresh answers, where the run learns from ratings, too."""
         if not run.train_ids:
             return ()
-        kept = inputs.kept_out(self.db, run)
-        return inputs.prompts(self.db, kept, run.created_at, self.settings.gate.held_out)
+        held_out = inputs.kept_out(self.db, run)
+        return inputs.prompts(self.db, held_out, run.created_at, self.settings.gate.held_out)
 
     def by_ratings(self, run: Run, version: Version, verdict: HeldOutVerdict) -> HeldOutVerdict:
         """The gate's word beside that of the held-out tasks, where the run learned from ratings. The tasks decide; the gate may turn the version away."""

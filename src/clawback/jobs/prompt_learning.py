@@ -84,14 +84,14 @@ def plan(home: Home, options: SearchOptions = DEFAULTS, **values: Any) -> Search
     with store.connect(home.database) as db:
         job = Search(home, db, settings, replace(options, **values))
         job.begin()
-        given = settings.prompts
-        price = Price(given.price_sent, given.price_received)
+        section = settings.prompts
+        price = Price(section.price_sent, section.price_received)
         bought = planned(job.start, job.examples, job.budget(), task=price, reflection=price)
         gate = job.gate_calls()
         each = bought.tokens / max(bought.calls, 1)
         return SearchPlan(
-            model_of(db, given),
-            "" if given.api == "local" else given.url or settings.serve.upstream,
+            model_of(db, section),
+            "" if section.api == "local" else section.url or settings.serve.upstream,
             job.proposer,
             job.live.number,
             len(job.train) + len(job.held),
@@ -134,9 +134,9 @@ def optimize(
             job = Search(home, db, settings, replace(options, **values))
             job.begin()
             meter = Meter(backend or backend_of(home, db, settings), settings.prompts)
-            found = job.run(meter, on_progress or (lambda _: None))
+            result = job.run(meter, on_progress or (lambda _: None))
             shutil.rmtree(home.prompts, ignore_errors=True)
-            return found
+            return result
     except Timeout:
         raise Busy("A search for a prompt is running already in another process.") from None
 

@@ -84,9 +84,9 @@ class StoredMeter:
 
     def __call__(self, messages: Sequence[Message]) -> str:
         """Raises ``BudgetSpent``, and what the backend raises."""
-        said = hashlib.sha256(json.dumps(list(messages), sort_keys=True, default=str).encode()).hexdigest()
-        self.times[said] += 1
-        key = f"{said[:32]}:{self.times[said]}"
+        digest = hashlib.sha256(json.dumps(list(messages), sort_keys=True, default=str).encode()).hexdigest()
+        self.times[digest] += 1
+        key = f"{digest[:32]}:{self.times[digest]}"
         if key not in self.known:
             before = self.meter.usage
             answer = self.meter(messages)
@@ -97,14 +97,14 @@ class StoredMeter:
 
 def _lines(path: Path) -> list[dict[str, Any]]:
     """The whole lines of a file; one that a crash cut off is paid for again."""
-    found = []
+    records = []
     with suppress(FileNotFoundError):
         for line in path.read_text("utf-8", "replace").split("\n"):
             with suppress(ValueError):
                 one = json.loads(line)
                 if isinstance(one, dict) and {"asked", "answer", "usage"} <= one.keys():
-                    found.append(one)
-    return found
+                    records.append(one)
+    return records
 
 
 def model_of(db: Store, settings: config.PromptsSection) -> str:
@@ -120,26 +120,26 @@ def backend_of(home: Home, db: Store, settings: config.Config) -> LLMBackend:
     """Raises ``UsageError`` where the settings do not say whom to ask, or name a variable that is not set."""
     from clawback.prompts import AnthropicBackend, LocalLLMBackend, Price, VersionBackend
 
-    given = settings.prompts
-    if given.api == LOCAL:
+    section = settings.prompts
+    if section.api == LOCAL:
         from dataclasses import replace
 
         from clawback import release
 
         # Without the live prompt: it is put there, or another one, by who asks.
         return VersionBackend(release.load(home, replace(db.live(), prompt=""), settings))
-    url, model = given.url or settings.serve.upstream, model_of(db, given)
+    url, model = section.url or settings.serve.upstream, model_of(db, section)
     if not url or not model:
         missing = "url" if not url else "model"
         raise UsageError(
             f"[prompts] {missing} is not set, so it is not known whom to ask. `clawback config set prompts.{missing} …`; `prompts.api local` asks your own "
             "live version."
         )
-    key = os.environ.get(given.key_env, "") if given.key_env else ""
-    if given.key_env and not key:
-        raise UsageError(f"The environment variable {given.key_env} ([prompts] key_env) is not set.")
-    price = Price(given.price_sent, given.price_received)
-    if given.api == "anthropic":
+    key = os.environ.get(section.key_env, "") if section.key_env else ""
+    if section.key_env and not key:
+        raise UsageError(f"The environment variable {section.key_env} ([prompts] key_env) is not set.")
+    price = Price(section.price_sent, section.price_received)
+    if section.api == "anthropic":
         return AnthropicBackend(model, key, url, price=price)
     backend = LocalLLMBackend(model, url, key)
     backend.price = price

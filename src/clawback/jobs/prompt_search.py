@@ -126,19 +126,21 @@ class Search:
 
     def begin(self) -> None:
         """The feedback that it learns from: what an interrupted search began with, where that still stands."""
-        said = newest(self.db, self.settings)
-        kept = self._interrupted_state({f.id for f in said})
-        ids = kept["feedback"] if kept else [f.id for f in said]
-        found = feedback.samples(self.db, ids, raters=self.settings.training.raters, words=True)
-        samples = [sample for sample in found if not sample.cut]
+        opinions = newest(self.db, self.settings)
+        state = self._interrupted_state({f.id for f in opinions})
+        ids = state["feedback"] if state else [f.id for f in opinions]
+        every = feedback.samples(
+            self.db, ids, feedback.SampleQuery(words=True), raters=self.settings.training.raters
+        )
+        samples = [sample for sample in every if not sample.cut]
         inputs.enough(samples)
         before = self.db.splits(s.turn_id for s in samples)
         self.train, self.held = feedback.split(samples, self.settings.gate.held_out, splits=before)
         self.ids = tuple(ids)
-        if kept:
-            self.resumed, self.seed, self.proposer = True, kept["seed"], kept["proposer"]
-            self.engine = kept.get("engine", self.engine)
-            self.calls = max(self.calls, kept["calls"])
+        if state:
+            self.resumed, self.seed, self.proposer = True, state["seed"], state["proposer"]
+            self.engine = state.get("engine", self.engine)
+            self.calls = max(self.calls, state["calls"])
         self.reader = self._reader()
         self.examples = self._examples()
         self.remarks = self._remarks()
@@ -146,14 +148,14 @@ class Search:
     def budget(self) -> Any:
         from clawback.prompts import Budget
 
-        given = self.settings.prompts
+        limits = self.settings.prompts
         calls = self.calls - self.gate_calls()
         if calls < LEAST_CALLS:
             raise UsageError(
                 f"{self.calls} calls are too few: the gate takes {self.gate_calls()} of them ([prompts] gate_answers) and a search at least {LEAST_CALLS}. "
                 f"Allow {self.gate_calls() + LEAST_CALLS} (`--calls`, [prompts] max_calls)."
             )
-        return Budget(calls=calls, tokens=given.max_tokens, money=given.max_money or None)
+        return Budget(calls=calls, tokens=limits.max_tokens, money=limits.max_money or None)
 
     def gate_calls(self) -> int:
         return self.settings.prompts.gate_answers * (3 if self.live.prompt else 2)
@@ -227,23 +229,23 @@ class Search:
 
     def _reader(self) -> text_reading.TextReward:
         turns = self._turns()
-        made = text_reading.learn(self.train, [(t.prompt, t.response) for t in turns], self.seed)
-        if not made.trusted:
+        reader = text_reading.learn(self.train, [(t.prompt, t.response) for t in turns], self.seed)
+        if not reader.trusted:
             raise TrainingError(
-                f"These ratings show no pattern yet ({made.why}), so a search would waste calls. Rate more answers, or say in words what was wrong "
+                f"These ratings show no pattern yet ({reader.why}), so a search would waste calls. Rate more answers, or say in words what was wrong "
                 "(`clawback turns remark`)."
             )
-        return made
+        return reader
 
     def _examples(self) -> list[Example]:
         from clawback.prompts import Example
 
-        found: dict[str, Example] = {}
+        examples: dict[str, Example] = {}
         for sample in reversed(self.train):
             asked = text_reading.question(sample)
-            if asked and asked not in found:
+            if asked and asked not in examples:
                 hint = next((h for h in sample.hints if h.startswith(BETTER)), "")
-                found[asked] = Example(
+                examples[asked] = Example(
                     str(sample.turn_id),
                     prompt_gate.recent(sample.messages),
                     sample.response,
@@ -252,12 +254,14 @@ class Search:
                 )
         rated = {s.turn_id for s in (*self.train, *self.held)}
         others = [t for t in self._turns() if t.prompt and t.id not in rated]
-        room = min(UNRATED, MOST_EXAMPLES - len(found))
+        room = min(UNRATED, MOST_EXAMPLES - len(examples))
         for turn in others:
-            if room > 0 and turn.prompt not in found:
-                found[turn.prompt] = Example(str(turn.id), prompt_gate.recent(turn.messages), turn.response)
+            if room > 0 and turn.prompt not in examples:
+                examples[turn.prompt] = Example(
+                    str(turn.id), prompt_gate.recent(turn.messages), turn.response
+                )
                 room -= 1
-        return sorted(list(found.values())[:MOST_EXAMPLES], key=lambda one: int(one.id))
+        return sorted(list(examples.values())[:MOST_EXAMPLES], key=lambda one: int(one.id))
 
     def _turns(self) -> list[Turn]:
         """The newest whole answers to prompts that are not kept for the gate."""
@@ -336,7 +340,7 @@ class Search:
     # --------------------------------------------------------------------------------------------- what is kept
 
     def _run(self, result: PromptSearchResult) -> Run:
-        said = newest(self.db, self.settings)
+        opinions = newest(self.db, self.settings)
         return Run(
             base=self.live.base or model_of(self.db, self.settings.prompts),
             base_revision=self.live.base_revision,
@@ -344,30 +348,30 @@ class Search:
             recipe={"calls": self.calls, "proposer": self.proposer, "spent": result.spent.to_dict()},
             seed=self.seed,
             parent=self.live.number,
-            train_ids=feedback_of(self.train, said),
-            held_out_ids=feedback_of(self.held, said),
+            train_ids=feedback_of(self.train, opinions),
+            held_out_ids=feedback_of(self.held, opinions),
             progress={"phase": "done"},
             kind="prompt",
         )
 
     def _keep(self) -> None:
-        kept = {"live": self.live.number, "seed": self.seed, "proposer": self.proposer, "engine": self.engine, "calls": self.calls, "feedback": list(self.ids)}  # fmt: skip
-        replace(self.home.prompts / SEARCH, json.dumps(kept).encode(), mode=0o600)
+        state = {"live": self.live.number, "seed": self.seed, "proposer": self.proposer, "engine": self.engine, "calls": self.calls, "feedback": list(self.ids)}  # fmt: skip
+        replace(self.home.prompts / SEARCH, json.dumps(state).encode(), mode=0o600)
 
     def _interrupted_state(self, standing: set[int]) -> dict[str, Any] | None:
         """What an interrupted search began with; None where there is none, or it can no longer be resumed."""
         path = Path(self.home.prompts / SEARCH)
-        kept = None
+        state = None
         with suppress(FileNotFoundError, ValueError, UnicodeDecodeError):
-            kept = json.loads(path.read_text("utf-8"))
+            state = json.loads(path.read_text("utf-8"))
         fits = (
-            isinstance(kept, dict)
-            and kept.get("live") == self.live.number
-            and isinstance(kept.get("feedback"), list)
-            and standing.issuperset(kept["feedback"])
+            isinstance(state, dict)
+            and state.get("live") == self.live.number
+            and isinstance(state.get("feedback"), list)
+            and standing.issuperset(state["feedback"])
         )
         if fits:
-            return kept
+            return state
         if path.exists():
             shutil.rmtree(self.home.prompts, ignore_errors=True)
         return None

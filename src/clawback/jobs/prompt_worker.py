@@ -53,13 +53,13 @@ def main(arguments: list[str]) -> int:
     try:
         report = prompt_learning.judge_waiting(home)
         if report is None:
-            found = prompt_learning.optimize(home)
+            result = prompt_learning.optimize(home)
             what = (
-                f"version {found.version.number}: {found.version.status}"
-                if found.version
+                f"version {result.version.number}: {result.version.status}"
+                if result.version
                 else "nothing better"
             )
-            say(f"prompt: {what} ({found.calls} calls, {found.tokens} tokens)")
+            say(f"prompt: {what} ({result.calls} calls, {result.tokens} tokens)")
         else:
             say(f"prompt: {report.summary()}")
     except Exception as error:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clawback.errors import UsageError
+from clawback.feedback.rule_consent import accepted_sentences, may_be_said
 from clawback.gate import prompt_gate as prompt_gate
 from clawback.prompts import prompt
 from clawback.release import prompted, screening
-from clawback.rules.spoken import accepted_sentences, may_be_said
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Set

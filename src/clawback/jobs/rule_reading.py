@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from clawback import config
 from clawback.errors import JudgeError
+from clawback.feedback import rule_consent
 from clawback.files import append_line
 from clawback.learning import RunRules
 from clawback.progress import OnProgress
@@ -78,7 +79,7 @@ def _proven_base(db: Store, policy: Policy) -> RuleJudge | None:
 
 def entry(db: Store, judge: RuleJudge | None) -> RunRules:
     """What of the rules goes into a run: a run that is taken up again sees the rules of its beginning."""
-    from clawback.rules import exam, spoken
+    from clawback.rules import exam
     from clawback.rules.checks import check_of
 
     rules = [
@@ -94,7 +95,7 @@ def entry(db: Store, judge: RuleJudge | None) -> RunRules:
     if judge is not None and (result := exam.stored_result(db, judge.name)) is not None and result.believed:
         judged = [rule for rule in believed_first if not check_of(rule)][:MOST_JUDGED]
     return RunRules(
-        sentences=tuple(rule.text for rule in spoken.distinct_rules_to_say(db)),
+        sentences=tuple(rule.text for rule in rule_consent.distinct_rules_to_say(db)),
         features=tuple((rule.text, rule.check) for rule in [*checked, *judged]),
         judge=judge.name if judge is not None and judged else "",
     )
@@ -111,16 +112,11 @@ def with_rules(
     """The recipe with the rules as they are now, after a test of them on the ratings. ``policy``: as for ``judge_of``."""
     tell({"phase": "rules"})
     outcome = learn(home, settings, db, policy)
-    for note in [*outcome.notes, *map(waiting_note, outcome.waiting)]:
+    for note in [*outcome.notes, *(rule_consent.waiting_sentence([rule]) for rule in outcome.waiting)]:
         tell({"phase": "reward", "note": note})
     judge = judge_of(home, settings.judge, db, policy)
     rules = entry(db, judge)
     return replace(recipe, conditions=replace(recipe.conditions, rules=rules))
-
-
-def waiting_note(rule: Rule) -> str:
-    """What the owner can do about a believed rule that somebody else wrote."""
-    return f"Your ratings speak for “{rule.text}”. No answer is drawn under it before you say yes: `clawback rules keep {rule.id}`"
 
 
 @dataclass

@@ -110,8 +110,8 @@ class RunJob:
             self.db.update_run(run.id, progress=progress)
             self.keep_steps(run)
         self.tell(progress)
-        heard = phase not in ANNOUNCEMENTS if self.stops_in is None else phase in self.stops_in
-        if heard and self.db.stop_wanted(run.id):
+        stoppable = phase not in ANNOUNCEMENTS if self.stops_in is None else phase in self.stops_in
+        if stoppable and self.db.stop_wanted(run.id):
             self.db.update_run(run.id, progress=progress)
             raise Stopped(
                 f"Run {run.id} was stopped ({describe(progress)}). Its checkpoint is kept: `{self.again.format(id=run.id)}` continues it."

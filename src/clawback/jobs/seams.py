@@ -1,8 +1,7 @@
-"""Where a run trains and draws: in this process, in several, or in a part that another package provides.
+"""Where a run trains and draws: in this process, in several, or in a part that an extension provides.
 
-What may train and draw in place of this process: the interfaces of the parts that ``plugins`` finds by name.
-
-How many processes a run uses: by the settings, by accelerate's own file, or by `accelerate launch`.
+The parts' interfaces are the protocols here; ``plugins`` finds the parts by name. How many processes a run has follows from its options, from a file of
+`accelerate config`, or from `accelerate launch`.
 """
 
 from __future__ import annotations
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from clawback.policy import Policy, Sampler
     from clawback.progress import OnProgress
     from clawback.records import Episode, Run
+    from clawback.runs.run_options import RunOptions
     from clawback.sampling import Chance, Sampled
 
 
@@ -131,6 +131,22 @@ class ClusterDrawing(Protocol):
 def is_hosted(recipe: Recipe) -> bool:
     """Whether the run of this recipe is trained elsewhere."""
     return bool(recipe.conditions.hosted)
+
+
+def check_extensions(settings: Config, options: RunOptions) -> None:
+    """Raises ``NotFound`` where the settings or options ask for a part whose extension is not installed. Imports no part."""
+    draw = options.draw or settings.training.draw
+    parts = (
+        (settings.reward.grade, plugins.GRADERS, "reward-model", "`[reward] grade`"),
+        (settings.model.engine == "mlx", plugins.ENGINES, "mlx", "`[model] engine`"),
+        (bool(settings.hosted.url), plugins.TRAINERS, "hosted", "`[hosted] url`"),
+        (options.processes > 1, plugins.TRAINERS, "processes", "`--processes`"),
+        (draw not in ("", HERE), plugins.SAMPLERS, "vllm", "`draw`"),
+        (options.ray is not None, plugins.SAMPLERS, "ray", "`--ray`"),
+    )
+    for wanted, group, name, user in parts:
+        if wanted:
+            plugins.require(group, name, user)
 
 
 def hosted() -> Trainer:
@@ -244,29 +260,29 @@ def from_accelerate(path: Path) -> Launch:
     import yaml
 
     try:
-        given: Any = yaml.safe_load(path.read_text("utf-8"))
+        settings: Any = yaml.safe_load(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise UsageError(f"{path} cannot be read: {' '.join(str(error).split())[:200]}.") from error
-    if not isinstance(given, dict):
+    if not isinstance(settings, dict):
         raise UsageError(f"{path} is no file of `accelerate config`.")
-    given = {str(key): value for key, value in given.items()}
-    kind = str(given.get("distributed_type", "NO")).upper()
+    settings = {str(key): value for key, value in settings.items()}
+    kind = str(settings.get("distributed_type", "NO")).upper()
     if kind not in KINDS:
         raise UsageError(
             f"{path} says distributed_type: {kind[:40]}. Here processes share gradients (use MULTI_CPU or MULTI_GPU), or the base, too (FSDP). "
             "For anything else, train elsewhere (docs/hosted.md)."
         )
-    machines, world = _positive(given, "num_machines", path), _positive(given, "num_processes", path)
+    machines, world = _positive(settings, "num_machines", path), _positive(settings, "num_processes", path)
     if world % machines:
         raise UsageError(f"{path}: {world} processes cannot be shared out among {machines} machines.")
-    found = {"NNODES": str(machines), "NODE_RANK": str(given.get("machine_rank") or 0)}
+    variables = {"NNODES": str(machines), "NODE_RANK": str(settings.get("machine_rank") or 0)}
     for name, key in (("MASTER_ADDR", "main_process_ip"), ("MASTER_PORT", "main_process_port")):
-        if given.get(key):
-            found[name] = str(given[key])
-    if machines > 1 and not {"MASTER_ADDR", "MASTER_PORT"} <= found.keys():
+        if settings.get(key):
+            variables[name] = str(settings[key])
+    if machines > 1 and not {"MASTER_ADDR", "MASTER_PORT"} <= variables.keys():
         raise UsageError(f"{path}: several machines need main_process_ip and main_process_port.")
     shard = kind == "FSDP"
-    return Launch(world // machines, found, shard, (*_answers(given), *_of_sharding(given, shard)))
+    return Launch(world // machines, variables, shard, (*_answers(settings), *_of_sharding(settings, shard)))
 
 
 def _answers(options: Mapping[str, Any]) -> Iterator[str]:
@@ -343,8 +359,8 @@ def sampler(
     if ray is None:
         yield None
         return
-    with cluster().sampler(ray, recipe, tell) as made:
-        yield made
+    with cluster().sampler(ray, recipe, tell) as workers:
+        yield workers
 
 
 def help_out(count: int) -> int:
@@ -384,9 +400,9 @@ def _processes(file: Path) -> int:
     import yaml
 
     with suppress(OSError, UnicodeDecodeError, yaml.YAMLError):
-        given: Any = yaml.safe_load(file.read_text("utf-8"))
-        found = given.get("num_processes", 1) if isinstance(given, dict) else 1
-        return found if isinstance(found, int) else 1
+        settings: Any = yaml.safe_load(file.read_text("utf-8"))
+        count = settings.get("num_processes", 1) if isinstance(settings, dict) else 1
+        return count if isinstance(count, int) else 1
     return 1
 
 
@@ -394,8 +410,8 @@ def _accelerator() -> str:
     """The device that a run would take, where it is no CPU."""
     from clawback import devices
 
-    found = devices.choose(None).type
-    return "" if found == "cpu" else found
+    device = devices.choose(None).type
+    return "" if device == "cpu" else device
 
 
 def _parent() -> list[str]:

@@ -78,6 +78,7 @@ def train_once(
         with FileLock(home.train_lock, timeout=LOCK_SECONDS), store.connect(home.database) as db:
             job = _Job(home, db, on_progress, options)
             beginning.algorithm(db, job.settings, options)  # a slip of the pen costs no loading of a model
+            seams.check_extensions(job.settings, options)
             if options.draw:
                 seams.chosen(options.draw, job.settings)
             if options.resume is not None:
@@ -362,21 +363,19 @@ class _Job(RunJob):
         """What the run learns from, and what its rewards add up from. The same however often it is asked: only the run decides."""
         from clawback import engine
 
-        made = feedback.samples(
-            self.db,
-            run.train_ids,
-            raters=recipe.raters,
+        query = feedback.SampleQuery(
             words=engine.reads_words(run.algorithm),
             credit=recipe.credit,
             min_turns=recipe.min_turns,
             until=run.created_at,
         )
-        made = inputs.without_kept(self.db, run, made, self.settings.gate.held_out)
+        samples = feedback.samples(self.db, run.train_ids, query, raters=recipe.raters)
+        samples = inputs.without_kept(self.db, run, samples, self.settings.gate.held_out)
         terms = _reward_terms(recipe)
         if terms is not None:
             self.tell({"phase": "reward", "note": f"Rewards add up: {terms}"})
-            made = [terms.of(one, len(policy.encode(one).response)) for one in made]
-        return made, terms
+            samples = [terms.of(one, len(policy.encode(one).response)) for one in samples]
+        return samples, terms
 
     # ------------------------------------------------------------------------------------------------- judge
 
@@ -400,12 +399,12 @@ class _Job(RunJob):
         and what the ratings say need not be lost because the weights did not take it."""
         if self.db.version(version.number).status != "rejected" or prompted.folds(run.recipe):
             return None
-        made = prompted.of_sentence(self.db, run, release.sentence_of(version))
-        if made is None:
+        prompt = prompted.of_sentence(self.db, run, release.sentence_of(version))
+        if prompt is None:
             return None
-        if made.report is None:
-            self.judge(made)
-        return self.db.version(made.number)
+        if prompt.report is None:
+            self.judge(prompt)
+        return self.db.version(prompt.number)
 
     def judge_waiting(self) -> Report | None:
         """Judge the version again that waits for answers, if they are there."""

@@ -61,7 +61,7 @@ def judge(
             break
     if not judged:
         raise JudgeError("The judge gave no verdict that could be read; a larger model may keep to the form.")
-    found, name = win_rate(judged), name_of(settings)
+    rate, name = win_rate(judged), name_of(settings)
     with store.connect(home.database) as db:
         before = db.get(KEY, [])
         entry = {
@@ -71,8 +71,8 @@ def judge(
             "second": versions[1],
             "unread": failed,
         }
-        db.set(KEY, [*before, entry | asdict(found)][-KEPT:])
-    return found, name, failed
+        db.set(KEY, [*before, entry | asdict(rate)][-KEPT:])
+    return rate, name, failed
 
 
 def _first_is_better(ask: Ask, prompt: str, first: str, second: str) -> bool:
@@ -82,5 +82,5 @@ def _first_is_better(ask: Ask, prompt: str, first: str, second: str) -> bool:
 
 def choice(text: str) -> int | None:
     """1 or 2 of the last box of an answer."""
-    found = _BOX.findall(text)
-    return int(found[-1]) if found else None
+    boxes = _BOX.findall(text)
+    return int(boxes[-1]) if boxes else None

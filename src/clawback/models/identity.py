@@ -1,11 +1,7 @@
-"""What a base model is, and whether a version's folder was made for it.
+"""What a base model is, in parts that are compared and named apart, and whether a version's folder was made for it.
 
-What a base model is, in parts that are compared and named apart: weights, settings, tokenizer, chat template.
-
-A name or a commit says where a model was found; these say whether it is the same. A commit that changes a README, or a
-``config.json`` that another release of transformers wrote again, changes none of them.
-
-The base model of a version: which of its weights training may change, and whether a folder was made for it.
+A name or a commit says where a model was found; its weights, settings, tokenizer and chat template say whether it is the same. A commit that changes a
+README, or a ``config.json`` that another release of transformers wrote again, changes none of them.
 """
 
 from __future__ import annotations

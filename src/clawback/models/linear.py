@@ -1,15 +1,11 @@
 """Linear layers: their matrix products by the faster library, and with a LoRA as one fused operation.
 
-Matrix products by the faster of the two libraries that PyTorch has for them on a CPU.
-
 PyTorch multiplies float32 with MKL, which on AMD leaves AVX-512 unused: 110 GFLOP/s per core where oneDNN,
 which PyTorch ships too and uses for bfloat16, reaches 240 on the same machine with the same precision.
 ``product`` uses oneDNN, and ``FrozenLinear`` uses it for the layers of a model.
 
 The choice depends on the kind of processor and never on a measurement, so that the same run gives the same
 bits.
-
-A linear layer with its LoRA as one fused operation.
 
 PEFT computes ``W·x + s·B·(A·x)`` as three layers, a product and a sum, each leaving a tensor of the layer's
 output behind, and in a 16-bit model converts the input to float32 on the way. Here the low-rank part is added

@@ -1,10 +1,7 @@
-"""The files of models on this machine, read without loading one: folders, the cache of the hub, and loose GGUF files.
+"""The files of models on this machine, read without torch and without loading a model.
 
-What a model folder holds, by its files alone: whether its weights are all there, and whether it can be trained. No torch.
-
-Finds causal language models in the cache of ``huggingface_hub``, without importing it.
-
-GGUF files that other programs and people keep in the usual folders. Only names are read here; nothing is opened.
+A model folder: whether its weights are all there, and whether it can be trained. The cache of ``huggingface_hub``, without importing it. GGUF files in the
+usual folders of other programs, by their names alone.
 """
 
 from __future__ import annotations

@@ -1,16 +1,12 @@
 """The text form of a conversation: chat templates, rendered in a process with limits, and plain labelled text.
 
-Renders chat templates in a process with limits, wherever this program renders one.
-
 A template is a program that somebody else wrote, whoever chose the model: ``{{ 'x'|center(10**9) }}`` takes a gigabyte.
 ``install`` puts a bounded renderer in the place of the one that transformers compiles, so that
 ``tokenizer.apply_chat_template`` prepares conversations as ever and the program of the template runs in
 ``template_worker.py``. One such process serves all templates; it is started when first needed and replaced when a limit ends it.
 
-Where an answer ends in plain labelled text: at the line in which the next speaker begins.
-
-A base model without a chat template is shown ``User: … Assistant:`` and goes on to write the whole dialogue. What follows the
-next label is no answer of its own, so it is neither shown, stored nor learned.
+A base model without a chat template is shown ``User: … Assistant:`` and goes on to write the whole dialogue. Its answer ends at the line in which the
+next speaker begins; what follows is neither shown, stored nor learned.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
-"""Loads a policy by torch: how its weights are held, and on which device it is faster.
-
-On which device a small model computes: the one on which it is faster here, measured once and kept.
+"""Loads a policy by torch: how its weights are held, and on which device.
 
 A large model is bound by arithmetic, and an accelerator is always faster. A model of a few million parameters is bound by
-starting kernels: a GPU then waits for Python, and two cores of a CPU may be faster.
-
-Loads a policy by torch: how its weights are held, and on which device.
+starting kernels: a GPU then waits for Python, and two cores of a CPU may be faster. So the device of a small model is measured once and kept.
 """
 
 from __future__ import annotations

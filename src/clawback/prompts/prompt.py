@@ -1,6 +1,4 @@
-"""A prompt as a policy: its versions, its text as sections, and what two prompts' rules have in common.
-
-Conversion between a prompt's text and its sections.
+"""A prompt as a policy: immutable, with its versions and their history, its text as sections, and the comparison of two prompts' rules.
 
 The text is what a person edits and what is kept in a file; the sections are what a search changes one at a time::
 
@@ -15,9 +13,7 @@ The text is what a person edits and what is kept in a file; the sections are wha
 What stands before the first heading is the role. ``(locked)`` says that no search may change the section; it is for the
 person and the search, and ``spoken`` leaves it out of what the model reads. A heading with any other name is ordinary text.
 
-Compares the rules of prompts (their lines, by section): added, missing, equal in meaning, in common.
-
-A prompt as a policy: immutable, versioned, with its parent and origin; and the history of a prompt.
+The rules of a prompt are its lines, by section. Two prompts' rules are added, missing, equal in meaning or in common.
 """
 
 from __future__ import annotations

@@ -107,7 +107,9 @@ class AnswerReading:
         return f"This is one draw and not the best of {current.count}: {why}."
 
     def _fit(self, store: Store) -> None:
-        every = feedback.samples(store, raters=self.raters, newest=READ, words=True)
+        every = feedback.samples(
+            store, query=feedback.SampleQuery(words=True, newest=READ), raters=self.raters
+        )
         samples = [sample for sample in feedback.evidence(every) if sample.rated]
         remarks = [sample for sample in every if not sample.rated]
         self._reader = None

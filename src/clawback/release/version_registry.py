@@ -1,11 +1,7 @@
 """The registry of versions, on disk and in the store; and a version, loaded and ready to answer.
 
-The registry of versions, on disk and in the store. The row is authoritative: a folder without a row is no version.
-
-A version is written to a temporary folder, synced, renamed to its number, and only then entered in the store.
-Going live is one transaction.
-
-Loads a version, ready to answer.
+The row is authoritative: a folder without a row is no version. A version is written to a temporary folder, synced, renamed to its number, and only then
+entered in the store. Going live is one transaction.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Active learning: which answer, or which pair of answers, to ask about next.
 
-Active learning: chooses which answer to ask about next, updated after every rating.
-
-A posterior over what the person may want is computed from their ratings so far (``rewards.rule_posterior``),
+**Answers.** A posterior over what the person may want is computed from their ratings so far (``rewards.rule_posterior``),
 and the next question is the answer whose rating is most informative about all others
 (``feedback.information``). From four times as many captured answers, 16 ratings chosen like this are worth 24
 that were not, and 24 are worth 48 (research/studies/2026-11-21-more-from-the-same-taps.md).
@@ -10,9 +8,7 @@ that were not, and 24 are worth 48 (research/studies/2026-11-21-more-from-the-sa
 Only the text of the answers is used, with words in place of a model's tokens: it needs no model, and takes
 milliseconds.
 
-What comparisons and ratings say of answers, for choosing which pair to ask about: Gaussian process preference learning.
-
-Every answer has a value f, and of two answers a person prefers the first with probability σ(f(a) − f(b)) (Bradley & Terry 1952). f is a
+**Pairs**: Gaussian process preference learning. Every answer has a value f, and of two answers a person prefers the first with probability σ(f(a) − f(b)) (Bradley & Terry 1952). f is a
 Gaussian process over the reader's views of an answer (``rewards.views``; for preferences: Chu & Ghahramani 2005; for choosing what to ask,
 with the same kernels: Houlsby et al. 2011, "Bayesian active learning for classification and preference learning"). A rating says on which
 side of the mean answer an answer is: σ(±f), f centred over the answers. An observation of weight w counts as its likelihood to the power w.

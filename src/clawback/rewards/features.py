@@ -1,21 +1,15 @@
 """Features of an answer for a reward model, and which of them a remark asks for.
 
-Style features of an answer, visible in its text: its length, its lists, its tone, its units.
-
 What people like about answers is, for the most part, one of a few well-known properties: evaluations of chat models
 control for length and markup before they compare anything else (Dubois et al. 2024, length-controlled AlpacaEval; Chatbot Arena's style
 control), and style transfer speaks of formality and politeness. A reward head that knows them by name needs a fraction of the ratings that
 one on hidden states alone needs (research/studies/2026-11-21-more-from-the-same-taps.md). Words are looked for in English; of an answer in another language, marks, numbers
 and lengths remain.
 
-Parses remarks: "too long", "no emoji, please", "be formal" → which features should increase or decrease (``NAMES``).
-
-A remark states what a rating leaves to be inferred. The most common remarks are covered, in English only. Any other is left
+A remark ("too long", "no emoji, please", "be formal") states what a rating leaves to be inferred. The most common remarks are covered, in English only. Any other is left
 to the algorithms that read hints with the model itself (``opd``, ``combined``).
 
-Features of an answer: its style, the everyday tokens it uses, and the base model's hidden states for it.
-
-Three kinds of features, standardised over answers that the base itself gives to the person's prompts:
+There are three kinds of features, standardised over answers that the base itself gives to the person's prompts:
 
 * **Style.** Length, lists, tone, units and the like, by name: what most tastes are about.
 * **Tokens.** Whether a token occurs at all, for tokens that occur in at least a tenth of those answers and are missing in

@@ -1,20 +1,16 @@
 """What a person says of answers, in sentences that a model can follow, and the features that a remark resembles.
 
-A taste in words: turns what ratings and remarks ask for into sentences that a model can follow.
-
 A model that follows instructions knows already how to be brief or to use a list; it has to be told, not trained. So what the reward ensemble
 has learned is turned into a few candidate sentences, and answers drawn under each show which of them helps (``sources.instructed``):
 
 1. Remarks are sentences already: the person's own words.
-2. Believed rules are sentences, too (``rules.spoken``): proposed by the person or a model, and tested on the ratings.
+2. Believed rules are sentences, too (``feedback.rule_consent``): proposed by the person or a model, and tested on the ratings.
 3. The hand-written list comes last: each style feature, and each text statistic and grammatical feature that can be asked for, has a sentence for more of it and one for
    less. A feature counts by how much better the ensemble likes those of the base's own answers that have it than those that do not.
 4. The two or three strongest of the list are also combined.
 
-Matches a remark to the features that it resembles: "use simpler words" is near to "Use short, simple words.".
-
-Patterns cover the most common remarks (``rewards.features``). Any other is compared with the sentences that each feature has
-(``rewards.instructions``): cosine of tf-idf weights over the beginnings of words, the vector space model (Salton, Wong & Yang 1975). That is too coarse to
+Patterns cover the most common remarks (``rewards.features``). Any other is compared with the sentences that each feature has ("use simpler words" is near
+to "Use short, simple words."): cosine of tf-idf weights over the beginnings of words, the vector space model (Salton, Wong & Yang 1975). That is too coarse to
 be trusted ("do not quote" is nearer to "Quote words that matter." than to its opposite), so it never counts as evidence: it only sets which features are tried
 first, and the ratings decide what is meant.
 """

@@ -1,6 +1,6 @@
 """Ratings as evidence: which value and kind each has for the reader, and how likely it is under a rule.
 
-How likely ratings are where a rule is what is wanted: two models of the taps that do not follow it.
+Where a rule is what is wanted, two models tell how likely taps are that do not follow it:
 
 * ``WrongTaps``, of a rule about what stands in the text: the rule is the taste, and a share ε of the taps is wrong, the same share on both sides.
 * ``TwoShares``, of a rule that somebody judges: the judge errs as well, and not on both sides alike. Of ten answers to which a rare thing is ascribed
@@ -10,9 +10,7 @@ Both shares are integrated over, uniform beforehand. They are those of one kind 
 better branch of an answer in six of ten, and a likelihood that took both as one would believe neither. So each kind has shares of its own.
 The ±½ of a comparison and the small value of a guess are conventions about a mean; here they count as the direction that they name.
 
-Ratings as the reader takes them: scores by their ranks among the person's own.
-
-Scores are stored, shown and signed as ``clawback.scales`` centres them. Where most scores of a person are close together and a few are far off, centred
+**Scores.** Scores are stored, shown and signed as ``clawback.scales`` centres them. Where most scores of a person are close together and a few are far off, centred
 values are little more than those few. So the reader takes the rank of each score, moved so that the lowest is -1, the highest 1 and the mean 0:
 
     u = (rank - lowest rank) / (highest rank - lowest rank),    value = (u - m) / (1 - m) for u >= m, (u - m) / m otherwise,    m = mean u

@@ -1,8 +1,6 @@
 """The reward ensemble, and the last change of mind in the ratings that it is fitted on.
 
-Finds the last change of mind in a series of ratings, by their evidence.
-
-A person may come to want something else. Older ratings then speak for a taste that is gone, and a reward model that is fitted on all of them
+**A change of mind.** A person may come to want something else. Older ratings then speak for a taste that is gone, and a reward model that is fitted on all of them
 predicts neither. For ratings ``r₁ … rₙ`` in the order in which they were given and a place ``c``, three models are compared:
 
     one taste            log P(r_a … r_b)
@@ -14,9 +12,7 @@ factor; Bayesian change-point analysis: Smith 1975, Biometrika 62; Barry & Harti
 has one taste turned round, which pays once. A change is of either kind, as likely; it is rare beforehand, and each of K
 places is as likely: the logarithm of the odds ``AGAINST · K`` is subtracted from the gain.
 
-The reward ensemble: two kinds of models that predict a person's ratings from their ratings and remarks so far.
-
-They are Gaussian processes on several views of an answer (``rewards.kernel_ensemble``), and a posterior over rules about its features (``rewards.rule_posterior``).
+**The ensemble** has two kinds of models: Gaussian processes on several views of an answer (``rewards.kernel_ensemble``), and a posterior over rules about its features (``rewards.rule_posterior``).
 The first find additive and unnamed preferences; the second finds conjunctions, and it understands remarks. Each is weighted by how well it
 explains the ratings, its Bayes factor against noise; a permutation test of the same factor decides whether anything can be
 learned from them at all (research/studies/2026-11-22-reading-real-answers.md).

@@ -1,15 +1,11 @@
 """Statistics of a text that need no model: stylometry in any language, grammar in English.
 
-Stylometric statistics of a text: lengths of sentences and words, variety, punctuation, layout. No word lists.
-
-The measures are those of authorship attribution (Stamatatos 2009, "A survey of modern authorship attribution methods", lexical and
+**Stylometry**: lengths of sentences and words, variety, punctuation, layout; no word lists. The measures are those of authorship attribution (Stamatatos 2009, "A survey of modern authorship attribution methods", lexical and
 character features) and the inputs of the common readability formulas (letters a word, words a sentence: Smith & Senter 1967). They need no
 language: a word is a run of letters, a sentence ends at a full stop of any script or at the end of a line. Han, kana and Thai, which
 write without spaces, are counted by the character.
 
-Grammatical features of an English text: tense, voice, persons, subordination, negation, modality, degree, …, as rates a word.
-
-They are those of Biber 1988 ("Variation across Speech and Writing", appendix II), the common set of register studies, as far as closed classes of words and
+**Grammar**: tense, voice, persons, subordination, negation, modality, degree, …, as rates a word. The features are those of Biber 1988 ("Variation across Speech and Writing", appendix II), the common set of register studies, as far as closed classes of words and
 endings show them without a tagger. His lists of places, times and verbs of speech and thought are left out: they are about content. What sentences
 begin with is counted as by style(1) of GNU Diction. In another language nothing is found, and what never varies is no feature.
 """

@@ -32,8 +32,8 @@ def names() -> list[str]:
 
 def find(name: str) -> type[Verifier]:
     """The class behind a name. Raises ``UsageError`` for one that nobody provides."""
-    if value := plugins.where(plugins.REWARDS, name):
-        return cast("type[Verifier]", plugins.load_value(value))
+    if name in plugins.BUILT_IN[plugins.REWARDS] or plugins.where(plugins.REWARDS, name):
+        return cast("type[Verifier]", plugins.load(plugins.REWARDS, name))
     raise UsageError(f"There is no verifier {name!r}. Choose one of: {', '.join(names())}.")
 
 

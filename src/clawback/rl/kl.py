@@ -1,8 +1,6 @@
-"""Shared parts of the losses: estimators of the KL, the clipped surrogate, and what is reported of a ratio.
+"""Shared parts of the losses: estimators of the KL, PPO's clipped surrogate, and what is reported of a ratio.
 
-Three per-token estimators of KL(policy ‖ reference) from tokens that were sampled.
-
-With ``d = log π_ref − log π`` at a token (J. Schulman, "Approximating KL divergence", 2020):
+Three estimators of KL(policy ‖ reference), a token each, come from tokens that were sampled. With ``d = log π_ref − log π`` at a token (J. Schulman, "Approximating KL divergence", 2020):
 
     k1 = −d                 unbiased, may be negative
     k2 = d² / 2             biased, low variance, always ≥ 0
@@ -10,8 +8,6 @@ With ``d = log π_ref − log π`` at a token (J. Schulman, "Approximating KL di
 
 "Unbiased" holds for tokens that the *policy* sampled. On ratings of older answers they are penalties with the right
 minimum (the reference) and no more than that.
-
-Shared parts of the losses with a ratio: PPO's clipped surrogate, the KL penalty, and the figures reported for a step.
 """
 
 from __future__ import annotations

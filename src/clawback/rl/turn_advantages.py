@@ -1,20 +1,14 @@
 """Credit in an episode: advantages of its turns, and late rewards for the tokens and turns that led to them.
 
-Credit assignment: from late rewards to the tokens, and the turns, that led to them.
-
-Source: Schulman et al. 2016 (GAE, arXiv:1506.02438), eq. 11–16, with a discount of its own at each step:
+**Steps** (a step is a token, or a turn): Schulman et al. 2016 (GAE, arXiv:1506.02438), eq. 11–16, with a discount of its own at each step:
 
     δ_t = r_t + γ_t·V_{t+1} − V_t
     A_t = δ_t + γ_t·λ_t·A_{t+1}              V and A are 0 after the last step of a trajectory
 
-A step is a token, or a turn.
-
 Tokens that the policy did not choose (a tool's output between two calls) are no steps: with ``mask`` they are skipped, cost no discount and
 get no advantage.
 
-Advantages of an episode's turns from their rewards: four estimators, each on turns laid end to end.
-
-All take ``rewards`` [T] of the turns of E episodes and ``episode`` [T] int64, non-decreasing, and give [T] advantages. A turn's advantage is then
+**Turns**: four estimators, each on turns laid end to end. All take ``rewards`` [T] of the turns of E episodes and ``episode`` [T] int64, non-decreasing, and give [T] advantages. A turn's advantage is then
 that of each token that the policy wrote in it.
 
     returns     G_t = r_t + γ·G_{t+1}, against the mean of all turns                                     (Williams 1992, with a baseline)

@@ -1,10 +1,6 @@
 """Checks by code: what can be counted in an answer, and a small language that says what it has to be like.
 
-Counts what code can see in an answer: words, sentences, list items, emoji, the first person.
-
-Fenced code is left out: ``i`` in a loop is not the first person, and a program's lines are no sentences. Every pattern is linear.
-
-Checks by code: a small language that says what an answer has to be like, and what evaluates it.
+Fenced code is not counted: ``i`` in a loop is not the first person, and a program's lines are no sentences. Every pattern is linear.
 
 A check is one or more clauses, all of which an answer has to meet, with ``; `` between them::
 

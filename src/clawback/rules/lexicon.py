@@ -1,15 +1,11 @@
 """The words that ``phrases`` knows, by what they do in a sentence; and which language a text is in.
 
-Tells the language of a text by its script, or by its most common words.
-
-Counting function words is the baseline of language identification (Grefenstette 1995). It needs no model, and tells the languages below apart on
-texts of some ten words or more; about a shorter text nothing is said.
-
-The words that ``phrases`` knows, by what they do in a sentence.
-
 Kinds: ``no`` ``not`` ``stop`` ``hate`` deny; ``verb`` ``say`` ``ask`` ``start`` ``end`` ``limit`` are what is to be done; ``wish`` and ``liking`` are the
 person's; ``I`` ``you`` ``subject`` ``modal`` tell a wish from a statement; ``all`` may not be denied; ``bound`` compares; ``feature`` and ``unit`` are what is counted; ``filler`` changes nothing;
 ``unread`` stops the reading.
+
+The language follows from the script, or from the most common words. Counting function words is the baseline of language identification (Grefenstette
+1995). It tells the languages below apart on texts of some ten words or more; about a shorter text nothing is said.
 """
 
 from __future__ import annotations

@@ -17,13 +17,13 @@ from clawback.errors import UsageError
 from clawback.feedback.endpoint import Ask, NoAnswer
 from clawback.feedback.provenance import in_own_words
 from clawback.feedback.rated_examples import RatedExample, pieces_of
+from clawback.feedback.rule_consent import LIST, same
 from clawback.feedback.verdict import fenced
 from clawback.records import OWNER, Feedback, Rule
 from clawback.rewards.features import wishes
 from clawback.rewards.instructions import COUNTED, SENTENCES
 from clawback.rules.checks import parse
-from clawback.rules.spoken import LIST
-from clawback.rules.wording import LONGEST, objection, runs, same, tidy
+from clawback.rules.wording import LONGEST, objection, runs, tidy
 
 if TYPE_CHECKING:
     from clawback.store import Store

@@ -6,7 +6,7 @@
 4. A rule is believed if the ratings speak for it, or if the owner said it of all answers and the ratings do not clearly speak against it. The
    others are dropped with the reason, and tested again when there are more ratings. A rule that was withdrawn is left alone.
 
-A believed rule of a model, of a file or of anybody but the owner waits for the owner's yes before it goes into a prompt (``spoken.may_be_said``).
+A believed rule of a model, of a file or of anybody but the owner waits for the owner's yes before it goes into a prompt (``rule_consent.may_be_said``).
 """
 
 from __future__ import annotations
@@ -21,14 +21,13 @@ import numpy as np
 from clawback.errors import JudgeError
 from clawback.feedback.endpoint import Ask
 from clawback.feedback.rated_examples import examples_of, rated_samples, sides
+from clawback.feedback.rule_consent import LIST, same, waiting_rules
 from clawback.records import OWNER, JsonObject, Rule, RuleStatus, Sample, Turn
 from clawback.rules import proposers
 from clawback.rules.checks import check_of
 from clawback.rules.exam import ExamResult, exam_of
 from clawback.rules.rule_judge import RuledTurn, RuleJudge, judge_turns
 from clawback.rules.rule_test import Floats, RuleTest, rule_tests
-from clawback.rules.spoken import LIST, waiting_rules
-from clawback.rules.wording import same
 
 if TYPE_CHECKING:
     from clawback.store import Store

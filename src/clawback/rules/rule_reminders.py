@@ -10,10 +10,10 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from clawback.feedback.rule_consent import rules_to_say
 from clawback.files import replace
 from clawback.paths import Home
 from clawback.records import Rule, Turn
-from clawback.rules.spoken import rules_to_say
 
 if TYPE_CHECKING:
     from clawback.store import Store

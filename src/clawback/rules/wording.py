@@ -10,13 +10,14 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 
+from clawback.feedback.rule_consent import WORD
+
 SHORTEST, LONGEST = 6, 200
 """Characters of a rule."""
 WORDS = 32
 QUOTED = 5
 """Words in a row that a rule may not share with an answer or a question: that is quoting, and may be private."""
 
-_WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 _SENTENCE_ENDS = re.compile(r"[.!?](?=\s+\S)")
 _MARKS = re.compile(r"^(?:[-*•>]|\d{1,3}[.)]|[a-z][.)])\s+")
 _ADDRESS = re.compile(
@@ -42,7 +43,7 @@ def objection(sentence: str, material: Sequence[Iterable[tuple[str, ...]]] = ())
     Args:
         material: runs of words (``runs``) of texts that it must not quote.
     """
-    words = _WORD.findall(sentence.casefold())
+    words = WORD.findall(sentence.casefold())
     if not sentence:
         return "it is empty"
     if len(sentence) > LONGEST:
@@ -69,10 +70,5 @@ def objection(sentence: str, material: Sequence[Iterable[tuple[str, ...]]] = ())
 
 def runs(text: str) -> frozenset[tuple[str, ...]]:
     """Every ``QUOTED`` words in a row."""
-    words = _WORD.findall(text.casefold())
+    words = WORD.findall(text.casefold())
     return frozenset(tuple(words[i : i + QUOTED]) for i in range(len(words) - QUOTED + 1))
-
-
-def same(sentence: str) -> str:
-    """By what two sentences are the same rule: their words."""
-    return " ".join(_WORD.findall(unicodedata.normalize("NFKC", sentence).casefold()))

@@ -1,11 +1,7 @@
-"""Starts runs, and the background processes that train, search for a prompt or publish.
+"""Starts training runs, one at a time, and the background processes that train, search for a prompt or publish.
 
-Starts the background processes that train, search for a prompt or publish, with an environment from an allow-list.
-
-An agent's hook, which starts most runs, has the agent's environment: API keys and tokens that no run needs.
-Nothing heavy is imported here: this is called after every rating, in hooks too.
-
-Starts a training run: when it is due, or because a person asks for it. One at a time.
+The environment of a process is made from an allow-list. An agent's hook, which starts most runs, has the agent's environment: API keys and tokens that no
+run needs. Nothing heavy is imported here: this is called after every rating, in hooks too.
 """
 
 from __future__ import annotations

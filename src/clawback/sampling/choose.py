@@ -1,8 +1,4 @@
-"""What is to be drawn, and how the next token is chosen.
-
-One answer that somebody wants: what it follows, how it is drawn, and what there is of it so far.
-
-Which token comes next: one draw a row from a tempered and truncated distribution, in few passes over the vocabulary.
+"""What is to be drawn, what there is of it so far, and how the next token is chosen: one draw a row from a tempered and truncated distribution.
 
 With a real vocabulary the table [rows, vocabulary] is passed over so often by log-softmax, cumulative sum and sort that choosing
 costs more than a small model's layers. Here it is written once, as exp(z - max z), and summed in blocks: inverse-transform sampling

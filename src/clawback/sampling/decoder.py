@@ -1,8 +1,4 @@
-"""The lean decoder: a forward pass for sampling from Llama-like models, and the products that its steps are made of.
-
-The products that a decoder's step is made of: a module's weights, joined, cast and put in the order in which they are multiplied.
-
-A lean forward pass for sampling: Llama-like models as plain functions over the module's weights.
+"""The lean decoder: a forward pass for sampling from Llama-like models, as plain functions over the module's weights.
 
 When a row is one token, a module's own forward spends more time around its matrix products than in them: a
 dozen Python calls per layer, masks made anew, the cache copied, keys repeated for grouped heads. Here a step

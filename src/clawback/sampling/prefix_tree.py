@@ -1,14 +1,10 @@
 """Common beginnings of prompts are read once: within a batch, and again at the next turn.
 
-Reading of many prompts that begin alike: each token of a common beginning goes through the model once.
-
-A system prompt is common to all, a question to each wording of a wish after it, a task to all who try it. The tokens of the
+**Within a batch.** A system prompt is common to all, a question to each wording of a wish after it, a task to all who try it. The tokens of the
 prompts are laid out without padding, a prompt being preceded by what it shares with the one before it in the order; in each layer
 the keys and values go to every slot that has the token. Only attention is padded, in pieces of a few tokens.
 
-What the model has made of conversations whose answers have ended: the next turn begins with it, and only what is new is read.
-
-An agent sends all that was said with every turn, and a long system prompt before it. Keys and values of those tokens depend on
+**At the next turn.** An agent sends all that was said with every turn, and a long system prompt before it. Keys and values of those tokens depend on
 nothing that follows, so they are kept until there is no more room, those that were used longest ago going first.
 """
 

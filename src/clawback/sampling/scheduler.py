@@ -1,14 +1,10 @@
 """The rows of a version, and the one scheduler whose requests join and leave them.
 
-The rows of one version: they read prompts and go on, one token at a time. What is drawn is the scheduler's business.
-
-There are three kinds: by the lean decoder, where it knows the model (``Lean``), at twice the speed and more; by the
+Rows read prompts and go on, one token at a time; what is drawn is the scheduler's business. There are three kinds: by the lean decoder, where it knows the model (``Lean``), at twice the speed and more; by the
 model's own forward with rows padded on the left (``padded.py``); and where that is not right for a model (``ways.Apart``) or
 where pictures are looked at, with rows of equal length in a batch of their own each (``ways.Apart``).
 
-The one scheduler of the sampler: requests join the rows of a version when there is room, and leave them when they end.
-
-Whoever draws is a caller of it: many answers at once (``sampling.sample``), turns of conversations (``environments/conversations.py``)
+Whoever draws is a caller of the scheduler: many answers at once (``sampling.sample``), turns of conversations (``environments/conversations.py``)
 and a server's requests that come at any time (``serve/batcher.py``). The rows only read and step.
 
 * A row that ends is overwritten by the last live one, so that nothing is computed for rows that have ended.

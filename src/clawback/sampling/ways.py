@@ -1,16 +1,7 @@
 """Sampling by a model's own forward, for models that the lean decoder does not know: in the fastest way that one provably supports.
 
-Rows that a model's own forward reads and continues, with the model's own cache, of whatever kind that is.
-
-The rows of one reading have equally many tokens, so nothing is padded: a convolution or a recurrent state would take
-padding for text. A model without a cache that can be gone on from reads each row anew for each token.
-
-Rows by the model's own forward without padding: those with equally many tokens, and pictures of the same size, in one batch.
-
-For models that take padding on the left for text, and for what looks at pictures: what a model makes of pictures and
-positions is its own business, and nothing of it is known here. Rows that need neither may go by rows of another kind.
-
-Sampling from models that the lean decoder does not know, by their own forward: in the fastest way that a model provably supports.
+Rows of one batch here have equally many tokens, and pictures of the same size, so nothing is padded: a convolution or a recurrent state would take
+padding for text, and what a model makes of pictures and positions is its own business.
 
 * **padded**: rows of several lengths in one batch, padded on the left (``padded.py``). Never where a layer does more
   than attend to keys and values.

@@ -1,8 +1,6 @@
 """Log-probabilities, the exact KL and a teacher's divergence from hidden states, without ever holding a table of [tokens, vocabulary].
 
-Log-probabilities from hidden states without ever holding a table of [tokens, vocabulary].
-
-With a real vocabulary the LM head costs more than all layers of a small model, and its logits more memory than
+**Log-probabilities.** With a real vocabulary the LM head costs more than all layers of a small model, and its logits more memory than
 everything else. Three things reduce its cost to that of its matrix products:
 
 * Logits exist for one tile of the vocabulary at a time (2,048 columns stay in the processor's cache), with the running
@@ -12,9 +10,7 @@ everything else. Three things reduce its cost to that of its matrix products:
   backward pass is then one multiplication per token: two matrix products in all, where recomputing would take three.
 * The logit of the token itself is a dot product in float32, so that a bfloat16 head does not round it.
 
-The exact KL between policy and base at each position, over the whole vocabulary, with its gradient.
-
-The usual estimate of the KL from the one token that was sampled is unbiased and very noisy: at a position where the base is
+**The exact KL** between policy and base at each position, over the whole vocabulary. The usual estimate of the KL from the one token that was sampled is unbiased and very noisy: at a position where the base is
 certain, it is nearly always nearly zero, and now and then enormous. The exact value pulls at every position at once, also towards
 tokens that were not sampled. At the same weight a run drifts far less (research/studies/2026-11-21-keeping-facts.md).
 
@@ -27,17 +23,12 @@ The first keeps the policy from saying what the base would not: content. The sec
 ways of saying things that the reward is indifferent to, or wrongly rates low.
     H(p)    = −Σ_v p_v log p_v                   dH/dh  = −scale · Σ_v p_v (log p_v + H) · W_v
 
-The last one is the entropy, for algorithms that pay for variety. As in ``lm_head.py`` the table [tokens, vocabulary] never exists, and
-the gradient is computed in the forward pass.
+The last one is the entropy, for algorithms that pay for variety. The gradients are computed in the forward pass.
 
-Distillation: a teacher's k likeliest tokens, and the divergence of the policy on them and one bucket for all others.
-
-With the teacher's probabilities q on its k likeliest tokens K, q_r = 1 − Σ_K q_v on the rest, and the policy's p, p_r likewise:
+**Distillation**: a teacher's k likeliest tokens, and the divergence of the policy on them and one bucket for all others. With the teacher's probabilities q on its k likeliest tokens K, q_r = 1 − Σ_K q_v on the rest, and the policy's p, p_r likewise:
 
     D      = Σ_K q_v·(log q_v − log p_v) + q_r·(log q_r − log p_r)
     dD/dh  = scale · Σ_K c_v·(W_v − E_p[W]),    c_v = q_r·p_v / p_r − q_v
-
-As in ``lm_head.py`` the table [tokens, vocabulary] never exists, and the gradient is computed in the forward pass.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from clawback.dialects import Asked
 from clawback.errors import Busy, UsageError
 from clawback.feedback.due import count_towards_run, needed_for_run, no_gain
 from clawback.feedback.news import news
+from clawback.feedback.rule_consent import waiting_rules
 from clawback.records import JsonObject, Message, Version
 from clawback.serve import bodies, episodes_api, feedback_api, openapi_schema
 from clawback.serve.bodies import NewsBody, PairBody, RollbackBody
@@ -92,6 +93,7 @@ def status(server: Server, request: Request) -> Any:  # noqa: ARG001
             "nothing_to_gain": skipped["why"] if skipped else "",
             "run": bodies.run(active, len(active.train_ids)) if active else None,
             "news": brought._asdict() | {"sentence": brought.sentence} if (brought := news(db)) else None,
+            "rules": [{"id": rule.id, "text": rule.text} for rule in waiting_rules(db)],
         }
 
 

@@ -1,7 +1,4 @@
-"""The ASGI app: maps paths to handlers, those of the web page among them.
-
-The web page: the files of ``web/``, nothing from elsewhere. It knows only what ``/api`` returns to a holder of the token.
-"""
+"""The ASGI app: maps paths to handlers. The web page is the files of ``web/``, nothing from elsewhere; it knows only what ``/api`` tells a holder of the token."""
 
 from __future__ import annotations
 

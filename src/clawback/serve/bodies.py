@@ -1,9 +1,4 @@
-"""The JSON of the API: what requests bring, and turns, versions and runs as they are given.
-
-The bodies of the API's requests: requests are decoded into these types, and the API's description is generated from them.
-
-The JSON of turns, versions and runs in the API.
-"""
+"""The JSON of the API: the types that requests are decoded into and that the API's description is generated from; and turns, versions and runs as they are given."""
 
 from __future__ import annotations
 

@@ -59,7 +59,9 @@ def receipt(server: Server, request: Request) -> Any:
                 model: {week: share.to_dict() for week, share in weeks.items()}
                 for model, weeks in receipts.table(db, rule).items()
             },
-            "ratings": asdict(receipts.ratings(db, rule, feedback.samples(db, newest=RATED))),
+            "ratings": asdict(
+                receipts.ratings(db, rule, feedback.samples(db, query=feedback.SampleQuery(newest=RATED)))
+            ),
             "breaches": [
                 one.to_dict() for one in receipts.breaches(db, rule, limit, _number(request, "before"))
             ],

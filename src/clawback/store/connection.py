@@ -1,15 +1,9 @@
 """Opens the database file: encrypted or not, with safe settings, numbered migrations, and a sentence for what SQLite refuses.
 
-What SQLite's errors mean to a person: each becomes a sentence with the way out.
-
-Opens a database file, encrypted or not, with rows that are read by name.
-
 SQLite and SQLCipher are two libraries in one process, and POSIX drops *all* locks that a process has on a
 file when it closes the file once. So the encryption of a database is never determined by opening its file,
 and the two never hold the same file at a time: the record beside it says which one to use, and the other is
 tried only if that fails.
-
-Opens the database with safe settings, and applies numbered migrations.
 
 Each file of ``migrations/`` is one step; ``PRAGMA user_version`` says how many have been applied.
 """

@@ -1,9 +1,4 @@
-"""Training runs, what went into each, and the episodes that were played.
-
-Episodes: attempts at an environment's tasks, stored when they end.
-
-Training runs and exactly what went into each.
-"""
+"""Training runs and exactly what went into each; and episodes, the attempts at an environment's tasks, stored when they end."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""The whole store, and permanent deletion, which goes through all of its tables.
-
-Permanent deletion: of turns, the feedback on them, and copies of their text in other rows.
-
-The whole store: what capture writes (``turn_store``), and the tables of runs, episodes, rules, raters and deletion.
-"""
+"""The whole store: what capture writes (``turn_store``), the tables of runs, episodes, rules and raters, and permanent deletion, which goes through all of them."""
 
 from __future__ import annotations
 

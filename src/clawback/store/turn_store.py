@@ -1,8 +1,6 @@
-"""The part of the store that capture and a rating need, with the table of sessions.
+"""The part of the store that capture and a rating need: turns, prompts, sessions, feedback, and which version is live.
 
-Sessions: which turn a request continues from, what came after it, and the state of each conversation.
-
-The part of the store that capture and a rating need: turns, prompts, sessions, feedback, and which version is live.
+A session knows which turn a request continues from, what came after it, and the state of each conversation.
 
 An agent's hook opens this much and no more: half of the store's tables are about runs, episodes, rules, raters and deletion.
 """

@@ -88,13 +88,13 @@ class ClaudeCode(HookedAgent):
             return PromptEvent(
                 session, asked, prompt_id, transcript=transcript, last=True, delivery=delivery, notice=notice
             )
-        said, cwd = text(event, "last_assistant_message"), text(event, "cwd", 4096)
+        answer, cwd = text(event, "last_assistant_message"), text(event, "cwd", 4096)
         if name == "Stop":
             model = model_of(event)
             went_on, working = bool(event.get("stop_hook_active")), bool(event.get("background_tasks"))
             return AnswerEvent(
                 session,
-                said,
+                answer,
                 prompt_id,
                 cwd=cwd,
                 model=model,
@@ -103,7 +103,7 @@ class ClaudeCode(HookedAgent):
                 working=working,
             )
         if name == "SubagentStop":
-            return SideAnswerEvent(session, said, text(event, "agent_id", 200), cwd, transcript)
+            return SideAnswerEvent(session, answer, text(event, "agent_id", 200), cwd, transcript)
         return None
 
 

@@ -37,7 +37,6 @@ UNTRUSTED = (
 class Codex(HookedAgent):
     name = "codex"
     title = "Codex"
-    usage = "rl: good, rl: bad or rl: rate 1-10"
     events = ("UserPromptSubmit", "Stop", "SubagentStop")
 
     def file(self) -> Path:
@@ -112,17 +111,17 @@ class Codex(HookedAgent):
                 ends=True,
                 delivery=text(event, script.DELIVERY, 100),
             )
-        said, cwd = text(event, "last_assistant_message"), text(event, "cwd", 4096)
+        answer, cwd = text(event, "last_assistant_message"), text(event, "cwd", 4096)
         if name == "Stop" and not text(event, "agent_id", 200):
             model = text(event, "model", 200)
             transcript = text(event, "transcript_path", 4096)
             went_on, turn = bool(event.get("stop_hook_active")), text(event, "turn_id", 200)
             return AnswerEvent(
-                session, said, turn, cwd=cwd, model=model, transcript=transcript, went_on=went_on
+                session, answer, turn, cwd=cwd, model=model, transcript=transcript, went_on=went_on
             )
         if name in ("Stop", "SubagentStop"):
             return SideAnswerEvent(
-                session, said, text(event, "agent_id", 200) or text(event, "turn_id", 200), cwd
+                session, answer, text(event, "agent_id", 200) or text(event, "turn_id", 200), cwd
             )
         return None
 
@@ -132,15 +131,15 @@ def _notified(event: Mapping[str, Any]) -> Event | None:
     session, turn = text(event, "thread-id", 200), text(event, "turn-id", 200)
     if not session:
         raise Unusable("no thread-id")
-    asked, said = event.get("input-messages"), text(event, "last-assistant-message")
+    asked, answer = event.get("input-messages"), text(event, "last-assistant-message")
     last = asked[-1] if isinstance(asked, list) and asked and isinstance(asked[-1], str) else ""
-    if not text(event, "client", 200) or is_title(said) or is_errand(last) or not last.strip():
+    if not text(event, "client", 200) or is_title(answer) or is_errand(last) or not last.strip():
         return None
     if command.parse(last) is not None:
         return PromptEvent(
             session, last, turn
         )  # the model was asked, for want of trust; the rating counts all the same
-    return AnswerEvent(session, said, turn, prompt=last, cwd=text(event, "cwd", 4096))
+    return AnswerEvent(session, answer, turn, prompt=last, cwd=text(event, "cwd", 4096))
 
 
 def _our_line(line: bytes) -> bool:

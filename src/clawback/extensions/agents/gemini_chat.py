@@ -64,8 +64,8 @@ def _add_response(exchange: Exchange, message: Mapping[str, Any], text: str) -> 
 def _messages(lines: list[str]) -> list[JsonObject]:
     try:
         document = json.loads("\n".join(lines))
-        found = document.get("messages") if isinstance(document, dict) else document
-        return [m for m in found if isinstance(m, dict)] if isinstance(found, list) else []
+        value = document.get("messages") if isinstance(document, dict) else document
+        return [m for m in value if isinstance(m, dict)] if isinstance(value, list) else []
     except (ValueError, RecursionError):
         pass
     messages: dict[str, JsonObject] = {}

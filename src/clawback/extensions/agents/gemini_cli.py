@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 class GeminiCli(HookedAgent):
     name = "gemini-cli"
     title = "Gemini CLI"
-    usage = "rl: good, rl: bad or rl: rate 1-10"
     events = ("BeforeAgent", "AfterAgent")
     timeout = 10_000  # milliseconds here
 
@@ -37,7 +36,7 @@ class GeminiCli(HookedAgent):
         if event.get("hook_event_name") == "BeforeAgent":
             return PromptEvent(session, asked, transcript=transcript, last=True)
         if event.get("hook_event_name") == "AfterAgent":
-            said = text(event, "prompt_response")
+            answer = text(event, "prompt_response")
             cwd = text(event, "cwd", 4096)
-            return AnswerEvent(session, said, prompt=asked, cwd=cwd, transcript=transcript)
+            return AnswerEvent(session, answer, prompt=asked, cwd=cwd, transcript=transcript)
         return None

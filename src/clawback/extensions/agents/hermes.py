@@ -28,7 +28,6 @@ _ITEM = re.compile(r"( *)- ")
 class Hermes(PluginAgent):
     name = "hermes"
     title = "Hermes Agent"
-    usage = "/rl good, /rl bad or /rl rate 1-10"
     program = "hermes"
     targets = {"__init__.py": "plugins/clawback/__init__.py", "plugin.yaml": "plugins/clawback/plugin.yaml"}
 
@@ -130,12 +129,12 @@ def _list(lines: list[str], start: int, refusal: ConfigError) -> None:
     indent = len(first) - len(first.lstrip(" ")) or 2
     lines[start] = lines[start].rstrip("\n") + "\n"
     for place in range(start + 1, end):
-        found = _ENABLED.fullmatch(lines[place].rstrip("\n"))
-        if found is None or len(found[1]) != indent:
+        match = _ENABLED.fullmatch(lines[place].rstrip("\n"))
+        if match is None or len(match[1]) != indent:
             continue
-        value = found[2]
+        value = match[2]
         if value in _EMPTY and value:
-            lines[place] = f"{found[1]}enabled: [{PLUGIN}]\n"
+            lines[place] = f"{match[1]}enabled: [{PLUGIN}]\n"
         elif re.fullmatch(r"\[[^\[\]{}#]*[^\[\]{}#,\s]\s*\]", value):
             lines[place] = lines[place].replace(value, f"{value[:-1].rstrip()}, {PLUGIN}]", 1)
         elif not value:

@@ -26,7 +26,7 @@ class HookedAgent(ABC):
 
     name: str
     title: str
-    usage: str
+    usage: str = "rl: good, rl: bad or rl: rate 1-10"
     events: tuple[str, ...]
     timeout: int = 10
     """In the agent's own unit."""
@@ -89,8 +89,8 @@ class HookedAgent(ABC):
 
     def uninstall(self, home: Home, settings: Path | None = None) -> list[Path]:
         changed = []
-        found = [self.settings(settings)] if settings else self.known(home) or [self.settings(None)]
-        for path in found:
+        paths = [self.settings(settings)] if settings else self.known(home) or [self.settings(None)]
+        for path in paths:
             changed += [p for p, content in self.pages(path).items() if settings_file.remove_file(p, content)]
             if path.exists() and settings_file.take_out(home, self.name, path, self._without_ours):
                 changed.append(path)
@@ -158,14 +158,14 @@ class HookedAgent(ABC):
 
     def _own_commands(self, settings: JsonObject) -> dict[str, str]:
         """Event → the command of ours that it runs."""
-        found = {}
+        commands = {}
         for event, groups in settings.get("hooks", {}).items():
             for group in groups if isinstance(groups, list) else []:
                 inner = group.get("hooks") if isinstance(group, dict) else None
                 for hook in inner if isinstance(inner, list) else []:
                     if is_ours(hook):
-                        found[event] = str(hook["command"])
-        return found
+                        commands[event] = str(hook["command"])
+        return commands
 
 
 def _asking(home: Home) -> bool:

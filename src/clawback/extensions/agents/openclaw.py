@@ -63,9 +63,9 @@ class OpenClaw:
         entry["enabled"] = True
         # Without this OpenClaw tells a plugin nothing of what is said.
         _table(entry, "hooks", path)["allowConversationAccess"] = True
-        given = _table(entry, "config", path)
-        given["url"] = _address(home)
-        given["token"] = secret(home.root / "hook-token")
+        config = _table(entry, "config", path)
+        config["url"] = _address(home)
+        config["token"] = secret(home.root / "hook-token")
         allowed = plugins.get("allow")
         if isinstance(allowed, list) and ID not in allowed:
             allowed.append(ID)
@@ -130,16 +130,16 @@ def _trouble(home: Home, path: Path, plugins: JsonObject, entry: JsonObject) -> 
         return f"{path} names the plugin {gone[0]}, which is gone"
     if entry.get("enabled") is False:
         return f"the plugin is switched off in {path}"
-    given = entry.get("config")
-    if not isinstance(given, dict) or given.get("token") != secret(home.root / "hook-token"):
+    config = entry.get("config")
+    if not isinstance(config, dict) or config.get("token") != secret(home.root / "hook-token"):
         return f"{path} holds another home's token"
-    if given.get("url") != _address(home):
+    if config.get("url") != _address(home):
         return f"{path} holds another address than the server's"
     return ""
 
 
 def _table(held: JsonObject, key: str, path: Path) -> JsonObject:
-    found = held.setdefault(key, {})
-    if not isinstance(found, dict):
+    table = held.setdefault(key, {})
+    if not isinstance(table, dict):
         raise ConfigError(f"{path}: {key} is no table, so it was left alone.")
-    return found
+    return table

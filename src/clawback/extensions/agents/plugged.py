@@ -1,4 +1,4 @@
-"""A base class for agents that load a plugin of ours (``integrations/``), and the events that such plugins send.
+"""Agents that load a plugin of ours (``integrations/``): their base class, opencode, and the events that such plugins send.
 
 The plugins of opencode and Hermes Agent run ``$CLAWBACK_HOME/clawback-hook``, as hooks do; those of OpenClaw and Open WebUI speak to our server.
 All send the same events: ``{"event": "prompt" | "answer" | "failed" | "shown" | "reaction", "session": …}``.
@@ -6,6 +6,7 @@ All send the same events: ``{"event": "prompt" | "answer" | "failed" | "shown" |
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -31,7 +32,7 @@ class PluginAgent(ABC):
 
     name: str
     title: str
-    usage: str
+    usage: str = "/rl good, /rl bad or /rl rate 1-10"
     program: str
     """What the agent's command is called."""
     targets: Mapping[str, str]
@@ -106,6 +107,21 @@ class PluginAgent(ABC):
 
     def ask(self, home: Home, event: Event) -> JsonObject | None:  # noqa: ARG002
         return None
+
+
+class OpenCode(PluginAgent):
+    """opencode: our plugin, and the ``/rl`` command in its folder of settings."""
+
+    name = "opencode"
+    title = "opencode"
+    program = "opencode"
+    targets = {"clawback.js": "plugins/clawback.js", "rl.md": "commands/rl.md"}
+
+    def file(self) -> Path:
+        if folder := os.environ.get("OPENCODE_CONFIG_DIR"):
+            return Path(folder) / "opencode.json"
+        configs = os.environ.get("XDG_CONFIG_HOME")
+        return (Path(configs) if configs else Path.home() / ".config") / "opencode" / "opencode.json"
 
 
 def integration(name: str) -> Path:

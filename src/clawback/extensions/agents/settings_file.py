@@ -44,10 +44,10 @@ def change(home: Home, agent: str, path: Path, after: bytes) -> bool:
         original = record["before"]
     else:
         original = None if before is None else before.hex()
-    made = record["folders"] if record and "folders" in record else _missing_folders(path)
+    folders = record["folders"] if record and "folders" in record else _missing_folders(path)
     file = _record(home, agent, path)
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    data = {"settings": str(path), "before": original, "after": _sha(after), "folders": made}
+    data = {"settings": str(path), "before": original, "after": _sha(after), "folders": folders}
     replace(file, json.dumps(data).encode(), mode=0o600)
     replace(path, after)
     return True

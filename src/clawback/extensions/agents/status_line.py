@@ -27,12 +27,12 @@ def text(home: Home, payload: bytes = b"") -> str:
     with contextlib.suppress(Exception):
         _complete_turns(home, payload)
     asked = time.time_ns() - COARSE
-    said = _read(home)
-    if said is None:
+    line = _read(home)
+    if line is None:
         return "clawback ?"
     with contextlib.suppress(OSError):
-        _keep(home, said, asked)
-    return said
+        _keep(home, line, asked)
+    return line
 
 
 WRITTEN_WITHIN = 60.0

@@ -87,17 +87,17 @@ def read_codex(records: Sequence[Record], _reading: FileReading, name: str) -> I
         items = [event for item in items for event in _with_event(item, begun.get("timestamp"))]
     meta: Record = next((r["payload"] for r in items if r.get("type") == "session_meta"), begun)
     session = str(meta.get("id") or name)
-    found = [
+    exchanges = [
         replace(one, session=session, cwd=one.cwd or str(meta.get("cwd") or ""))
         for one in _exchanges("codex", items)
     ]
-    yield from _of_exchanges(found, "codex", session, f"codex-rollout:{session}:")
+    yield from _of_exchanges(exchanges, "codex", session, f"codex-rollout:{session}:")
 
 
 def read_gemini(records: Sequence[Record], _reading: FileReading, name: str) -> Iterator[Entry]:
     session = next((str(r["sessionId"]) for r in records if r.get("sessionId")), name)
-    found = [replace(one, session=session) for one in _exchanges("gemini-cli", records)]
-    yield from _of_exchanges(found, "gemini-cli", session, f"gemini-chat:{session}:")
+    exchanges = [replace(one, session=session) for one in _exchanges("gemini-cli", records)]
+    yield from _of_exchanges(exchanges, "gemini-cli", session, f"gemini-chat:{session}:")
 
 
 def _exchanges(agent: str, records: Iterable[Record]) -> list[Exchange]:

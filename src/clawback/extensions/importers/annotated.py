@@ -96,7 +96,7 @@ def label_studio_answers(data: Record) -> Iterator[AnnotatedAnswer]:
         for result in dicts(annotation.get("result")):
             value = result.get("value")
             inner: dict[str, Any] = value if isinstance(value, dict) else {}
-            found = next(
+            answer = next(
                 (
                     inner[k]
                     for k in ("rating", "number", "choices", "text", "selected", "ranker")
@@ -104,10 +104,10 @@ def label_studio_answers(data: Record) -> Iterator[AnnotatedAnswer]:
                 ),
                 None,
             )
-            if found is not None:
+            if answer is not None:
                 question = str(result.get("from_name") or result.get("type"))
                 yield AnnotatedAnswer(
-                    f"label-studio:{who if who is not None else 'somebody'}", question, found
+                    f"label-studio:{who if who is not None else 'somebody'}", question, answer
                 )
 
 
@@ -182,9 +182,9 @@ def _answers_in(data: Record) -> dict[str, str]:
         return {name: str(data[name]) for name in names}
     for value in data.values():
         listed = dicts(value) if isinstance(value, list) and len(value) > 1 else []
-        found = {str(one.get("id")): ranked.words_of(one) for one in listed}
-        if len(found) == len(listed) > 1 and all(found.values()):
-            return found
+        answers = {str(one.get("id")): ranked.words_of(one) for one in listed}
+        if len(answers) == len(listed) > 1 and all(answers.values()):
+            return answers
     return {}
 
 
@@ -230,8 +230,10 @@ def _order(
             else place
             for place, one in enumerate(value)
         }
-        found = [(ranks.get(_plain_name(name)), place) for place, name in enumerate(names)]
-        placed = sorted((float(rank), place) for rank, place in found if isinstance(rank, (int, float)))
+        ranked_places = [(ranks.get(_plain_name(name)), place) for place, name in enumerate(names)]
+        placed = sorted(
+            (float(rank), place) for rank, place in ranked_places if isinstance(rank, (int, float))
+        )
         if len(placed) > 1:
             return [(a, b) for (rank, a), (next_rank, b) in itertools.pairwise(placed) if rank < next_rank]
         value = _single(value)

@@ -69,13 +69,13 @@ class AnnotatorOpinion(NamedTuple):
 
 def export(store: Store, path: Path, tool: Tool, *, everything: bool = False, blind: bool = False) -> int:
     """Write rated turns (``everything``: all that can be rated) and return how many. ``blind``: without what anybody said of them."""
-    made = []
+    records = []
     for turn in oldest_first(store):
         opinions = list(_newest(store.feedback(turn_id=turn.id), turn.id))
         if turn.kind == "main" and turn.response and (opinions or everything):
-            made.append((_record if tool == "argilla" else _task)(turn, [] if blind else opinions))
-    write(path, json.dumps(made, ensure_ascii=False, indent=1).encode(), mode=0o600)
-    return len(made)
+            records.append((_record if tool == "argilla" else _task)(turn, [] if blind else opinions))
+    write(path, json.dumps(records, ensure_ascii=False, indent=1).encode(), mode=0o600)
+    return len(records)
 
 
 def import_file(store: Store, path: Path, tool: Tool) -> ImportReport:
@@ -172,14 +172,14 @@ def _read(path: Path) -> list[JsonObject]:
     try:
         if path.stat().st_size > MOST_BYTES:
             raise UsageError(f"{path} is larger than {MOST_BYTES // 10**6} MB.")
-        found = json.loads(path.read_text("utf-8"))
+        records = json.loads(path.read_text("utf-8"))
     except FileNotFoundError as error:
         raise NotFound(f"There is no file {path}.") from error
     except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{path} is no JSON that can be read: {error}.") from error
-    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+    if not isinstance(records, list) or not all(isinstance(one, dict) for one in records):
         raise UsageError(f"{path} holds no list of records or tasks.")
-    return found
+    return records
 
 
 def _sources(store: Store) -> set[str]:
@@ -194,11 +194,11 @@ def _turn(store: Store, name: Any, fields: Any) -> Turn:
     prompt, response = fields["prompt"], fields["response"]
     if isinstance(name, str) and (number := name.removeprefix(MARK)) != name and number.isdecimal():
         try:
-            found = store.turn(int(number))
+            turn = store.turn(int(number))
         except NotFound:
-            found = None
-        if found is not None and found.response == response:
-            return found
+            turn = None
+        if turn is not None and turn.response == response:
+            return turn
     if not response.strip() or not prompt.strip():
         raise BadLine("`prompt` or `response` is empty")
     if fields.get("before") not in (None, "", "(nothing)"):
@@ -229,8 +229,8 @@ def _from_task(store: Store, record: JsonObject, known: set[str]) -> tuple[Turn,
             continue
         for result in annotation.get("result") or []:
             if isinstance(result, dict) and result.get("from_name") in KINDS:
-                found = result.get("value")
-                value: JsonObject = found if isinstance(found, dict) else {}
+                answer = result.get("value")
+                value: JsonObject = answer if isinstance(answer, dict) else {}
                 content = value.get("rating") if result["from_name"] == "score" else value.get("text")
                 content = content[0] if isinstance(content, list) and content else content
                 opinions.append(_remark(_annotator(annotation, result, known), result["from_name"], content))

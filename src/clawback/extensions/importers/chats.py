@@ -90,7 +90,10 @@ def is_history(data: Record) -> bool:
 
 def read_history(data: Record, reading: FileReading) -> Iterator[Entry]:
     messages = dicts(data.get("messages")) or dicts(data.get("conversation")) or dicts(data.get("turns"))
-    joined = [{**raw, "content": "\n".join(found)} if (found := _fragments(raw)) else raw for raw in messages]
+    joined = [
+        {**raw, "content": "\n".join(fragments)} if (fragments := _fragments(raw)) else raw
+        for raw in messages
+    ]
     listed = [(_plain_node(raw, place), steps_in(raw)) for place, raw in enumerate(joined)]
     nodes = [n for node, steps in listed for n in (step_nodes(node, steps) if steps else [node])]
     nodes = nodes if any(node.parent for node, _ in listed) else chain(nodes)
@@ -139,8 +142,8 @@ def _plain_node(raw: Record, index: int) -> Node:
     node.thinking = thinking if isinstance(thinking, str) else ""
     node.ending = ending_of(first(raw, ("finish_reason", "stop_reason"))) or ""
     for field in _OPINIONS:
-        if node.role == "assistant" and raw.get(field) is not None and (found := opinion_in(raw[field])):
-            node.feedback = found
+        if node.role == "assistant" and raw.get(field) is not None and (opinions := opinion_in(raw[field])):
+            node.feedback = opinions
             break
     return node
 

@@ -131,20 +131,20 @@ class ColumnSurvey:
 
     def columns(self, *, adopt: bool) -> Columns:
         """What was found. ``adopt``: a column may be taken for the rating by its name and values."""
-        found = Columns(rating_field=self.rating_field)
+        columns = Columns(rating_field=self.rating_field)
         for name, column in self.rating.items():
             if column.total:
-                _read_scale(found, name, column, self.scale, refused=adopt)
+                _read_scale(columns, name, column, self.scale, refused=adopt)
         opinions = sum(column.total + column.words for column in self.rating.values())
         if adopt and not opinions and not self.rating_field:
-            self._adopt(found)
-        found.values = {
+            self._adopt(columns)
+        columns.values = {
             name: frozenset(column.few)
             for name, column in (self.watched | self.candidates | self.rating).items()
             if len(column.few) <= 64
         }
-        found.notes += _unread_notes(self.unread)
-        return found
+        columns.notes += _unread_notes(self.unread)
+        return columns
 
     def _adopt(self, columns: Columns) -> None:
         for pattern in _ADOPTED:
@@ -212,9 +212,9 @@ def _unread_notes(unread: Counter[str]) -> list[str]:
 def plain_number(value: Any) -> float | None:
     """A number that does not say its scale; None for anything else. Raises ``BadLine`` for a score outside the scale that it names."""
     if isinstance(value, str):
-        found = None if scales.sign_of(value) is not None else typed_score(value)
+        score = None if scales.sign_of(value) is not None else typed_score(value)
         says_scale = any(c.isalpha() or c in "/%★⭐" for c in value)
-        return found[0] if found and (not found[1] or not says_scale) else None
+        return score[0] if score and (not score[1] or not says_scale) else None
     if (
         isinstance(value, (int, float))
         and not isinstance(value, bool)

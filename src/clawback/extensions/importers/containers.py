@@ -113,16 +113,16 @@ def _of_folder(folder: Path, workspace: Path) -> Opened:
     )
     if opencode is not None:
         return Opened([RecordList("opencode's storage", folder, lambda: _opencode_folder(opencode))], [])
-    found: list[RecordList] = []
+    lists: list[RecordList] = []
     passed_over: list[str] = []
     for file in sorted(folder.rglob("*")):
         if not file.is_file() or file.is_symlink() or "subagents" in file.parts:
             continue
         if file.suffix.lower() in ENDINGS and file.stat().st_size:
-            found += _of_file(file, str(file.relative_to(folder)), workspace)
+            lists += _of_file(file, str(file.relative_to(folder)), workspace)
         elif not file.name.startswith("."):
             passed_over.append(str(file.relative_to(folder)))
-    return Opened(found, passed_over)
+    return Opened(lists, passed_over)
 
 
 def _of_file(path: Path, name: str, workspace: Path) -> list[RecordList]:
@@ -152,7 +152,7 @@ def _of_file(path: Path, name: str, workspace: Path) -> list[RecordList]:
 
 
 def _of_zip(path: Path, name: str, workspace: Path) -> list[RecordList]:
-    found: list[RecordList] = []
+    lists: list[RecordList] = []
     try:
         with zipfile.ZipFile(path) as archive:
             members = [m for m in archive.infolist() if not m.is_dir()]
@@ -165,22 +165,22 @@ def _of_zip(path: Path, name: str, workspace: Path) -> list[RecordList]:
                             f"{name} is locked with a password: unpack it, and import what is in it."
                         )
                     with archive.open(member) as packed:
-                        found += _of_member(packed, member.filename, name, workspace)
+                        lists += _of_member(packed, member.filename, name, workspace)
     except (zipfile.BadZipFile, NotImplementedError) as error:
         raise UsageError(f"{name} is no archive that can be read: {error}.") from error
-    return found
+    return lists
 
 
 def _of_tar(path: Path, name: str, workspace: Path) -> list[RecordList]:
-    found: list[RecordList] = []
+    lists: list[RecordList] = []
     try:
         with tarfile.open(path) as archive:
             for member in archive:
                 if member.isfile() and _is_looked_at(member.name) and (packed := archive.extractfile(member)):
-                    found += _of_member(packed, member.name, name, workspace)
+                    lists += _of_member(packed, member.name, name, workspace)
     except tarfile.TarError as error:
         raise UsageError(f"{name} is no archive that can be read: {error}.") from error
-    return found
+    return lists
 
 
 def _is_looked_at(member: str) -> bool:
@@ -240,12 +240,12 @@ def _opencode_folder(storage: Path) -> Iterator[Row]:
     """Sessions of opencode's folder of files, one file a message and one a part."""
     known = {file.stem: file for file in (storage / "session").rglob("*.json")}
     for number, folder in enumerate(sorted((storage / "message").iterdir()), 1):
-        found = []
+        entries = []
         for file in sorted(folder.glob("*.json")):
             parts = [_json_file(p) for p in sorted((storage / "part" / file.stem).glob("*.json"))]
-            found.append({"info": _json_file(file), "parts": parts})
+            entries.append({"info": _json_file(file), "parts": parts})
         info = _json_file(known[folder.name]) if folder.name in known else {"id": folder.name}
-        yield Row(number, value={"info": info, "messages": found})
+        yield Row(number, value={"info": info, "messages": entries})
 
 
 def _json_file(path: Path) -> Any:

@@ -48,35 +48,35 @@ def opened(path: Path) -> Iterator[tuple[sqlite3.Connection, Callable[[], None]]
 
 def tables(db: sqlite3.Connection) -> dict[str, list[str]]:
     """Plain tables → their columns."""
-    found = {}
+    columns = {}
     for name, sql in db.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table' ORDER BY name"):
         if "virtual" in str(sql).lower().split()[:3] or str(name).startswith("sqlite_"):
             continue
-        found[str(name)] = [str(row[1]) for row in db.execute(f"PRAGMA table_info({_quoted(name)})")]
-    return found
+        columns[str(name)] = [str(row[1]) for row in db.execute(f"PRAGMA table_info({_quoted(name)})")]
+    return columns
 
 
 def sources(path: Path) -> list[tuple[str, Callable[[], Iterator[Row]]]]:
     """(name of a table, its records) of all tables that hold conversations or answers."""
     with opened(path) as (db, _):
         known = tables(db)
-    found: list[tuple[str, Callable[[], Iterator[Row]]]] = []
+    readers: list[tuple[str, Callable[[], Iterator[Row]]]] = []
     parts = {"message", "part"} <= known.keys() and "data" in known["message"] and "data" in known["part"]
     for name, columns in known.items():
         has = set(columns)
         if parts and name in ("message", "part"):
             if name == "message":
-                found.append((name, partial(_opencode, path)))
+                readers.append((name, partial(_opencode, path)))
         elif {"id", "chat"} <= has or {"data", "meta", "snapshot"} <= has:  # Open WebUI
-            found.append((name, partial(_rows, path, name)))
+            readers.append((name, partial(_rows, path, name)))
         elif {"role", "content"} <= has and (group := next((g for g in _GROUPS if g in has), "")):
             parent = next((p for p in _PARENTS if "id" in known.get(p, ())), "")
-            found.append((name, partial(_grouped, path, name, group, parent)))
+            readers.append((name, partial(_grouped, path, name, group, parent)))
         elif {"prompt", "response", "conversation_id"} <= has and not {"rating", "score", "label"} & has:
-            found.append((name, partial(_grouped, path, name, "conversation_id", "")))
+            readers.append((name, partial(_grouped, path, name, "conversation_id", "")))
         elif any(p in has for p in _PROMPTS) and any(a in has for a in _ANSWERS):
-            found.append((name, partial(_rows, path, name)))
-    return found
+            readers.append((name, partial(_rows, path, name)))
+    return readers
 
 
 def _quoted(name: str) -> str:
@@ -135,10 +135,12 @@ def _messages_in(record: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _about(db: sqlite3.Connection, parent: str, name: Any) -> dict[str, Any]:
-    found = (
+    parent_row = (
         db.execute(f"SELECT * FROM {_quoted(parent)} WHERE id = ?", (name,)).fetchone() if parent else None
     )
-    return {"id": str(name)} | ({k: v for k, v in _record(found).items() if k != "messages"} if found else {})
+    return {"id": str(name)} | (
+        {k: v for k, v in _record(parent_row).items() if k != "messages"} if parent_row else {}
+    )
 
 
 def _opencode(path: Path) -> Iterator[Row]:
@@ -152,15 +154,15 @@ def _opencode(path: Path) -> Iterator[Row]:
             for row in db.execute(
                 "SELECT id, data FROM message WHERE session_id = ? ORDER BY time_created, id", (session,)
             ):
-                told, parts = _value(row["data"]), []
+                message, parts = _value(row["data"]), []
                 for part in db.execute(
                     "SELECT data FROM part WHERE message_id = ? ORDER BY id", (row["id"],)
                 ):
                     parts.append(_value(part["data"]))
-                if isinstance(told, dict):
+                if isinstance(message, dict):
                     messages.append(
                         {
-                            "info": {**told, "id": row["id"]},
+                            "info": {**message, "id": row["id"]},
                             "parts": [p for p in parts if isinstance(p, dict)],
                         }
                     )

@@ -69,9 +69,9 @@ def write_lines(path: Path, rows: Iterator[Mapping[str, Any]]) -> int:
 def oldest_first(store: Store, page: int = 500, session: str | None = None) -> Iterator[Turn]:
     newest_first: list[int] = []
     older: range | None = None
-    while found := store.turns(limit=page, ids=older, session=session):
-        newest_first += [t.id for t in found]
-        older = range(found[-1].id)
+    while page_turns := store.turns(limit=page, ids=older, session=session):
+        newest_first += [t.id for t in page_turns]
+        older = range(page_turns[-1].id)
     for number in reversed(newest_first):
         yield store.turn(number)
 
@@ -117,17 +117,17 @@ def _as_line(store: Store, number: int, feedback: list[Feedback]) -> dict[str, A
 
 def _entry(opinion: Feedback, over: str = "") -> dict[str, Any]:
     """One piece of feedback as an export has it. ``over``: the event id of the worse turn, in a preference."""
-    made: dict[str, Any] = {
+    entry: dict[str, Any] = {
         "kind": opinion.kind,
         "value": opinion.value,
         "person": opinion.author,
         "created_at": opinion.created_at,
     }
     if opinion.text:
-        made["text"] = opinion.text
+        entry["text"] = opinion.text
     if opinion.score is not None:
-        made |= {"score": opinion.score, "scale": opinion.scale}
-    return made | ({"over": over} if over else {})
+        entry |= {"score": opinion.score, "scale": opinion.scale}
+    return entry | ({"over": over} if over else {})
 
 
 # ------------------------------------------------------------------------------------------------- TRL's and OpenAI's

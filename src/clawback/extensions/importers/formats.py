@@ -168,7 +168,7 @@ def _fits(form: Format, record: Record) -> bool:
 def whole_format_of(records: Sequence[Any]) -> Format | None:
     """The format of a file that is one conversation, by its first records; None where each record stands for itself."""
     for record in records:
-        found = format_of(record)
-        if found is not None:
-            return found if found.of_file else None
+        layout = format_of(record)
+        if layout is not None:
+            return layout if layout.of_file else None
     return None

@@ -135,7 +135,7 @@ def store_upload(server: Server, request: Request, body: ImportOptions) -> Any:
         with store.connect(server.home.database) as db:
             report, files = plan.store(db)
         problems = plan.problems(report, files)
-        found = {
+        answer = {
             "turns": report.turns,
             "feedback": report.feedback,
             "known": report.known,
@@ -143,8 +143,8 @@ def store_upload(server: Server, request: Request, body: ImportOptions) -> Any:
             "more_problems": max(len(problems) - MOST_PROBLEMS, 0),
         }
     discard(server, request, None)
-    found["training_started"] = server.settings.training.background and server.maybe_train()
-    return found
+    answer["training_started"] = server.settings.training.background and server.maybe_train()
+    return answer
 
 
 def discard(server: Server, request: Request, body: None) -> Any:  # noqa: ARG001

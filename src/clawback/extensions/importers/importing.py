@@ -84,10 +84,10 @@ class Recognised:
         known = Recogniser()
         for row in self.source.read():
             try:
-                found, record = self._format(row, known)
-                for entry in found.entries(record, reading):
+                layout, record = self._format(row, known)
+                for entry in layout.entries(record, reading):
                     _check(entry)
-                    yield found, entry
+                    yield layout, entry
             except BadLine as error:
                 understanding.refuse(f"line {row.number}: {error}")
             except (UnicodeError, OverflowError, RecursionError) as error:
@@ -97,16 +97,16 @@ class Recognised:
 
     def _format(self, row: Row, known: Recogniser) -> tuple[Format, Any]:
         record = parsed(row)
-        found = (
+        layout = (
             formats.BY_NAME[self.options.format]
             if self.options.format in formats.BY_NAME
             else known.format_of(record)
         )
-        if found is None or found.of_file:
+        if layout is None or layout.of_file:
             if not isinstance(record, dict):
                 raise BadLine("not a JSON object")
-            found = LINES  # its reader says what is missing
-        return found, record
+            layout = LINES  # its reader says what is missing
+        return layout, record
 
     def _of_whole(
         self, format: Format, reading: FileReading, understanding: Understanding
@@ -178,8 +178,8 @@ def recognise(source: RecordList, options: Options) -> Recognised:
             record = _parsed_or_none(row)
             if record is None or whole is not None:
                 continue
-            found = formats.BY_NAME[options.format] if options.format else known.format_of(record)
-            own += _look(survey, people, found, record, options)
+            layout = formats.BY_NAME[options.format] if options.format else known.format_of(record)
+            own += _look(survey, people, layout, record, options)
     columns = survey.columns(adopt=own > 0)
     if people:
         columns.values["person"] = frozenset(people)
@@ -229,10 +229,10 @@ def store_source(
     entries = recognised.entries(understanding)
     while batch := list(islice(entries, BATCH)):
         with store.together():
-            for found, entry in batch:
-                importer.add(entry, history=found.kind == "history")
-                understanding.add(entry, found.title)
-                understanding.stranger = understanding.stranger or bool(found.stranger)
+            for layout, entry in batch:
+                importer.add(entry, history=layout.kind == "history")
+                understanding.add(entry, layout.title)
+                understanding.stranger = understanding.stranger or bool(layout.stranger)
                 linked = linked or bool(entry.links)
     report.notes += [n for n in recognised.columns.notes if n not in report.notes]
     report.problems += understanding.problems
@@ -258,12 +258,12 @@ def _store_links(store: Store, recognised: Recognised, importer: Importer, repor
 
 def understand(recognised: Recognised) -> Understanding:
     """What a source holds, without storing anything."""
-    found = Understanding(recognised.source.name)
-    for one, entry in recognised.entries(found):
-        found.add(entry, one.title)
-        found.stranger = found.stranger or bool(one.stranger)
-    found.notes = list(recognised.columns.notes)
-    return found
+    understanding = Understanding(recognised.source.name)
+    for one, entry in recognised.entries(understanding):
+        understanding.add(entry, one.title)
+        understanding.stranger = understanding.stranger or bool(one.stranger)
+    understanding.notes = list(recognised.columns.notes)
+    return understanding
 
 
 def unknown_sentence(source: RecordList) -> str:
@@ -272,8 +272,10 @@ def unknown_sentence(source: RecordList) -> str:
     record = _parsed_or_none(row) if row is not None else None
     if row is None:
         return f"{source.name} is empty."
-    if record is not None and (found := format_of(record)) is not None:
-        return "" if not found.of_file else f"{source.name} is a history of {found.title} without an answer."
+    if record is not None and (layout := format_of(record)) is not None:
+        return (
+            "" if not layout.of_file else f"{source.name} is a history of {layout.title} without an answer."
+        )
     fields = f" Its fields are {', '.join(f'`{name}`' for name in list(record)[:12])}." if record else ""
     return f"{source.name} is in no format that is known.{fields} Known are those of `clawback import --help`, or lines with `prompt` and `response`."
 

@@ -63,7 +63,7 @@ def message_of(raw: Any) -> Message | None:
         return None
     if isinstance(inner := raw.get("message"), Mapping) and role_of(inner.get("role")):
         raw = inner
-    role = next((found for name in ROLE_FIELDS if (found := role_of(raw.get(name)))), "")
+    role = next((known_role for name in ROLE_FIELDS if (known_role := role_of(raw.get(name)))), "")
     if not role:
         return None
     content = next((raw[name] for name in TEXT_FIELDS if raw.get(name) is not None), None)
@@ -285,11 +285,11 @@ def transcript(words: str) -> list[Message] | None:
         return _spoken(pieces[1:])
     start = words.lstrip()
     for marks in (_SPEAKERS, _HEADINGS):
-        if (found := marks.match(start)) and found[1].lower() in _NAMED:
+        if (match := marks.match(start)) and match[1].lower() in _NAMED:
             return _spoken(marks.split(start)[1:])
-    if (found := _HEADINGS.search(words)) and found[1] == "Instruction":  # Alpaca's preamble stands before it
+    if (match := _HEADINGS.search(words)) and match[1] == "Instruction":  # Alpaca's preamble stands before it
         return [
-            {"role": "system", "content": words[: found.start()].strip()},
+            {"role": "system", "content": words[: match.start()].strip()},
             *_spoken(_HEADINGS.split(words)[1:]),
         ]
     return None
@@ -313,8 +313,8 @@ def side(value: Any) -> list[Message] | str:
         message = message_of(value) or message_of({"role": "assistant", **value})
         value = [message] if message else None
     if isinstance(value, str):
-        found = transcript(value)
-        return found if found and found[-1]["role"] == "assistant" and len(found) > 1 else value
+        rounds = transcript(value)
+        return rounds if rounds and rounds[-1]["role"] == "assistant" and len(rounds) > 1 else value
     messages = conversation_of(value)
     if messages is None:
         raise BadLine("an answer is neither text nor messages")

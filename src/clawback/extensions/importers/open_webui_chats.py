@@ -135,9 +135,9 @@ def user_of_open_webui(data: Record) -> str:
 
 def read_open_webui_feedback(data: Record, reading: FileReading, person: str = "") -> Iterator[Entry]:
     """A thumb or a score, with the conversation as it was then where the export has it."""
-    meta, told = data["meta"], data["data"]
+    meta, rating = data["meta"], data["data"]
     name = str(meta.get("message_id") or "")
-    opinions = opinion_in(told, stamp(data, _STAMPS_OF_OPINIONS), person or reading.person)
+    opinions = opinion_in(rating, stamp(data, _STAMPS_OF_OPINIONS), person or reading.person)
     snapshot = data.get("snapshot")
     chat = snapshot.get("chat") if isinstance(snapshot, dict) else None
     conversation = (
@@ -154,7 +154,7 @@ def read_open_webui_feedback(data: Record, reading: FileReading, person: str = "
     for node in conversation.nodes:
         node.feedback = []
     rated.feedback = opinions
-    if told.get("sibling_model_ids") and opinions:
-        rated.siblings_worse = opinions[0].value > 0 or told.get("rating") in (1, "1")
+    if rating.get("sibling_model_ids") and opinions:
+        rated.siblings_worse = opinions[0].value > 0 or rating.get("rating") in (1, "1")
         rated.siblings_better = not rated.siblings_worse
     yield from trees.entries(conversation, reading)

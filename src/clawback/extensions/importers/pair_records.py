@@ -39,9 +39,9 @@ PAIRS = (
 
 def names_of_pair(data: Record) -> tuple[str, str] | None:
     """The fields of the better and the worse answer."""
-    found = next(((a, b) for a, b in PAIRS if data.get(a) is not None and data.get(b) is not None), None)
-    if found and all(isinstance(data[name], (str, list, dict)) for name in found):
-        return found
+    names = next(((a, b) for a, b in PAIRS if data.get(a) is not None and data.get(b) is not None), None)
+    if names and all(isinstance(data[name], (str, list, dict)) for name in names):
+        return names
     return None
 
 
@@ -244,7 +244,7 @@ def _with_rounds(data: dict[str, Any], names: tuple[str, str]) -> dict[str, Any]
     answers = [_rounds(data[name]) for name in names]
     if asked is None or len(asked) < 2 or any(one is None or len(one) != len(asked) for one in answers):
         return data
-    made = {
+    sides = {
         name: [
             m
             for pair in zip(asked, listed or (), strict=True)
@@ -252,7 +252,7 @@ def _with_rounds(data: dict[str, Any], names: tuple[str, str]) -> dict[str, Any]
         ]
         for name, listed in zip(names, answers, strict=True)
     }
-    return {**data, **made, "prompt": None}
+    return {**data, **sides, "prompt": None}
 
 
 def _as_answer(value: Any) -> Any:

@@ -119,18 +119,18 @@ def _reinforceclaw_turn(row: Mapping[str, Any], consent: Consent, licence: str) 
         raise BadLine("the prompt or the response is empty")
     if row["rating"] not in (-1, 0, 1):
         raise BadLine(f"the rating is {row['rating']!r}, not -1, 0 or 1")
-    kept = _json(row["rollout_context"])
-    messages = [m for m in kept.get("messages", []) if _is_message(m)]
+    context = _json(row["rollout_context"])
+    messages = [m for m in context.get("messages", []) if _is_message(m)]
     if not messages or messages[-1].get("content") != prompt:
         messages.append({"role": "user", "content": prompt})
     named = str(row["event_id"] or digest(tuple(messages), response, str(row["id"])))
     return Turn(
-        session=str(kept.get("session_id") or kept.get("sessionId") or kept.get("conversation_id") or "reinforceclaw"),
+        session=str(context.get("session_id") or context.get("sessionId") or context.get("conversation_id") or "reinforceclaw"),
         messages=tuple(redact_all(m) for m in messages),
         response=redact(response),
         agent=str(row["source"] or "reinforceclaw").replace("_", "-"),
         model=str(row["model"] or ""),
-        cwd=str(kept.get("cwd") or ""),
+        cwd=str(context.get("cwd") or ""),
         event_id=f"reinforceclaw:{named}",
         created_at=_time(row["created_at"]),
         consent=consent,
@@ -170,9 +170,9 @@ def import_openclaw_rl(store: Store, path: Path, *, consent: Consent = "", licen
 
 def _votes(path: Path, report: ImportReport) -> dict[tuple[str, Any], list[_Vote]]:
     """(session, turn) → votes in the order in which they were written: a session that begins anew counts its turns anew."""
-    found: dict[tuple[str, Any], list[_Vote]] = {}
+    votes: dict[tuple[str, Any], list[_Vote]] = {}
     if not path.is_file():
-        return found
+        return votes
     for row in text_rows.read(path):
         try:
             data = _record(row)
@@ -183,10 +183,10 @@ def _votes(path: Path, report: ImportReport) -> dict[tuple[str, Any], list[_Vote
         if isinstance(score, (int, float)) and score in (-1, 0, 1) and isinstance(data.get("turn"), int):
             key = (str(data.get("session_id")), data["turn"])
             vote = _Vote(float(score), str(data.get("representative_eval") or "")[:MOST_TEXT])
-            found.setdefault(key, []).append(vote)
+            votes.setdefault(key, []).append(vote)
         else:
             report.problems.append(f"{path.name}, line {row.number}: no score of -1, 0 or 1")
-    return found
+    return votes
 
 
 def _without_end(text: str) -> str:
@@ -194,10 +194,10 @@ def _without_end(text: str) -> str:
     while True:
         while end and text[end - 1].isspace():
             end -= 1
-        found = _END.search(text, max(0, end - _END_LENGTH), end)
-        if found is None:
+        match = _END.search(text, max(0, end - _END_LENGTH), end)
+        if match is None:
             return text[:end]
-        end = found.start()
+        end = match.start()
 
 
 def _without_calls(text: str) -> str:
@@ -262,11 +262,11 @@ def _is_message(value: Any) -> bool:
 
 def _json(text: Any) -> JsonObject:
     try:
-        found = json.loads(text) if isinstance(text, str) else {}
+        value = json.loads(text) if isinstance(text, str) else {}
     except (ValueError, RecursionError):
         return {}
-    kept: JsonObject = found if isinstance(found, dict) else {}
-    return kept if isinstance(kept.get("messages", []), list) else {}
+    document: JsonObject = value if isinstance(value, dict) else {}
+    return document if isinstance(document.get("messages", []), list) else {}
 
 
 def _time(text: Any) -> float:

@@ -27,15 +27,15 @@ def answers_in(data: Record) -> list[dict[str, Any]]:
         if all(isinstance(one, str) for one in value):
             return _parallel(data, value)
         if all(isinstance(one, dict) for one in value):
-            found = [_ranked_answer(one) for one in value]
-            if all(one["text"] for one in found):
-                return found
+            answers = [_ranked_answer(one) for one in value]
+            if all(one["text"] for one in answers):
+                return answers
     return []
 
 
 def _parallel(data: Record, answers: Sequence[str]) -> list[dict[str, Any]]:
     """Answers whose scores or ranks are in a list beside them."""
-    found: list[dict[str, Any]] = [{"text": one} for one in answers]
+    entries: list[dict[str, Any]] = [{"text": one} for one in answers]
     for field, names in (
         ("score", ("scores", "ratings", "rewards")),
         ("rank", ("ranks", "rank", "ranking")),
@@ -43,25 +43,25 @@ def _parallel(data: Record, answers: Sequence[str]) -> list[dict[str, Any]]:
     ):
         column: list[Any] = next((data[n] for n in names if isinstance(data.get(n), list)), [])
         if len(column) == len(answers):
-            found = [{**one, field: value} for one, value in zip(found, column, strict=True)]
-    return found if any("score" in one or "rank" in one for one in found) else []
+            entries = [{**one, field: value} for one, value in zip(entries, column, strict=True)]
+    return entries if any("score" in one or "rank" in one for one in entries) else []
 
 
 def _ranked_answer(answer: Record) -> dict[str, Any]:
     answer = lines.lowered(answer)
     words = words_of(answer)
     score_field = next((n for n in _RATINGS if plain_number(answer.get(n)) is not None), "") if words else ""
-    found = {
+    entry = {
         "text": words,
         "model": answer.get("model"),
         "field": score_field,
         "note": answer.get("critique"),
     }
     if score_field:
-        found["score"] = plain_number(answer[score_field])
+        entry["score"] = plain_number(answer[score_field])
     if isinstance(answer.get("rank"), (int, float)):
-        found["rank"] = answer["rank"]
-    return found
+        entry["rank"] = answer["rank"]
+    return entry
 
 
 def words_of(answer: Record) -> str:
@@ -76,27 +76,27 @@ def words_of(answer: Record) -> str:
 
 def has_answers(data: Record) -> bool:
     data = lines.lowered(data)
-    found = answers_in(data)
-    return bool(found) and (
-        any("score" in one or "rank" in one for one in found) or isinstance(data.get("choice"), int)
+    answers = answers_in(data)
+    return bool(answers) and (
+        any("score" in one or "rank" in one for one in answers) or isinstance(data.get("choice"), int)
     )
 
 
 def read_answers(data: Record, reading: FileReading) -> Iterator[Entry]:
     """A turn for each answer; a rating for each score; of ranks a preference for each over the next one. Raises ``BadLine``."""
     data = lines.lowered(data)
-    found = answers_in(data)
+    answers = answers_in(data)
     asked = pair_records.question_of_duel({k: v for k, v in data.items() if k not in _LISTS})
-    if not found or asked is None:
+    if not answers or asked is None:
         raise BadLine("the question or the answers are missing")
     who = lines.author_of(data, reading)
-    texts = [redact(one["text"]) for one in found]
+    texts = [redact(one["text"]) for one in answers]
     turns = tuple(
         lines.turn_of({**data, "model": one.get("model"), "event_id": None}, tuple(asked), words)
-        for one, words in zip(found, texts, strict=True)
+        for one, words in zip(answers, texts, strict=True)
     )
     opinions: list[Feedback] = []
-    for index, one in enumerate(found):
+    for index, one in enumerate(answers):
         note = one.get("note") if isinstance(one.get("note"), str) else ""
         if "score" in one:
             column = str(one.get("field") or "score")
@@ -108,16 +108,16 @@ def read_answers(data: Record, reading: FileReading) -> Iterator[Entry]:
         elif note:
             opinions.append(Feedback(index, "critique", 0.0, str(note), person=who))
     ranked = sorted(
-        (one["rank"], index) for index, one in enumerate(found) if isinstance(one.get("rank"), (int, float))
+        (one["rank"], index) for index, one in enumerate(answers) if isinstance(one.get("rank"), (int, float))
     )
     for (rank, better), (next_rank, worse) in itertools.pairwise(ranked):
         if rank < next_rank and texts[better] != texts[worse]:
             opinions.append(Feedback(better, "preference", 1.0, other_turn_id=worse, person=who))
-    if isinstance(data.get("choice"), int) and not ranked and 0 <= data["choice"] < len(found):
+    if isinstance(data.get("choice"), int) and not ranked and 0 <= data["choice"] < len(answers):
         best = data["choice"]
         opinions += [
             Feedback(best, "preference", 1.0, other_turn_id=other, person=who)
-            for other in range(len(found))
+            for other in range(len(answers))
             if texts[other] != texts[best]
         ]
     yield Entry(turns, tuple(opinions))

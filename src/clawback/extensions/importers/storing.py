@@ -88,8 +88,8 @@ class Importer:
     # ------------------------------------------------------------------------------------------------------- turns
 
     def _by_name(self, event_id: str) -> Turn | None:
-        found = self.store.turn_of_event(event_id)
-        return found if found is not None else exported_here(self.store, event_id)
+        turn = self.store.turn_of_event(event_id)
+        return turn if turn is not None else exported_here(self.store, event_id)
 
     def _store_turn(self, turn: Turn, *, history: bool) -> Turn:
         agreed = turn.consent or self.consent
@@ -125,10 +125,10 @@ class Importer:
         if turn.session not in self.live:
             bare = turn.session.removeprefix(f"{agent}:")
             sessions = dict.fromkeys((turn.session, f"{agent}:{bare}", bare))
-            found = [t for name in sessions for t in self.store.turns(_LIVE, session=name)]
+            turns = [t for name in sessions for t in self.store.turns(_LIVE, session=name)]
             self.live[turn.session] = [
                 (_words(t.prompt), _words(t.response))
-                for t in found
+                for t in turns
                 if not t.event_id.startswith(
                     (TRANSCRIPT, "codex-rollout:", "gemini-chat:", f"{turn.session}:")
                 )
@@ -190,11 +190,11 @@ def exported_here(store: Store, event_id: str, response: str | None = None) -> T
     if start != "turn" or not number.isdecimal():
         return None
     try:
-        found = store.turn(int(number))
+        turn = store.turn(int(number))
     except NotFound:
         return None
-    same = not found.event_id and response in (None, found.response)
-    return found if same and (not mark or mark == content_name(found)) else None
+    same = not turn.event_id and response in (None, turn.response)
+    return turn if same and (not mark or mark == content_name(turn)) else None
 
 
 def content_name(turn: Turn) -> str:

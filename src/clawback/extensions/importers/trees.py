@@ -49,12 +49,12 @@ class Node:
 
     @property
     def message(self) -> Message:
-        made: dict[str, Any] = {"role": self.role, "content": self.content}
+        message: dict[str, Any] = {"role": self.role, "content": self.content}
         if self.calls:
-            made["tool_calls"] = self.calls
+            message["tool_calls"] = self.calls
         if self.role == "tool":
-            made["tool_call_id"] = self.call_id
-        return made
+            message["tool_call_id"] = self.call_id
+        return message
 
 
 @dataclass(slots=True)
@@ -110,13 +110,13 @@ class _Tree:
 
     def path(self, name: str) -> list[str]:
         """Names of the messages from the first one to this one."""
-        found: list[str] = []
+        names: list[str] = []
         seen: set[str] = set()
         while name in self.nodes and name not in seen:
             seen.add(name)
-            found.append(name)
+            names.append(name)
             name = self.nodes[name].parent or ""
-        return found[::-1]
+        return names[::-1]
 
     def _last(self) -> str:
         """The end of the branch of the newest children."""
@@ -130,12 +130,12 @@ class _Tree:
 
     def answers(self) -> list[Node]:
         """Last messages of answers: with words, and without more words of the assistant before the user's next message."""
-        found = []
+        answers = []
         for node in self.conversation.nodes:
             asked = node.role == "assistant" and self.question_before(node) is not None
             if asked and node.text and not self._continues(node):
-                found.append(node)
-        return found
+                answers.append(node)
+        return answers
 
     def _continues(self, node: Node) -> bool:
         """Whether the assistant says more, without a word of the user's."""
@@ -285,21 +285,21 @@ def _branches(
         if len(branches) < 2:
             continue
         compared += _outright(branches, index, reading)
-        kept = _kept_answer(branches, tree)
-        for node, answer in branches if kept else []:
-            if kept is None or answer is kept or answer.text == kept.text or node.id == kept.id:
+        chosen = _kept_answer(branches, tree)
+        for node, answer in branches if chosen else []:
+            if chosen is None or answer is chosen or answer.text == chosen.text or node.id == chosen.id:
                 continue
             compared.append(
                 Feedback(
-                    index[kept.id],
+                    index[chosen.id],
                     "implicit",
                     1.0,
                     other_turn_id=index[answer.id],
                     person=KEPT,
-                    created_at=kept.at,
+                    created_at=chosen.at,
                 )
             )
-            sizes.append((len(kept.text), len(answer.text)))
+            sizes.append((len(chosen.text), len(answer.text)))
     return compared, sizes
 
 
@@ -316,14 +316,14 @@ def _outright(
     branches: list[tuple[Node, Node]], index: dict[str, int], reading: FileReading
 ) -> list[Feedback]:
     """Preferences of somebody who rated one of several answers that were shown side by side."""
-    found = []
+    comparisons = []
     for _, answer in branches:
         for _, other in branches:
             if answer is other or answer.text == other.text:
                 continue
             if answer.siblings_worse or other.siblings_better:
                 at = answer.feedback[0].created_at if answer.feedback else answer.at
-                found.append(
+                comparisons.append(
                     Feedback(
                         index[answer.id],
                         "preference",
@@ -333,4 +333,4 @@ def _outright(
                         created_at=at,
                     )
                 )
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(comparisons))

@@ -59,10 +59,10 @@ class Understanding:
                 self.models[turn.model] += 1
         for opinion in (*entry.feedback, *(one for _, one in entry.links)):
             self._count(opinion)
-        for kept, other in entry.regenerations:
+        for chosen, other in entry.regenerations:
             self.regenerations += 1
-            self.kept_shorter += kept < other
-            self.kept_longer += kept > other
+            self.kept_shorter += chosen < other
+            self.kept_longer += chosen > other
 
     def _count(self, opinion: Feedback) -> None:
         if opinion.kind == "implicit":
@@ -169,10 +169,10 @@ def _listed(counts: Counter[str], start: str) -> str:
 
 def total(files: Sequence[Understanding]) -> Understanding:
     """All files as one, for the last line."""
-    found = Understanding("all")
+    summary = Understanding("all")
     for one in files:
         for name in _NUMBERS:
-            setattr(found, name, getattr(found, name) + getattr(one, name))
+            setattr(summary, name, getattr(summary, name) + getattr(one, name))
         for name in ("formats", "scales", "guesses", "people", "models", "unread"):
-            getattr(found, name).update(getattr(one, name))
-    return found
+            getattr(summary, name).update(getattr(one, name))
+    return summary

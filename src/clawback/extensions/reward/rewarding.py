@@ -125,7 +125,8 @@ def ratings(
         with store.connect(home.database) as db:
             settings = config.load(home.config)
             training = settings.training
-            samples = feedback.evidence(feedback.samples(db, raters=training.raters, newest=training.newest))
+            query = feedback.SampleQuery(newest=training.newest)
+            samples = feedback.evidence(feedback.samples(db, query=query, raters=training.raters))
             if not all_of_them:
                 # Those of the next run, too: a model that grades for a run must not have learned what the run is judged by.
                 before = db.splits(s.turn_id for s in samples)

@@ -1,16 +1,10 @@
 """The account of a search: its budget and plan, every paid call, and what each gave.
 
-The budget of a search: what it may spend, what it has spent, and a forecast of what that will buy.
+A search depends only on its seed and the results of its calls. The journal has a JSON line for each paid call; repeating the search from the start, with
+these calls answered from the journal, leads to the place where it was stopped and pays for nothing twice. A line that a crash cut off is the last one; it
+is dropped, and its call is made again.
 
-The journal of a search: every paid call, one JSON line each, so that a resumed search pays for nothing twice.
-
-A search depends only on its seed and the results of its calls. So repeating it from the start, with every
-call that is in the journal answered from it, leads to the place where it was stopped: there is no other state
-to keep. A line that a crash cut off is the last one; it is dropped, and its call is made again.
-
-The account of a search: every evaluation and every proposal is paid once, within the budget, and its result kept.
-
-Planning of a search: the split into validation and training examples, the reserve for the last check, and a forecast.
+The plan splits the examples into validation and training, and keeps a reserve for the last check.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The candidates of a search, and the races between them.
 
-The candidates of a search: each one's known and estimated score on every example, and the Pareto front of those to continue from.
-
-Races: a child against its parent, and the last check among the best; a candidate that can no longer win is dropped.
+Each candidate has a known or estimated score on every example; the search continues from the Pareto front of those. A child races its parent, and the
+best race each other in the last check; a candidate that can no longer win is dropped.
 """
 
 from __future__ import annotations

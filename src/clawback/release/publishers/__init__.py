@@ -30,8 +30,7 @@ def names() -> list[str]:
 
 def make(target: Target) -> Publisher:
     """Raises ``UsageError`` for a name that there is not."""
-    value = plugins.where(plugins.PUBLISHERS, target.name)
-    if not value:
+    if target.name not in {*plugins.BUILT_IN[plugins.PUBLISHERS], *names()}:
         raise UsageError(f"There is no publisher {target.name!r}; there are: {', '.join(names())}.")
-    publisher: Publisher = plugins.load_value(value)(target)
+    publisher: Publisher = plugins.load(plugins.PUBLISHERS, target.name)(target)
     return publisher

@@ -1,6 +1,6 @@
 // The answers that wait for a rating, most informative first; or two answers side by side, of which one is better.
 import { answerCard } from "./answer.js";
-import { attempt, button, el, when } from "./dom.js";
+import { attempt, button, count, el, say, when } from "./dom.js";
 import { author, who } from "./names.js";
 import { pairs } from "./pairs.js";
 import { KEYS, queue } from "./queue.js";
@@ -12,15 +12,24 @@ let mode = "answers";
 export const rate = {
   title: "Rate",
   keys: [...KEYS, ["a / b / s", "A or B is better, or neither (two answers)"]],
-  async make({ now, redraw }) {
+  async make({ now, redraw, refresh }) {
     const choice = el("div", { class: "modes", role: "group", "aria-label": "What to rate" }, MODES.map(([name, text]) =>
       button(text, () => { mode = name; redraw(); }, { "aria-pressed": String(mode === name) })));
     const page = await (mode === "pairs" ? pairs(now) : answers(now));
     const heading = el("h1", {}, mode === "pairs" ? "Which is better?" : "How was this answer?");
-    page.parts.unshift(el("div", { class: "row head" }, heading, el("span", { class: "grow" }), choice));
+    page.parts.unshift(el("div", { class: "row head" }, heading, el("span", { class: "grow" }), choice), waitingRule(now, redraw, refresh));
     return page;
   },
 };
+
+/** The first rule that the ratings speak for and that no model is told of before the owner says yes; null for none. */
+function waitingRule({ rules: [rule, ...more] }, redraw, refresh) {
+  if (!rule) return null;
+  const keep = attempt(async () => { await api(`rules/${rule.id}/keep`, {}); await refresh(); await redraw(); say(`Rule ${rule.id} counts.`); });
+  return el("section", { class: "card row", "aria-label": "A rule that waits for your yes" },
+    el("span", { class: "grow" }, `Your ratings speak for “${rule.text.replace(/\.$/, "")}”. No answer is drawn under it before you say yes.`),
+    button("Yes, keep it", keep), el("a", { href: "#rules" }, more.length ? `${count(more.length, "more rule")} to decide on` : "All rules"));
+}
 
 /** What stands here before anything can be rated. */
 function nothing(now) {

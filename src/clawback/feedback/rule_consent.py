@@ -5,17 +5,24 @@ A sentence that a model or an agent wrote may have been made to steer another mo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence, Set
 from typing import TYPE_CHECKING
 
 from clawback.records import OWNER, Rule
-from clawback.rules.wording import same
 
 if TYPE_CHECKING:
     from clawback.store import Store
 
 LIST = "list"
 """Author of the sentences in ``rewards.instructions``: a list that was written by hand."""
+WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
+
+
+def same(sentence: str) -> str:
+    """By what two sentences are the same rule: their words."""
+    return " ".join(WORD.findall(unicodedata.normalize("NFKC", sentence).casefold()))
 
 
 def may_be_said(rule: Rule, accepted: Set[str] = frozenset()) -> bool:
@@ -39,6 +46,14 @@ def rules_to_say(store: Store) -> list[Rule]:
     return [rule for rule in store.rules("believed") if may_be_said(rule, accepted)]
 
 
+def distinct_rules_to_say(store: Store) -> list[Rule]:
+    """The rules that a model may be told of, without those that add nothing beside a stronger one, those that the ratings speak for most clearly first."""
+    rules = rules_to_say(store)
+    numbers = {rule.id for rule in rules}
+    distinct: Iterable[Rule] = (r for r in rules if r.evidence.get("explained_by", 0) not in numbers)
+    return sorted(distinct, key=lambda rule: -float(rule.evidence.get("statistic", 0.0)))
+
+
 def waiting_rules(store: Store) -> list[Rule]:
     """Believed rules that no model is told of before the owner says yes; without those that add nothing beside a stronger one."""
     accepted = accepted_sentences(store)
@@ -46,9 +61,13 @@ def waiting_rules(store: Store) -> list[Rule]:
     return [rule for rule in believed if not may_be_said(rule, accepted)]
 
 
-def distinct_rules_to_say(store: Store) -> list[Rule]:
-    """The same, without those that add nothing beside a stronger one, those that the ratings speak for most clearly first."""
-    rules = rules_to_say(store)
-    numbers = {rule.id for rule in rules}
-    distinct: Iterable[Rule] = (r for r in rules if r.evidence.get("explained_by", 0) not in numbers)
-    return sorted(distinct, key=lambda rule: -float(rule.evidence.get("statistic", 0.0)))
+def waiting_sentence(rules: Sequence[Rule]) -> str:
+    """What the owner can do about rules that wait, in two short sentences; "" for none."""
+    if not rules:
+        return ""
+    first, more = rules[0], len(rules) - 1
+    others = f" and {more} other rule{'' if more == 1 else 's'} (`clawback status`)" if more else ""
+    return (
+        f"Your ratings speak for “{first.text.rstrip('.')}”{others}. No answer is drawn under {'them' if more else 'it'} before you say yes: "
+        f"`clawback rules keep {first.id}`."
+    )
