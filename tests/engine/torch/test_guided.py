@@ -9,7 +9,7 @@ import torch
 from clawback import engine
 from clawback.learning.examples import Shared, measure
 from clawback.learning.sources import distilled, guided
-from clawback.learning.sources.guided import GuidedRounds
+from clawback.learning.sources.guided import Guide, GuidedRounds, strongest
 from tests.engine.torch.test_distilled import grading_for
 from tests.engine.torch.test_rollouts import rated
 
@@ -20,7 +20,7 @@ SENTENCE = "Answer with a bulleted list."
 def setting():
     policy = engine.load("embedded")
     grading, conversations = grading_for(policy, rated(policy))
-    return grading, partial(conversations.under, grading, sentence=SENTENCE)
+    return grading, partial(conversations.under, grading)
 
 
 @pytest.fixture(autouse=True)
@@ -38,51 +38,61 @@ def next_tokens(policy, prompt, response):
     return (logits.double() / policy.scorer.temperature).log_softmax(-1)
 
 
+def teacher(grading, under, strength, one):
+    """``[T, V]`` log-probs of the teacher at each position of an answer, by the equation."""
+    plain, told, neutral = (
+        next_tokens(grading.policy, prompt, one.response)
+        for prompt in (one.question, under(one.question, SENTENCE), under(one.question, guided.NEUTRAL))
+    )
+    return (plain + strength * (told - neutral)).log_softmax(-1)
+
+
 @pytest.mark.parametrize("strength", [1.0, 2.5])
 def test_the_teacher_takes_what_the_sentence_changes_further(setting, strength):
     grading, under = setting
     one = grading.base[0]
-    guide = guided.Guide(under, strength)
+    guide = Guide(under, SENTENCE, strength)
     [states] = guide.states(grading, [one], grading.base_seen.of([0]).states)
     head = grading.policy.scorer.head
     shown = (states @ head.weight.T * head.scale).double().log_softmax(-1)
-    told = next_tokens(grading.policy, under(one.question), one.response)
-    plain = next_tokens(grading.policy, one.question, one.response)
-    wanted = (strength * told - (strength - 1) * plain).log_softmax(-1)
-    torch.testing.assert_close(shown, wanted, atol=2e-3, rtol=1e-3)
+    torch.testing.assert_close(shown, teacher(grading, under, strength, one), atol=2e-3, rtol=1e-3)
+
+
+def test_a_neutral_sentence_changes_nothing(setting):
+    grading, under = setting
+    guide = Guide(under, guided.NEUTRAL, 3.0)
+    plain = grading.base_seen.of([0]).states
+    [states] = guide.states(grading, grading.base[:1], plain)
+    torch.testing.assert_close(states, plain[0])
 
 
 def lost(grading, under, strength, places):
     """Nats a token that the base's own answers lose under the teacher."""
-    lengths = [len(grading.base[i].response) for i in places]
     before = torch.cat([grading.base_seen.ref[i] for i in places]).double()
-    teacher = []
-    for i in places:
-        one = grading.base[i]
-        told = next_tokens(grading.policy, under(one.question), one.response)
-        plain = next_tokens(grading.policy, one.question, one.response)
-        both = (strength * told - (strength - 1) * plain).log_softmax(-1)
-        teacher.append(both.gather(1, torch.tensor(one.response)[:, None])[:, 0])
-    return float((before - torch.cat(teacher)).sum()) / sum(lengths)
+    after = [
+        teacher(grading, under, strength, one).gather(1, torch.tensor(one.response)[:, None])[:, 0]
+        for one in (grading.base[i] for i in places)
+    ]
+    return float((before - torch.cat(after)).mean())
 
 
 def test_it_is_as_strong_as_a_run_may_forget_and_no_stronger(setting):
     grading, under = setting
-    places = list(range(8))
+    places, guide = list(range(8)), Guide(under, SENTENCE)
     most = lost(grading, under, 1.5, places) + 1e-3
-    guide = guided.guide(grading, under, places, most)
-    assert guide is not None
-    assert guide.strength >= 1.5
-    assert lost(grading, under, guide.strength, places) <= most + 1e-3
-    stronger = [one for one in guided.STRENGTHS if one > guide.strength]
+    within = strongest(guide, grading, places, most)
+    assert within is not None
+    assert within.strength >= 1.5
+    assert lost(grading, under, within.strength, places) <= most + 1e-3
+    stronger = [one for one in guided.STRENGTHS if one > within.strength]
     assert not stronger or lost(grading, under, stronger[0], places) > most - 1e-3
-    assert guided.guide(grading, under, places, -1.0) is None
+    assert strongest(guide, grading, places, -1.0) is None
 
 
 def source_for(grading, under, **settings):
     settings = dataclasses.replace(distilled.DistilSettings.of(grading.recipe), **settings)
     prompts = list(dict.fromkeys(one.question for one in grading.base))
-    return GuidedRounds(grading, guided.Guide(under, 1.5), grading.base[:12], settings, prompts)
+    return GuidedRounds(grading, Guide(under, SENTENCE, 1.5), grading.base[:12], settings, prompts)
 
 
 def first_round_of(source):
@@ -145,4 +155,4 @@ def test_a_source_that_is_taken_up_again_in_a_round_teaches_the_same(setting):
 def test_a_model_whose_head_is_unknown_has_no_such_teacher(setting, monkeypatch):
     grading, under = setting
     monkeypatch.setattr(grading.policy.scorer, "fused_head", False)
-    assert guided.guide(grading, under, [0, 1], 9.0) is None
+    assert strongest(Guide(under, SENTENCE), grading, [0, 1], 9.0) is None

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from clawback.learning.examples import Plan, SourceSequence
-from clawback.learning.sources import guided
 from clawback.learning.sources.distilled import (
     BASE,
     Chosen,
@@ -31,7 +30,7 @@ from clawback.learning.sources.distilled import (
     with_base_answers,
 )
 from clawback.learning.sources.graded import Grading, Prompt
-from clawback.learning.sources.guided import Guide, GuidedRounds
+from clawback.learning.sources.guided import Guide, GuidedRounds, strongest
 from clawback.learning.sources.instructed import Arm, PromptMessages, follows, search
 from clawback.learning.sources.rpo_rounds import RpoRounds
 from clawback.learning.sources.targets import AnswerTarget, DirectEvidence, with_worse
@@ -150,8 +149,8 @@ def _guide(
     grading: Grading, conversations: PromptMessages, arm: Arm, settings: DistilSettings
 ) -> Guide | None:
     """The base under the sentence as a teacher."""
-    under = partial(conversations.under, grading, sentence=arm.instruction.text)
-    return guided.guide(grading, under, anchors(grading)[1][:BASE], settings.most_forgotten)
+    guide = Guide(partial(conversations.under, grading), arm.instruction.text)
+    return strongest(guide, grading, anchors(grading)[1][:BASE], settings.most_forgotten)
 
 
 def _taught(

@@ -2,12 +2,13 @@
 
 A few dozen answers that were drawn under a sentence, learned token by token, teach a small model little of it: each token is one sample of what the
 sentence changes. Here the whole distribution of the model that is told is learned at each position (context distillation: Askell et al. 2021,
-arXiv:2112.00861, §2.3; Snell et al. 2022, arXiv:2209.15189), and what the sentence changes is taken further than the model itself takes it
-(classifier-free guidance of a language model: Sanchez et al. 2023, arXiv:2306.17806, eq. 7). With γ, the strength,
+arXiv:2112.00861, §2.3; Snell et al. 2022, arXiv:2209.15189). Any sentence after a prompt changes the answer (it becomes shorter); what is taught is what
+this sentence changes beyond a neutral one, and further than the model itself takes it (classifier-free guidance with a negative prompt: Sanchez et al.
+2023, arXiv:2306.17806, §3.4). With γ, the strength,
 
-    log p_T(v) = γ · log p(v | prompt, sentence) − (γ − 1) · log p(v | prompt) + const.
+    log p_T(v) = log p(v | prompt) + γ · [log p(v | prompt, sentence) − log p(v | prompt, neutral sentence)] + const.
 
-The LM head is linear, so p_T is what the head makes of the states γ·h_told − (γ − 1)·h_plain, and the exact divergence from it is that of
+The LM head is linear, so p_T is what the head makes of the states h_plain + γ·(h_told − h_neutral), and the exact divergence from it is that of
 ``scoring/exact_kl.py``. The strength is the largest at which the base's own answers lose no more than a run may forget.
 
 First it teaches along answers that are there already: the base's own, and those that the search for the sentence drew. Then, round by round, along what
@@ -28,8 +29,11 @@ from clawback.learning.sources.distilled import DistilSettings, forgotten, take_
 from clawback.learning.sources.graded import Grading, Prompt
 from clawback.models import Encoded
 
-Under = Callable[[Prompt], Prompt]
-"""A prompt → the same with the sentence."""
+Under = Callable[[Prompt, str], Prompt]
+"""(prompt, sentence) → the prompt with the sentence after it."""
+
+NEUTRAL = "Answer the question."
+"""A sentence that asks for nothing more than the prompt does."""
 
 STRENGTHS = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0)
 """γ that are tried; below 1: a part of what the sentence changes."""
@@ -40,14 +44,29 @@ class Guide:
     """The base that is told a sentence, as a teacher."""
 
     under: Under
-    strength: float
-    """γ; 1: the model that is told, as it is."""
+    sentence: str
+    strength: float = 1.0
+    """γ."""
 
     @torch.no_grad()
     def states(self, grading: Grading, answers: Sequence[Encoded], plain: Sequence[Tensor]) -> list[Tensor]:
-        """``[T, H]`` for each answer: states whose distribution is p_T. ``plain``: the base's own, without the sentence."""
-        instructed = _instructed_states(grading, self.under, answers)
-        return [_guided(i, p, self.strength) for i, p in zip(instructed, plain, strict=True)]
+        """``[T, H]`` for each answer: states whose distribution is p_T. ``plain``: the base's own, without a sentence."""
+        changes = self.changes(grading, answers)
+        return [_moved(p, change, self.strength) for p, change in zip(plain, changes, strict=True)]
+
+    @torch.no_grad()
+    def changes(self, grading: Grading, answers: Sequence[Encoded]) -> list[Tensor]:
+        """``[T, H]`` for each answer, float32 on the CPU: what the sentence changes in the base's states beyond a neutral one."""
+        told = self._states_under(grading, self.sentence, answers)
+        neutral = self._states_under(grading, NEUTRAL, answers)
+        return [a.float() - b.float() for a, b in zip(told, neutral, strict=True)]
+
+    def _states_under(self, grading: Grading, sentence: str, answers: Sequence[Encoded]) -> list[Tensor]:
+        prompts = [(*self.under(one.question, sentence), *one.prompt[len(one.question) :]) for one in answers]
+        asked = [replace(one, prompt=prompt) for one, prompt in zip(answers, prompts, strict=True)]
+        with grading.policy.base():
+            states = grading.policy.scorer.hidden(asked)
+        return list(states.cpu().split([len(one.response) for one in answers]))
 
     def examples(self, grading: Grading, answers: Sequence[Encoded], weight: float) -> list[TrainingExample]:
         """The answers (to prompts without the sentence) with what is to be learned at each of their positions. ``weight``: of the divergence."""
@@ -137,35 +156,24 @@ class GuidedRounds:
         return max(1, round(answers * self.settings.passes / self.settings.distil_batch))
 
 
-def guide(grading: Grading, under: Under, places: Sequence[int], most: float) -> Guide | None:
-    """The guide of the largest strength under which the base's answers at ``places`` are at most ``most`` nats a token less likely; None where the weakest
+def strongest(guide: Guide, grading: Grading, places: Sequence[int], most: float) -> Guide | None:
+    """The guide at the largest strength at which the base's answers at ``places`` are at most ``most`` nats a token less likely; None where the least
     goes further, or the model's head is none that ``Head`` knows."""
     scorer = grading.policy.scorer
     if not scorer.fused_head:
         return None
     watched, seen = [grading.base[i] for i in places], grading.base_seen.of(places)
-    instructed, before = _instructed_states(grading, under, watched), torch.cat(seen.ref)
-    strongest = None
+    changes, before = guide.changes(grading, watched), torch.cat(seen.ref)
+    within = None
     for strength in STRENGTHS:
-        states = [_guided(i, p, strength) for i, p in zip(instructed, seen.states, strict=True)]
+        states = [_moved(p, change, strength) for p, change in zip(seen.states, changes, strict=True)]
         with torch.no_grad():
             scored = scorer.of_hidden(watched, torch.cat(states).to(scorer.device))
         if float((before - scored.logprobs.cpu()).mean()) > most:
             break
-        strongest = strength
-    return None if strongest is None else Guide(under, strongest)
+        within = strength
+    return None if within is None else replace(guide, strength=within)
 
 
-def _guided(instructed: Tensor, plain: Tensor, strength: float) -> Tensor:
-    if strength == 1:
-        return instructed
-    return (strength * instructed.float() - (strength - 1) * plain.float()).to(instructed.dtype)
-
-
-@torch.no_grad()
-def _instructed_states(grading: Grading, under: Under, answers: Sequence[Encoded]) -> list[Tensor]:
-    """``[T, H]`` states of the base that is told the sentence, for each answer, on the CPU."""
-    asked = [replace(one, prompt=(*under(one.question), *one.prompt[len(one.question) :])) for one in answers]
-    with grading.policy.base():
-        states = grading.policy.scorer.hidden(asked)
-    return list(states.cpu().split([len(one.response) for one in answers]))
+def _moved(plain: Tensor, change: Tensor, strength: float) -> Tensor:
+    return (plain.float() + strength * change).to(plain.dtype)
