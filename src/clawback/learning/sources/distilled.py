@@ -124,6 +124,7 @@ class DistilSettings:
             "distil_prompts": max(24, round(full.distil_prompts * size)),
             "refine_rounds": full.refine_rounds if size >= 0.5 else 0,
             "refine_prompts": max(16, round(full.refine_prompts * size)),
+            "guided_rounds": full.guided_rounds if size >= 0.5 else 1,
             "other_answers": max(24, round(full.other_answers * size)),
             "distil_rate": full.distil_rate * (FULL_RATE if recipe.full else 1.0),
         }
