@@ -184,6 +184,37 @@ class RatingSource:
         return int(torch.randperm(size, generator=generator)[place])
 
 
+class SourceSequence:
+    """Sources one after another: each begins where the one before has no more examples."""
+
+    fresh = False
+    critic: nn.Module | None = None
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self.sources = list(sources)
+        self.place, self.begun = 0, 0
+        self.steps = sum(source.steps for source in sources)
+
+    def examples(self, step: int) -> Sequence[TrainingExample]:
+        examples = self.sources[self.place].examples(step - self.begun)
+        while not examples and self.place + 1 < len(self.sources):
+            self.place, self.begun = self.place + 1, step
+            examples = self.sources[self.place].examples(0)
+        return examples
+
+    def state(self) -> dict[str, Any]:
+        return {"place": self.place, "begun": self.begun, "source": self.sources[self.place].state()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.place, self.begun = int(state["place"]), int(state["begun"])
+        self.sources[self.place].restore(state["source"])
+
+    def settle(self) -> str:
+        """As the last source does that ran."""
+        last = self.sources[self.place]
+        return last.settle() if isinstance(last, Settling) else ""
+
+
 @dataclass(frozen=True)
 class Shared:
     """What the pieces of one step have in common."""

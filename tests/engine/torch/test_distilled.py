@@ -16,6 +16,7 @@ from clawback.learning.examples import Shared, measure
 from clawback.learning.run import TrainingRun
 from clawback.learning.sources import distillation_plan, distilled, graded, instructed, plan
 from clawback.learning.sources.graded import Graded, Grading, GradingSettings
+from clawback.learning.sources.guided import GuidedRounds
 from clawback.learning.sources.instructed import Arm
 from clawback.learning.sources.teacher import appended
 from clawback.models.chat_tokens import Encoded
@@ -115,11 +116,10 @@ def test_what_is_distilled_is_said_without_the_sentence(policy, samples):
     assert made.name == "distil"
     assert made.instruction in made.note
     examples = [one for step in range(made.source.steps) for one in made.source.examples(step)]
-    learned = [one for one in examples if one.advantage > 0]
     own = {policy.encode(s).prompt for s in samples}
-    assert learned
-    assert {one.encoded.prompt for one in learned} <= own
-    assert {one.advantage for one in examples} == {0.0, 1.0}
+    assert examples
+    assert {one.encoded.prompt for one in examples} <= own
+    assert all(one.base is not None and one.kl_weight.min() > 0 for one in examples)
 
 
 @pytest.mark.slow
@@ -185,16 +185,30 @@ def test_what_helps_now_and_then_is_found_while_answers_are_gathered(policy, sam
     }
 
 
-def test_a_sentence_that_turns_out_to_help_is_said_in_the_rounds(policy, samples, monkeypatch):
-    helps, hurts = "Answer with a bulleted list.", "Answer in plain paragraphs, without lists."
-    monkeypatch.setattr(
-        distillation_plan,
-        "search",
-        lambda *_, **__: [Arm(Instruction(hurts, 1.0)), Arm(Instruction(helps, 0.5))],
-    )
+HELPS, HURTS = "Answer with a bulleted list.", "Answer in plain paragraphs, without lists."
+
+
+@pytest.fixture
+def _two_sentences(monkeypatch):
+    arms = [Arm(Instruction(HURTS, 1.0)), Arm(Instruction(HELPS, 0.5))]
+    monkeypatch.setattr(distillation_plan, "search", lambda *_, **__: arms)
+
+
+@pytest.mark.usefixtures("_two_sentences")
+def test_a_sentence_that_turns_out_to_help_teaches(policy, samples):
     made = plan.plan(run_for(policy, samples, grader=LikesBullets()))
-    assert made.instruction == helps
-    assert f"several sentences, most of all {helps!r}" in made.note
+    assert made.instruction == HELPS
+    assert isinstance(made.source, GuidedRounds)
+    assert made.source.guide.sentence == HELPS
+    assert f"{HELPS!r} (expected rating" in made.note
+
+
+@pytest.mark.usefixtures("_two_sentences")
+def test_where_the_head_is_unknown_the_sentence_is_said_in_the_rounds(policy, samples, monkeypatch):
+    monkeypatch.setattr(policy.scorer, "fused_head", False)
+    made = plan.plan(run_for(policy, samples, grader=LikesBullets()))
+    assert made.instruction == HELPS
+    assert f"drawn under {HELPS!r}" in made.note
     prompt = made.source.prompts[0]
     assert len(made.source.under(prompt)) > len(prompt)
 

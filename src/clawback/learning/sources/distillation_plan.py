@@ -16,25 +16,24 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from clawback.learning.examples import Plan
-from clawback.learning.sources import guided
+from clawback.learning.examples import Plan, SourceSequence
 from clawback.learning.sources.distilled import (
     BASE,
     Chosen,
     DistilSettings,
     anchors,
-    best_answers,
     best_of,
     chosen,
     gathered,
+    nothing,
     of_other_models,
     with_base_answers,
 )
 from clawback.learning.sources.graded import Grading, Prompt
-from clawback.learning.sources.guided import Guide
+from clawback.learning.sources.guided import Guide, GuidedRounds, strongest
 from clawback.learning.sources.instructed import Arm, PromptMessages, follows, search
 from clawback.learning.sources.rpo_rounds import RpoRounds
-from clawback.learning.sources.targets import DirectEvidence, with_worse
+from clawback.learning.sources.targets import AnswerTarget, DirectEvidence, with_worse
 from clawback.rewards.instructions import Instruction, candidates
 from clawback.rl.algorithms.rpo import Rpo
 
@@ -64,28 +63,25 @@ def distil(
         note = f"{len(good.answers)} answers of other models, chosen from {len(others)}{shown.note}"
         return _rpo(grading, dataclasses.replace(good, targets=targets), rounds, conversations, note)
     arms, sure = _arms(grading, conversations, remarks, settings, run)
-    guide = _guide(grading, conversations, arms[0], settings) if sure else None
-    if guide is not None:
-        good = best_answers(grading, arms, others)
-    else:
+    best = arms[0]
+    guide = _guide(grading, conversations, best, settings) if sure else None
+    if guide is None:
         good = gathered(grading, conversations, arms, _base_rewards(grading), progress=sure, others=others)
-    helpful = [arm for arm in arms if arm.instruction.text and follows(arm, grading.spread)]
-    best = arms[0] if sure else max(helpful or arms, key=lambda arm: arm.gain)
-    told = sure or bool(helpful)
-    guide = guide or (_guide(grading, conversations, best, settings) if told else None)
-    if guide is None and len(good.answers) < settings.distil_batch:
-        return None
-    why = "drawn under several sentences, for no sentence surely helps"
-    if told:
-        why = (
-            f"drawn under {'' if sure else 'several sentences, most of all '}{best.instruction.text!r} "
-            f"(expected rating {best.gain:+.2f} ± {best.error:.2f} against the base)"
-        )
+        helpful = [arm for arm in arms if arm.instruction.text and follows(arm, grading.spread)]
+        if helpful and not sure:
+            best = max(helpful, key=lambda arm: arm.gain)
+            guide = _guide(grading, conversations, best, settings)
+        sure = sure or bool(helpful)
+    gain = f"{best.instruction.text!r} (expected rating {best.gain:+.2f} ± {best.error:.2f} against the base)"
     if guide is not None:
-        why += f", which teaches along {len(guide.answers)} answers at {guide.strength:g} times its strength"
+        note = f"{gain} teaches at {guide.strength:g} times its strength{shown.note}"
+        return _taught(grading, guide, best, targets, list(conversations.messages), note)
+    if len(good.answers) < settings.distil_batch:
+        return None
+    why = f"drawn under {gain}" if sure else "drawn under several sentences, for no sentence surely helps"
     note = f"{len(good.answers)} answers {why}{shown.note}"
-    good = dataclasses.replace(good, targets=targets, guide=guide)
-    return _rpo(grading, good, settings, conversations, note, best.instruction.text if told else "")
+    good = dataclasses.replace(good, targets=targets)
+    return _rpo(grading, good, settings, conversations, note, best.instruction.text if sure else "")
 
 
 def fold(grading: Grading, conversations: PromptMessages, prompt: str, run: TrainingRun) -> Plan | None:
@@ -152,14 +148,34 @@ def _base_rewards(grading: Grading) -> dict[Prompt, float]:
 def _guide(
     grading: Grading, conversations: PromptMessages, arm: Arm, settings: DistilSettings
 ) -> Guide | None:
-    """The base under the sentence as a teacher, along what was drawn under it and what the base says by itself."""
-    some = [one.encoded for one in [*arm.answers, *grading.base_graded] if one.complete]
-    return guided.guide(
-        grading,
-        partial(conversations.under, grading, sentence=arm.instruction.text),
-        some[: settings.distil_prompts],
-        anchors(grading)[1][:BASE],
-        settings.most_forgotten,
+    """The base under the sentence as a teacher."""
+    guide = Guide(partial(conversations.under, grading), arm.instruction.text)
+    return strongest(guide, grading, anchors(grading)[1][:BASE], settings.most_forgotten)
+
+
+def _taught(
+    grading: Grading,
+    guide: Guide,
+    arm: Arm,
+    targets: Sequence[AnswerTarget],
+    prompts: Sequence[Prompt],
+    note: str,
+) -> Plan:
+    """The plan that learns from the guide, then the targets: pairs in the same steps would drown it, for their gradient is by far the larger."""
+    settings = DistilSettings.of(grading.recipe)
+    answers = [one.encoded for one in [*arm.answers, *grading.base_graded] if one.complete]
+    rounds = GuidedRounds(grading, guide, answers[: settings.distil_prompts], settings, prompts)
+    direct = RpoRounds(grading, nothing(targets), dataclasses.replace(settings, refine_rounds=0))
+    return Plan(
+        Rpo(kl=settings.hold_kl),
+        SourceSequence([rounds, direct]) if targets else rounds,
+        NAME,
+        note,
+        rate=settings.rate(grading.policy.info.total_parameters),
+        # Both directions of the divergence count: one alone pulls up too little of what the policy hardly ever says.
+        cover=1.0,
+        decay=True,
+        instruction=arm.instruction.text,
     )
 
 
@@ -181,15 +197,4 @@ def _rpo(
         under=partial(conversations.under, grading, sentence=sentence) if sentence else None,
     )
     rate = settings.rate(grading.policy.info.total_parameters)
-    # Towards a teacher both directions count: one alone pulls up too little of what the policy hardly ever says.
-    cover = 1.0 if good.guide else 0.0
-    return Plan(
-        Rpo(kl=settings.hold_kl),
-        source,
-        NAME,
-        note,
-        rate=rate,
-        cover=cover,
-        decay=True,
-        instruction=sentence,
-    )
+    return Plan(Rpo(kl=settings.hold_kl), source, NAME, note, rate=rate, decay=True, instruction=sentence)

@@ -14,6 +14,7 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,12 +22,11 @@ import torch
 
 from clawback.learning.examples import TrainingExample
 from clawback.learning.recipe import FULL_RATE
-from clawback.learning.sources import guided
 from clawback.learning.sources.graded import Graded, Grading, Prompt, Seen
-from clawback.learning.sources.guided import Guide
 from clawback.learning.sources.instructed import Arm, PromptMessages, draw_under, follows, picked, relevance
 from clawback.learning.sources.targets import AnswerTarget, DirectEvidence, may_learn, opening
 from clawback.models import Encoded
+from clawback.policy import within
 
 if TYPE_CHECKING:
     from clawback.learning.recipe import Recipe
@@ -43,8 +43,6 @@ class Chosen:
     """The worst answer to each prompt, for the others to be preferred to."""
     targets: Sequence[AnswerTarget] = ()
     """Feedback that is learned as it is, each with a worse answer."""
-    guide: Guide | None = None
-    """The base under the sentence that won, as a teacher."""
 
     def of(self, places: Sequence[int]) -> Chosen:
         """A subset of the answers."""
@@ -92,6 +90,8 @@ class DistilSettings:
     """Answers to each of them."""
     refine_told: int = 2
     """Of these, drawn under the sentence that won, where one did."""
+    guided_rounds: int = 2
+    """Rounds in which the base that is told the sentence teaches along the policy's own answers, one to each of ``refine_prompts``."""
     most_forgotten: float = 0.17
     """Nats a token by which the base's own answers may have become less likely: before a round, and in the end. The gate allows 0.22 (25 %) of other answers."""
     distil_rate: float = 1e-3
@@ -124,6 +124,7 @@ class DistilSettings:
             "distil_prompts": max(24, round(full.distil_prompts * size)),
             "refine_rounds": full.refine_rounds if size >= 0.5 else 0,
             "refine_prompts": max(16, round(full.refine_prompts * size)),
+            "guided_rounds": full.guided_rounds if size >= 0.5 else 1,
             "other_answers": max(24, round(full.other_answers * size)),
             "distil_rate": full.distil_rate * (FULL_RATE if recipe.full else 1.0),
         }
@@ -200,17 +201,11 @@ def gathered(
             arm.add(answers[place * each : (place + 1) * each], usual)
         if (
             not progress
-            and guided.teaches(grading)
+            and grading.policy.scorer.fused_head
             and any(follows(a, grading.spread) for a in arms if a.instruction.text)
         ):
             break  # a sentence that helps teaches more than what else would be drawn
-    return best_answers(grading, arms, others)
-
-
-def best_answers(grading: Grading, arms: Sequence[Arm], others: Sequence[Graded] = ()) -> Chosen:
-    """The best for each prompt of what was drawn so far, and of ``others``."""
     made = [*(one for arm in arms for one in arm.answers), *grading.base_graded]
-    settings = DistilSettings.of(grading.recipe)
     return replace(chosen(grading, [*made, *others], settings), worst=worst(grading, made))
 
 
@@ -329,8 +324,6 @@ def examples(
     count += (count + len(alone)) % 2
     held, _ = anchors(grading)
     order = torch.randperm(len(held), generator=grading.generator(number, 7)).tolist()[:count]
-    if good.guide is not None:
-        alone += good.guide.examples(grading, grading.look(good.guide.answers), 1 / settings.hold_kl)
     alone += [_example(grading, grading.base[held[i]], grading.base_seen, held[i], 0.0, 1.0) for i in order]
     return twos + list(zip(alone[::2], alone[1::2], strict=False))
 
@@ -358,6 +351,24 @@ def anchors(grading: Grading) -> tuple[list[int], list[int]]:
     order = torch.randperm(len(grading.base), generator=grading.generator(0, 4)).tolist()
     middle = len(order) // 2
     return order[:middle], order[middle:]
+
+
+@torch.no_grad()
+def forgotten(grading: Grading) -> float:
+    """Nats a token by which the base's own answers have become less likely. Pairs push them down, as they are what others are preferred to."""
+    few = anchors(grading)[1][:BASE]
+    ours = grading.policy.scorer([grading.base[i] for i in few]).logprobs.cpu()
+    return float((torch.cat(grading.base_seen.of(few).ref) - ours).mean())
+
+
+def take_back(grading: Grading, most: float) -> str:
+    """Move the policy towards the base until it has forgotten at most ``most``; a sentence on it, "" where there was no need."""
+    kept = within(grading.policy, partial(forgotten, grading), most)
+    return (
+        ""
+        if kept == 1
+        else f"{kept:.0%} of the change was kept, for the base's own answers had become too unlikely"
+    )
 
 
 def _example(

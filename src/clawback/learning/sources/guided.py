@@ -1,58 +1,77 @@
-"""Guided self-distillation: the base that is told a sentence teaches the base that is not, along answers that are there already.
+"""Guided self-distillation: the base that is told a sentence teaches the policy that is not, along the policy's own answers.
 
 A few dozen answers that were drawn under a sentence, learned token by token, teach a small model little of it: each token is one sample of what the
 sentence changes. Here the whole distribution of the model that is told is learned at each position (context distillation: Askell et al. 2021,
-arXiv:2112.00861, §2.3; Snell et al. 2022, arXiv:2209.15189), and what the sentence changes is taken further than the model itself takes it
-(classifier-free guidance of a language model: Sanchez et al. 2023, arXiv:2306.17806, eq. 7). With γ, the strength,
+arXiv:2112.00861, §2.3; Snell et al. 2022, arXiv:2209.15189). Any sentence after a prompt changes the answer (it becomes shorter); what is taught is what
+this sentence changes beyond a neutral one, and further than the model itself takes it (classifier-free guidance with a negative prompt: Sanchez et al.
+2023, arXiv:2306.17806, §3.4). With γ, the strength,
 
-    log p_T(v) = γ · log p(v | prompt, sentence) − (γ − 1) · log p(v | prompt) + const.
+    log p_T(v) = log p(v | prompt) + γ · [log p(v | prompt, sentence) − log p(v | prompt, neutral sentence)] + const.
 
-The LM head is linear, so p_T is what the head makes of the states γ·h_told − (γ − 1)·h_plain, and the exact divergence from it is that of
-``scoring/exact_kl.py``. No answer is drawn for it: those to learn along are the base's own and the ones that the search for the sentence drew.
+The LM head is linear, so p_T is what the head makes of the states h_plain + γ·(h_told − h_neutral), and the exact divergence from it is that of
+``scoring/exact_kl.py``. The strength is the largest at which the base's own answers lose no more than a run may forget.
 
-The strength is the largest at which the base's own answers lose no more than a run may forget.
+First it teaches along answers that are there already: the base's own, and those that the search for the sentence drew. Then, round by round, along what
+the policy itself answers to other prompts by now (on-policy distillation: Agarwal et al. 2023, arXiv:2306.13649): there it corrects what the policy does wrong.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from clawback.learning.examples import TrainingExample
+from clawback.learning.examples import RatingSource, TrainingExample
+from clawback.learning.sources.distilled import DistilSettings, forgotten, take_back
+from clawback.learning.sources.graded import Grading, Prompt
 from clawback.models import Encoded
 
-if TYPE_CHECKING:
-    from clawback.learning.sources.graded import Grading, Prompt, Seen
+Under = Callable[[Prompt, str], Prompt]
+"""(prompt, sentence) → the prompt with the sentence after it."""
 
-Under = Callable[["Prompt"], "Prompt"]
-"""A prompt → the same with the sentence."""
+NEUTRAL = "Answer the question."
+"""A sentence that asks for nothing more than the prompt does."""
 
-STRENGTHS = (1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0)
+STRENGTHS = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0)
+"""γ that are tried; below 1: a part of what the sentence changes."""
 
 
 @dataclass(frozen=True)
 class Guide:
-    """A teacher, and the answers along which it teaches."""
+    """The base that is told a sentence, as a teacher."""
 
     under: Under
-    strength: float
-    """γ; 1: the model that is told, as it is."""
-    answers: Sequence[Encoded] = ()
-    """After the prompt without the sentence."""
+    sentence: str
+    strength: float = 1.0
+    """γ."""
 
     @torch.no_grad()
     def states(self, grading: Grading, answers: Sequence[Encoded], plain: Sequence[Tensor]) -> list[Tensor]:
-        """``[T, H]`` for each answer: states whose distribution is p_T. ``plain``: the base's own, without the sentence."""
-        instructed = _instructed_states(grading, self.under, answers)
-        return [_guided(i, p, self.strength) for i, p in zip(instructed, plain, strict=True)]
+        """``[T, H]`` for each answer: states whose distribution is p_T. ``plain``: the base's own, without a sentence."""
+        changes = self.changes(grading, answers)
+        return [_moved(p, change, self.strength) for p, change in zip(plain, changes, strict=True)]
 
-    def examples(self, grading: Grading, seen: Seen, weight: float) -> list[TrainingExample]:
-        """The answers with what is to be learned at each of their positions. ``seen``: what the base makes of them; ``weight``: of the divergence."""
-        states = self.states(grading, self.answers, seen.states)
+    @torch.no_grad()
+    def changes(self, grading: Grading, answers: Sequence[Encoded]) -> list[Tensor]:
+        """``[T, H]`` for each answer, float32 on the CPU: what the sentence changes in the base's states beyond a neutral one."""
+        told = self._states_under(grading, self.sentence, answers)
+        neutral = self._states_under(grading, NEUTRAL, answers)
+        return [a.float() - b.float() for a, b in zip(told, neutral, strict=True)]
+
+    def _states_under(self, grading: Grading, sentence: str, answers: Sequence[Encoded]) -> list[Tensor]:
+        prompts = [(*self.under(one.question, sentence), *one.prompt[len(one.question) :]) for one in answers]
+        asked = [replace(one, prompt=prompt) for one, prompt in zip(answers, prompts, strict=True)]
+        with grading.policy.base():
+            states = grading.policy.scorer.hidden(asked)
+        return list(states.cpu().split([len(one.response) for one in answers]))
+
+    def examples(self, grading: Grading, answers: Sequence[Encoded], weight: float) -> list[TrainingExample]:
+        """The answers (to prompts without the sentence) with what is to be learned at each of their positions. ``weight``: of the divergence."""
+        seen = grading.look(answers)
+        states = self.states(grading, answers, seen.states)
         return [
             TrainingExample(
                 encoded=one,
@@ -62,46 +81,99 @@ class Guide:
                 kl_weight=torch.full_like(seen.ref[i], weight),
                 base=states[i],
             )
-            for i, one in enumerate(self.answers)
+            for i, one in enumerate(answers)
         ]
 
 
-def teaches(grading: Grading) -> bool:
-    """Whether the model's head is one whose distribution follows from states."""
-    return grading.policy.scorer.fused_head
+class GuidedRounds:
+    """A source of examples: answers that are there, then in each round one of the policy's own to each of some prompts, with what the guide makes of them.
+
+    It ends after its last round, or where the policy has forgotten as much as it may.
+    """
+
+    fresh = False
+    critic = None
+
+    def __init__(
+        self,
+        grading: Grading,
+        guide: Guide,
+        answers: Sequence[Encoded],
+        settings: DistilSettings,
+        prompts: Sequence[Prompt],
+    ) -> None:
+        """``answers``: to learn along first, to prompts without the sentence. ``prompts``: those of the rounds, taken in turn."""
+        self.grading, self.guide, self.settings = grading, guide, settings
+        order = torch.randperm(len(prompts), generator=grading.generator(0, 2)).tolist()
+        self.prompts = [prompts[i] for i in order]
+        self.rounds = settings.guided_rounds if prompts else 0
+        self.number, self.begun, self.answers = 0, 0, list(answers)
+        self.dealt = self._dealt()
+        self.asked = min(settings.refine_prompts, len(prompts))
+        """Prompts of a round."""
+        self.steps = self.dealt.steps + self.rounds * self._steps(self.asked)
+
+    def examples(self, step: int) -> list[TrainingExample]:
+        if step >= self.begun + self.dealt.steps:
+            if self.number >= self.rounds or forgotten(self.grading) > self.settings.most_forgotten:
+                return []
+            self.number, self.begun = self.number + 1, step
+            self.answers = self._own_answers()
+            self.dealt = self._dealt()
+        return self.dealt.examples(step - self.begun)
+
+    def settle(self) -> str:
+        """Take the policy back towards the base where it has forgotten too much; a sentence on it, "" where there was no need."""
+        return take_back(self.grading, self.settings.most_forgotten)
+
+    def state(self) -> dict[str, Any]:
+        """The answers of the round under way. What the base says of them is asked again."""
+        answers = [[list(one.prompt), list(one.response), one.thought] for one in self.answers]
+        return {"number": self.number, "begun": self.begun, "answers": answers}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.number, self.begun = int(state["number"]), int(state["begun"])
+        self.answers = [Encoded(tuple(p), tuple(r), int(thought)) for p, r, thought in state["answers"]]
+        self.dealt = self._dealt()
+
+    def _own_answers(self) -> list[Encoded]:
+        grading, first = self.grading, (self.number - 1) * self.asked
+        prompts = [self.prompts[(first + i) % len(self.prompts)] for i in range(self.asked)]
+        grading.tell({"phase": "draw", "step": self.number, "steps": self.rounds})
+        drawn = grading.draw(prompts, 1, grading.generator(self.number, 3))
+        return [one for one in drawn.answers if one.response]
+
+    def _dealt(self) -> RatingSource:
+        """The answers of the round, each once, shuffled."""
+        taught = self.guide.examples(self.grading, self.answers, 1 / self.settings.hold_kl)
+        seed = self.grading.seed * 1_009 + self.number
+        units = [[one] for one in taught]
+        return RatingSource(
+            units, steps=self._steps(len(units)), per_step=self.settings.distil_batch, seed=seed
+        )
+
+    def _steps(self, answers: int) -> int:
+        return max(1, round(answers * self.settings.passes / self.settings.distil_batch))
 
 
-def guide(
-    grading: Grading, under: Under, answers: Sequence[Encoded], places: Sequence[int], most: float
-) -> Guide | None:
-    """The guide of the largest strength under which the base's answers at ``places`` are at most ``most`` nats a token less likely; None where the model that is
-    told goes further by itself, or the model's head is none that ``Head`` knows."""
-    if not teaches(grading):
-        return None
+def strongest(guide: Guide, grading: Grading, places: Sequence[int], most: float) -> Guide | None:
+    """The guide at the largest strength at which the base's answers at ``places`` are at most ``most`` nats a token less likely; None where the least
+    goes further, or the model's head is none that ``Head`` knows."""
     scorer = grading.policy.scorer
+    if not scorer.fused_head:
+        return None
     watched, seen = [grading.base[i] for i in places], grading.base_seen.of(places)
-    instructed, before = _instructed_states(grading, under, watched), torch.cat(seen.ref)
-    strongest = None
+    changes, before = guide.changes(grading, watched), torch.cat(seen.ref)
+    within = None
     for strength in STRENGTHS:
-        states = [_guided(i, p, strength) for i, p in zip(instructed, seen.states, strict=True)]
+        states = [_moved(p, change, strength) for p, change in zip(seen.states, changes, strict=True)]
         with torch.no_grad():
             scored = scorer.of_hidden(watched, torch.cat(states).to(scorer.device))
         if float((before - scored.logprobs.cpu()).mean()) > most:
             break
-        strongest = strength
-    return None if strongest is None else Guide(under, strongest, tuple(answers))
+        within = strength
+    return None if within is None else replace(guide, strength=within)
 
 
-def _guided(instructed: Tensor, plain: Tensor, strength: float) -> Tensor:
-    if strength == 1:
-        return instructed
-    return (strength * instructed.float() - (strength - 1) * plain.float()).to(instructed.dtype)
-
-
-@torch.no_grad()
-def _instructed_states(grading: Grading, under: Under, answers: Sequence[Encoded]) -> list[Tensor]:
-    """``[T, H]`` states of the base that is told the sentence, for each answer, on the CPU."""
-    asked = [replace(one, prompt=(*under(one.question), *one.prompt[len(one.question) :])) for one in answers]
-    with grading.policy.base():
-        states = grading.policy.scorer.hidden(asked)
-    return list(states.cpu().split([len(one.response) for one in answers]))
+def _moved(plain: Tensor, change: Tensor, strength: float) -> Tensor:
+    return (plain.float() + strength * change).to(plain.dtype)

@@ -28,19 +28,18 @@ import torch
 
 from clawback.learning.examples import RatingSource, TrainingExample
 from clawback.learning.sources.distilled import (
-    BASE,
     Chosen,
     DistilSettings,
-    anchors,
     chosen,
     examples,
+    forgotten,
     nothing,
+    take_back,
     worst,
 )
 from clawback.learning.sources.graded import Graded, Grading, Prompt
 from clawback.learning.sources.instructed import Tell, answers_to
 from clawback.models import Encoded
-from clawback.policy import within
 
 LEFT = 0.15
 """Standard deviations of the base's rewards between what is learned and what the policy says by itself below which nothing is left to learn."""
@@ -68,11 +67,9 @@ class RpoRounds:
         new = [prompt for prompt in prompts if prompt not in self.known]
         self.prompts = [*self._shuffled(new), *self._shuffled(list(self.known))]
         """In the order in which they are asked."""
-        self.targets, self.guide = first.targets, first.guide
-        """Edits and comparisons, learned in each round; the teacher of the first answers."""
-        self.number = 0
-        # Pairs would drown a teacher in the same steps: their gradient is by far the larger. What is good already is learned in the rounds.
-        self.round = replace(nothing(first.targets), guide=first.guide) if first.guide else first
+        self.targets = first.targets
+        """Edits and comparisons, learned in each round."""
+        self.number, self.round = 0, first
         self.begun, self.dealt = 0, self._dealt()
         self.rounds = settings.rounds(len(self.prompts))
         self.steps = self.dealt.steps + self.rounds * self._steps(settings.refine_prompts + len(self.targets))
@@ -89,7 +86,7 @@ class RpoRounds:
     def _best_answers(self, number: int) -> Chosen | None:
         """The best answers of a round to learn from; none where they are hardly better than the policy's usual ones."""
         grading, settings = self.grading, self.settings
-        if self._forgotten() > settings.most_forgotten:
+        if forgotten(grading) > settings.most_forgotten:
             return None
         count = min(settings.refine_prompts, len(self.prompts))
         some = [self.prompts[((number - 1) * count + i) % len(self.prompts)] for i in range(count)]
@@ -114,21 +111,7 @@ class RpoRounds:
 
     def settle(self) -> str:
         """Take the policy back towards the base where its own answers have become too unlikely; a sentence on it, "" where there was no need."""
-        most = self.settings.most_forgotten
-        kept = within(self.grading.policy, self._forgotten, most)
-        return (
-            ""
-            if kept == 1
-            else f"{kept:.0%} of the change was kept, for the base's own answers had become too unlikely"
-        )
-
-    @torch.no_grad()
-    def _forgotten(self) -> float:
-        """Nats a token by which the base's own answers have become less likely. Pairs push them down, as they are what others are preferred to."""
-        grading = self.grading
-        few = anchors(grading)[1][:BASE]
-        ours = grading.policy.scorer([grading.base[i] for i in few]).logprobs.cpu()
-        return float((torch.cat(grading.base_seen.of(few).ref) - ours).mean())
+        return take_back(self.grading, self.settings.most_forgotten)
 
     def _shuffled(self, prompts: Sequence[Prompt]) -> list[Prompt]:
         order = torch.randperm(len(prompts), generator=self.grading.generator(0, 2)).tolist()
@@ -139,16 +122,15 @@ class RpoRounds:
         made = examples(self.grading, self.round, self.settings, self.number)
         count = len(self.targets)
         repeats = 1 if self.number else self.settings.repeats(count)
-        taught = len(self.round.guide.answers) if self.round.guide else 0
-        once = self._steps(len(self.round.answers) + repeats * count, taught)
+        once = self._steps(len(self.round.answers) + repeats * count)
         steps = once if self.number else max(self.settings.least_steps, once)
         seed = self.grading.seed * 1_009 + self.number
         each = max(1, round(len(made) * self.settings.passes / once))
         return RatingSource(made, steps=steps, per_step=each, seed=seed)
 
-    def _steps(self, answers: int, taught: int = 0) -> int:
+    def _steps(self, answers: int) -> int:
         settings = self.settings
-        examples = answers * (1 + settings.hold_share) + taught
+        examples = answers * (1 + settings.hold_share)
         return max(1, round(examples * settings.passes / settings.distil_batch))
 
     # ----------------------------------------------------------------------------------------------- the state
@@ -167,11 +149,10 @@ class RpoRounds:
         self.number, self.begun = int(state["number"]), int(state["begun"])
         best = [_graded(one) for one in state["round"]]
         low = worst(self.grading, [_graded(one) for one in state.get("worst", ())])
-        guide = None if self.number else self.guide
-        self.round = replace(nothing(self.targets), guide=guide)
+        self.round = nothing(self.targets)
         if best:
             seen = self.grading.look([one.encoded for one in best])
-            self.round = Chosen(best, seen, low, self.targets, guide)
+            self.round = Chosen(best, seen, low, self.targets)
         self.known = {one.encoded.question: one for one in map(_graded, state["known"])}
         self.dealt = self._dealt()
 
