@@ -18,6 +18,7 @@ from clawback.learning.sources import distillation_plan, distilled, graded, inst
 from clawback.learning.sources.graded import Graded, Grading, GradingSettings
 from clawback.learning.sources.guided import GuidedRounds
 from clawback.learning.sources.instructed import Arm
+from clawback.learning.sources.rpo_rounds import RpoRounds
 from clawback.learning.sources.teacher import appended
 from clawback.models.chat_tokens import Encoded
 from clawback.rewards.instructions import Instruction
@@ -116,10 +117,11 @@ def test_what_is_distilled_is_said_without_the_sentence(policy, samples):
     assert made.name == "distil"
     assert made.instruction in made.note
     examples = [one for step in range(made.source.steps) for one in made.source.examples(step)]
+    learned = [one for one in examples if one.advantage > 0]
     own = {policy.encode(s).prompt for s in samples}
-    assert examples
-    assert {one.encoded.prompt for one in examples} <= own
-    assert all(one.base is not None and one.kl_weight.min() > 0 for one in examples)
+    assert learned
+    assert {one.encoded.prompt for one in learned} <= own
+    assert {one.advantage for one in examples} == {0.0, 1.0}
 
 
 @pytest.mark.slow
@@ -194,23 +196,38 @@ def _two_sentences(monkeypatch):
     monkeypatch.setattr(distillation_plan, "search", lambda *_, **__: arms)
 
 
+def guided_run(policy, samples):
+    run = run_for(policy, samples, grader=LikesBullets())
+    recipe = dataclasses.replace(run.recipe, extra={**SMALL, "guided_rounds": 2})
+    return dataclasses.replace(run, recipe=recipe)
+
+
 @pytest.mark.usefixtures("_two_sentences")
-def test_a_sentence_that_turns_out_to_help_teaches(policy, samples):
+def test_a_sentence_that_turns_out_to_help_is_said_in_the_rounds(policy, samples):
     made = plan.plan(run_for(policy, samples, grader=LikesBullets()))
+    assert made.instruction == HELPS
+    assert f"several sentences, most of all {HELPS!r}" in made.note
+    prompt = made.source.prompts[0]
+    assert len(made.source.under(prompt)) > len(prompt)
+
+
+@pytest.mark.usefixtures("_two_sentences")
+def test_a_sentence_teaches_where_the_settings_ask_for_it(policy, samples):
+    made = plan.plan(guided_run(policy, samples))
     assert made.instruction == HELPS
     assert isinstance(made.source, GuidedRounds)
     assert made.source.guide.sentence == HELPS
-    assert f"{HELPS!r} (expected rating" in made.note
+    examples = [one for step in range(made.source.dealt.steps) for one in made.source.examples(step)]
+    assert examples
+    assert all(one.base is not None and one.kl_weight.min() > 0 for one in examples)
 
 
 @pytest.mark.usefixtures("_two_sentences")
-def test_where_the_head_is_unknown_the_sentence_is_said_in_the_rounds(policy, samples, monkeypatch):
+def test_a_model_whose_head_is_unknown_teaches_nothing(policy, samples, monkeypatch):
     monkeypatch.setattr(policy.scorer, "fused_head", False)
-    made = plan.plan(run_for(policy, samples, grader=LikesBullets()))
+    made = plan.plan(guided_run(policy, samples))
+    assert isinstance(made.source, RpoRounds)
     assert made.instruction == HELPS
-    assert f"drawn under {HELPS!r}" in made.note
-    prompt = made.source.prompts[0]
-    assert len(made.source.under(prompt)) > len(prompt)
 
 
 def test_where_no_answer_is_any_good_it_says_so(policy, samples):

@@ -1,10 +1,11 @@
 """The plan of a run that distils: which answers the adapter learns, and which sentence the base is told as its teacher.
 
 Answers come from one of three places. Where enough answers of other models may be learned and are graded well, they are learned, and no sentence is
-looked for. Where a sentence surely helps (``instructed.py``), the base under it teaches the adapter its distribution, after the prompt without the
-sentence (``guided.py``); where its head is unknown, answers drawn under the sentence and filtered by the ensemble are learned (``distilled.py``). Where
-no sentence surely helps (a taste that is hard to put in words), the best of answers under several sentences and none are learned. The best of the
-policy's own answers follow, as long as those improve (``rpo_rounds.py``).
+looked for. Where a sentence surely helps (``instructed.py``), answers drawn under it and filtered by the ensemble are learned after the prompt without it
+(``distilled.py``). Where none does (a taste that is hard to put in words), the best of answers under several sentences and none are learned. The best of
+the policy's own answers follow, as long as those improve (``rpo_rounds.py``).
+
+Where the settings ask for it, the base under the sentence teaches the adapter its whole distribution in place of all that (``guided.py``).
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def distil(
         note = f"{len(good.answers)} answers of other models, chosen from {len(others)}{shown.note}"
         return _rpo(grading, dataclasses.replace(good, targets=targets), rounds, conversations, note)
     arms, sure = _arms(grading, conversations, remarks, settings, run)
-    best = arms[0]
+    best, told = arms[0], sure
     guide = _guide(grading, conversations, best, settings) if sure else None
     if guide is None:
         good = gathered(grading, conversations, arms, _base_rewards(grading), progress=sure, others=others)
@@ -71,17 +72,19 @@ def distil(
         if helpful and not sure:
             best = max(helpful, key=lambda arm: arm.gain)
             guide = _guide(grading, conversations, best, settings)
-        sure = sure or bool(helpful)
+        told = sure or bool(helpful)
     gain = f"{best.instruction.text!r} (expected rating {best.gain:+.2f} ± {best.error:.2f} against the base)"
     if guide is not None:
         note = f"{gain} teaches at {guide.strength:g} times its strength{shown.note}"
         return _taught(grading, guide, best, targets, list(conversations.messages), note)
     if len(good.answers) < settings.distil_batch:
         return None
-    why = f"drawn under {gain}" if sure else "drawn under several sentences, for no sentence surely helps"
+    why = "drawn under several sentences, for no sentence surely helps"
+    if told:
+        why = f"drawn under {'' if sure else 'several sentences, most of all '}{gain}"
     note = f"{len(good.answers)} answers {why}{shown.note}"
     good = dataclasses.replace(good, targets=targets)
-    return _rpo(grading, good, settings, conversations, note, best.instruction.text if sure else "")
+    return _rpo(grading, good, settings, conversations, note, best.instruction.text if told else "")
 
 
 def fold(grading: Grading, conversations: PromptMessages, prompt: str, run: TrainingRun) -> Plan | None:
@@ -148,7 +151,9 @@ def _base_rewards(grading: Grading) -> dict[Prompt, float]:
 def _guide(
     grading: Grading, conversations: PromptMessages, arm: Arm, settings: DistilSettings
 ) -> Guide | None:
-    """The base under the sentence as a teacher."""
+    """The base under the sentence as a teacher; None where it is not wanted, or its head is unknown."""
+    if not settings.guided_rounds:
+        return None
     guide = Guide(partial(conversations.under, grading), arm.instruction.text)
     return strongest(guide, grading, anchors(grading)[1][:BASE], settings.most_forgotten)
 

@@ -90,8 +90,9 @@ class DistilSettings:
     """Answers to each of them."""
     refine_told: int = 2
     """Of these, drawn under the sentence that won, where one did."""
-    guided_rounds: int = 2
-    """Rounds in which the base that is told the sentence teaches along the policy's own answers, one to each of ``refine_prompts``."""
+    guided_rounds: int = 0
+    """Rounds in which the base that is told the sentence teaches along the policy's own answers, one to each of ``refine_prompts``; 0: no such teacher,
+    answers drawn under the sentence are learned."""
     most_forgotten: float = 0.17
     """Nats a token by which the base's own answers may have become less likely: before a round, and in the end. The gate allows 0.22 (25 %) of other answers."""
     distil_rate: float = 1e-3
@@ -124,7 +125,6 @@ class DistilSettings:
             "distil_prompts": max(24, round(full.distil_prompts * size)),
             "refine_rounds": full.refine_rounds if size >= 0.5 else 0,
             "refine_prompts": max(16, round(full.refine_prompts * size)),
-            "guided_rounds": full.guided_rounds if size >= 0.5 else 1,
             "other_answers": max(24, round(full.other_answers * size)),
             "distil_rate": full.distil_rate * (FULL_RATE if recipe.full else 1.0),
         }
@@ -201,7 +201,7 @@ def gathered(
             arm.add(answers[place * each : (place + 1) * each], usual)
         if (
             not progress
-            and grading.policy.scorer.fused_head
+            and settings.guided_rounds
             and any(follows(a, grading.spread) for a in arms if a.instruction.text)
         ):
             break  # a sentence that helps teaches more than what else would be drawn

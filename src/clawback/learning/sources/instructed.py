@@ -169,7 +169,7 @@ def follows(arm: Arm, scale: float) -> bool:
     Args:
         scale: standard deviation of rewards among the base's answers to one prompt.
     """
-    # What the owner said themselves, or said yes to, only has to be followed by the model; and a teacher goes further than its answers do (``guided.py``).
+    # What the owner said themselves, or said yes to, only has to be followed by the model.
     ease = 2 if math.isinf(arm.instruction.believed) else 1
     return arm.gain > SURE / ease * arm.error and arm.gain > WORTH / ease * scale
 
