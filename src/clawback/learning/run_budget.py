@@ -251,7 +251,7 @@ class Lengths:
 
 
 def phases(recipe: Recipe, lengths: Lengths, *, follows: bool) -> tuple[Phase, ...]:
-    """What ``auto`` does, in tokens. Where a sentence teaches (``sources/guided.py``), fewer answers are drawn: what is told is the dearer way.
+    """What ``auto`` does, in tokens. ``guided_rounds`` take less: fewer answers are drawn.
 
     Args:
         follows: the base follows instructions, so that a sentence is distilled; else rollouts.
