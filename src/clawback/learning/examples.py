@@ -71,6 +71,10 @@ class TrainingExample:
         return len(self.encoded.response) if self.mask is None else int(self.mask.sum())
 
 
+SourceState = dict[str, Any]
+"""Numbers, strings, tensors, lists and dicts: what a source needs to go on with the next step of a run."""
+
+
 class Source(Protocol):
     """A source of examples: a fixed set of ratings, or fresh answers of the current policy.
 
@@ -100,11 +104,11 @@ class Source(Protocol):
         """
         ...
 
-    def state(self) -> dict[str, Any]:
-        """Numbers, strings, tensors, lists and dicts: what ``restore`` needs to go on with the next step."""
+    def state(self) -> SourceState:
+        """What ``restore`` needs."""
         ...
 
-    def restore(self, state: dict[str, Any]) -> None: ...
+    def restore(self, state: SourceState) -> None: ...
 
 
 @runtime_checkable
@@ -171,10 +175,10 @@ class RatingSource:
         places = [self._nth(position, size) for position in range(first, first + count)]
         return [example for place in places for example in self._units[place]]
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> SourceState:
         return {}
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: SourceState) -> None:
         pass
 
     def _nth(self, position: int, size: int) -> int:
@@ -202,10 +206,10 @@ class SourceSequence:
             examples = self.sources[self.place].examples(0)
         return examples
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> SourceState:
         return {"place": self.place, "begun": self.begun, "source": self.sources[self.place].state()}
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: SourceState) -> None:
         self.place, self.begun = int(state["place"]), int(state["begun"])
         self.sources[self.place].restore(state["source"])
 

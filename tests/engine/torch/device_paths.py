@@ -196,6 +196,29 @@ def distilled(stage):
 
 
 @scenario
+def distilled_by_a_sentence_that_teaches(stage):
+    """A sentence teaches along answers that are there and the policy's own, then edits are learned; killed and resumed in each of the two."""
+    policy = stage.policy()
+    settings = dataclasses.replace(recipe(policy, "distil"), extra={**DISTIL, "guided_rounds": 1})
+    rejected = dataclasses.replace(make_samples(1)[0], reward=-0.5, parts=(Part(99, "edit", -0.5, 0.5),))
+    parts = (Part(99, "edit", 1.0, 1.0),)
+    edits = [
+        rejected,
+        dataclasses.replace(rejected, response="Otters!", reward=1.0, parts=parts, edited=True),
+    ]
+    samples = [*make_samples(8), *edits]
+    more = {"grader": LikesVowels()}
+    first = killed_and_resumed(policy, samples, settings, stage.out / "first", at=2, **more)
+    assert "teaches at" in first.note
+    policy.put(None)
+    last = killed_and_resumed(policy, samples, settings, stage.out / "last", at=first.steps - 1, **more)
+    assert last.steps == first.steps
+    policy.put(None)
+    alone = engine.train(policy, make_samples(8), settings, seed=2, out=stage.out / "alone", **more)
+    assert alone.steps < first.steps
+
+
+@scenario
 def distilled_without_a_sentence(stage):
     """No sentence surely helps: answers under several are learned, and the policy is taken back where it went too far."""
     policy = stage.policy()

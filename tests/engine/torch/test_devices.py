@@ -200,7 +200,7 @@ def not_yet():
 def test_what_handles_tensors_is_found_in_the_source():
     listed = tensor_code.functions()
     assert "learning/sources/instructed.py:relevance" in listed
-    assert "learning/sources/rpo_rounds.py:RpoRounds._forgotten" in listed
+    assert "learning/sources/distilled.py:forgotten" in listed
     assert "extensions/reward/encoder.py:_Course._step" in listed, "torch is imported in the function"
     assert "devices.py:has_bitsandbytes" not in listed
     assert not any(one.startswith(("store/", "capture/")) for one in listed)

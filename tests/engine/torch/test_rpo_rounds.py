@@ -9,6 +9,7 @@ import torch
 from clawback import engine
 from clawback.learning.run import TrainingRun
 from clawback.learning.sources import distilled
+from clawback.learning.sources.distilled import forgotten
 from clawback.learning.sources.graded import Grading, GradingSettings
 from clawback.learning.sources.rpo_rounds import RpoRounds
 from tests.engine.torch.test_rollouts import LikesBullets, rated
@@ -148,7 +149,7 @@ def test_a_run_with_a_sentence_goes_on_with_the_same_examples(policy, samples):
 
 def test_it_ends_where_the_base_s_own_answers_have_become_unlikely(policy, samples):
     source, _ = rounds(policy, samples)
-    assert source._forgotten() == pytest.approx(0.0, abs=1e-4)
+    assert forgotten(source.grading) == pytest.approx(0.0, abs=1e-4)
     policy.attach(rank=4, alpha=4, seed=1)
     try:
         draw = torch.Generator().manual_seed(3)
@@ -156,7 +157,7 @@ def test_it_ends_where_the_base_s_own_answers_have_become_unlikely(policy, sampl
             for weight in policy.model.parameters():
                 if weight.requires_grad:
                     weight.add_(0.5 * torch.randn(weight.shape, generator=draw))
-        assert source._forgotten() > SETTINGS.most_forgotten
+        assert forgotten(source.grading) > SETTINGS.most_forgotten
         assert source.examples(source.dealt.steps) == []
     finally:
         policy.put(None)
@@ -183,16 +184,16 @@ def test_in_the_end_the_policy_is_taken_back_to_where_the_base_s_own_answers_are
 
         move(2.0)
         before = {name: weight.clone() for name, weight in added.items()}
-        assert source._forgotten() > SETTINGS.most_forgotten
+        assert forgotten(source.grading) > SETTINGS.most_forgotten
         assert "of the change was kept" in source.settle()
         # In bounds, and one part in thirty-two more would not be.
-        assert source._forgotten() <= SETTINGS.most_forgotten
+        assert forgotten(source.grading) <= SETTINGS.most_forgotten
         share = {float((w.norm() / before[name].norm()).detach()) for name, w in added.items()}
         assert max(share) - min(share) < 1e-5
         assert 0 < max(share) < 1
         with torch.no_grad():
             for name, weight in added.items():
                 weight.copy_(before[name] * (max(share) + 1 / 32))
-        assert source._forgotten() > SETTINGS.most_forgotten
+        assert forgotten(source.grading) > SETTINGS.most_forgotten
     finally:
         policy.put(None)

@@ -22,13 +22,13 @@ import dataclasses
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from clawback.errors import TrainingError
-from clawback.learning.examples import TrainingExample
+from clawback.learning.examples import SourceState, TrainingExample
 from clawback.learning.loop.torch_learner import ValueHead
 from clawback.models import Chat, Encoded, Pixels
 from clawback.records import Episode
@@ -97,9 +97,9 @@ Collect = Callable[[int], Sequence[Episode]]
 class Resumable(Protocol):
     """A collector that keeps something from round to round."""
 
-    def state(self) -> dict[str, Any]: ...
+    def state(self) -> SourceState: ...
 
-    def restore(self, state: dict[str, Any]) -> None: ...
+    def restore(self, state: SourceState) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -362,7 +362,7 @@ class Episodes:
 
     # ----------------------------------------------------------------------------------------------- the state
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> SourceState:
         """The round under way. What the base says of it is asked again."""
         kept: object = self.collect
         return {
@@ -380,7 +380,7 @@ class Episodes:
         }  # fmt: skip
 
     @torch.no_grad()
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: SourceState) -> None:
         self.figures = dict(state["figures"])
         kept: object = self.collect
         if isinstance(kept, Resumable):

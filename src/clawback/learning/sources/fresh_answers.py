@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from clawback.learning.examples import TrainingExample
+from clawback.learning.examples import SourceState, TrainingExample
 from clawback.learning.sources.graded import Grading, Prompt, Seen
 from clawback.learning.sources.targets import AnswerTarget, opening
 from clawback.models import Encoded
@@ -178,7 +178,7 @@ class RolloutSource:
 
     # ----------------------------------------------------------------------------------------------- the state
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> SourceState:
         """The round under way. What the base says of it is asked again: that is the same, and large."""
         return {
             "hold": self.hold,
@@ -188,7 +188,7 @@ class RolloutSource:
             ],
         }
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: SourceState) -> None:
         self.hold = float(state["hold"])
         answers = [Encoded(tuple(prompt), tuple(response)) for prompt, response, *_ in state["answers"]]
         seen = self.grading.look(answers) if answers else Seen([], [], np.empty((0, 0)))

@@ -17,14 +17,13 @@ the policy itself answers to other prompts by now (on-policy distillation: Agarw
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from clawback.learning.examples import RatingSource, TrainingExample
+from clawback.learning.examples import RatingSource, SourceState, TrainingExample
 from clawback.learning.sources.distilled import DistilSettings, forgotten, take_back
 from clawback.learning.sources.graded import Grading, Prompt
 from clawback.models import Encoded
@@ -126,12 +125,12 @@ class GuidedRounds:
         """Take the policy back towards the base where it has forgotten too much; a sentence on it, "" where there was no need."""
         return take_back(self.grading, self.settings.most_forgotten)
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> SourceState:
         """The answers of the round under way. What the base says of them is asked again."""
         answers = [[list(one.prompt), list(one.response), one.thought] for one in self.answers]
         return {"number": self.number, "begun": self.begun, "answers": answers}
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def restore(self, state: SourceState) -> None:
         self.number, self.begun = int(state["number"]), int(state["begun"])
         self.answers = [Encoded(tuple(p), tuple(r), int(thought)) for p, r, thought in state["answers"]]
         self.dealt = self._dealt()

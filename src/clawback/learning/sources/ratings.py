@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from clawback.errors import TrainingError
-from clawback.learning.examples import Plan, RatingSource, TrainingExample
+from clawback.learning.examples import Plan, RatingSource, SourceState, TrainingExample
 from clawback.learning.loop.torch_learner import ValueHead
 from clawback.learning.sources.targets import NONE_LEFT, may_learn
 from clawback.models import Encoded
@@ -96,10 +96,10 @@ class Rounds(RatingSource):
         self._all = list(examples)
         self._units = [[example] for example in self._all]
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> SourceState:
         return {"round": self._round, "made": [[getattr(e, name) for name in _MADE] for e in self._all]}
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: SourceState) -> None:
         self._round = int(state["round"])
         made = [dict(zip(_MADE, row, strict=True)) for row in state["made"]]
         self._set([dataclasses.replace(e, **row) for e, row in zip(self._all, made, strict=True)])

@@ -19,14 +19,14 @@ rounds than it takes to ask each prompt once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 
-from clawback.learning.examples import RatingSource, TrainingExample
+from clawback.learning.examples import RatingSource, SourceState, TrainingExample
 from clawback.learning.sources.distilled import (
     Chosen,
     DistilSettings,
@@ -135,7 +135,7 @@ class RpoRounds:
 
     # ----------------------------------------------------------------------------------------------- the state
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> SourceState:
         """The round under way and the best answers known. What the base says of them is asked again."""
         return {
             "number": self.number,
@@ -145,7 +145,7 @@ class RpoRounds:
             "known": [_record(one) for one in self.known.values()],
         }
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def restore(self, state: SourceState) -> None:
         self.number, self.begun = int(state["number"]), int(state["begun"])
         best = [_graded(one) for one in state["round"]]
         low = worst(self.grading, [_graded(one) for one in state.get("worst", ())])

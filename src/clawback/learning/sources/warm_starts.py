@@ -26,11 +26,11 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
-from clawback.learning.examples import TrainingExample
+from clawback.learning.examples import SourceState, TrainingExample
 from clawback.learning.loop.torch_learner import TorchLearner
 from clawback.learning.loop.trainer import Loop, LoopSettings
 from clawback.learning.sources.episode_examples import flat, look_again, sequences, states_before
@@ -88,10 +88,10 @@ class Imitation:
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + turn)
         return int(torch.randperm(count, generator=generator)[place])
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> SourceState:
         return {}
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: SourceState) -> None:
         pass
 
 
