@@ -75,11 +75,11 @@ def spoken(messages: Sequence[Message]) -> list[Message]:
     """The messages as they are stored: without OpenClaw's additions to a user's messages, and without messages that are wholly its own."""
     kept: list[Message] = []
     texts = [text_of(m.get("content")).strip() if m.get("role") == "user" else "" for m in messages]
-    for message, whole in zip(messages, texts, strict=True):
-        bare = _without_additions(whole) if whole else ""
+    for message, text in zip(messages, texts, strict=True):
+        bare = _without_additions(text) if text else ""
         content = message.get("content")
         shown = [part for part in content if _seen(part)] if isinstance(content, (list, tuple)) else []
-        if bare == whole:
+        if bare == text:
             kept.append(message)
         elif shown:
             words = [{"type": "text", "text": bare}] if bare else []

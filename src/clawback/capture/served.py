@@ -59,8 +59,8 @@ def store_turn(
     turn, messages = served.turn, served.turn.messages
     session, before = _placed(store, messages, served.places, served.named)
     session = turn.session or session
-    kept = replace(turn, session=session, messages=stored_messages(messages, privacy))
-    number = store.insert_turn(kept, seen_at=seen_at, places=served.ends)
+    stored = replace(turn, session=session, messages=stored_messages(messages, privacy))
+    number = store.insert_turn(stored, seen_at=seen_at, places=served.ends)
     if before and turn.kind == "main":
         store.put_next_state(before[0], stored_messages(before[1], privacy))
         if store.turn(before[0]).vouched:  # else anybody could make guesses by asking twice

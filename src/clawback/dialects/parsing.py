@@ -215,8 +215,8 @@ def _loaded(raw: bytes) -> Any:
 def lines(raw: bytes) -> Iterator[JsonObject]:
     """The JSON object of each line; others are skipped."""
     for line in raw.split(b"\n"):
-        if line.strip() and (made := parse(line)):
-            yield made
+        if line.strip() and (document := parse(line)):
+            yield document
 
 
 def call(identifier: Any, name: Any, arguments: Any) -> JsonObject:

@@ -173,13 +173,13 @@ def samples(
     if isinstance(raters, str):
         weighed = (f for said in by_turn.values() for f in said)
         raters = agreed(weighed) if raters == "agreement" else {}
-    made, seen = [], provenance.as_seen_now(store)
+    ready, seen = [], provenance.as_seen_now(store)
     for turn_id, turn in store.turns_by_id(by_turn).items():
         if turn.trainable:
-            made += _samples_of(seen(turn), by_turn[turn_id], judges, raters, query.words)
+            ready += _samples_of(seen(turn), by_turn[turn_id], judges, raters, query.words)
     if query.credit > 0:
-        made += _credited(store, made, query)
-    return sorted(made, key=lambda s: s.turn_id)
+        ready += _credited(store, ready, query)
+    return sorted(ready, key=lambda s: s.turn_id)
 
 
 def evidence(samples: Iterable[Sample]) -> list[Sample]:

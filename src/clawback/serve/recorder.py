@@ -88,8 +88,9 @@ class Recorder:
 
     def _run(self) -> None:
         store: Any = None
-        with suppress(Exception):  # whatever is wrong with it, the first exchange meets it and says so
-            store = ingest.connect(self.home)  # so that the first answer does not wait for it
+        # Opened now, so that the first exchange does not wait; whatever is wrong with it, that exchange meets it and says so.
+        with suppress(Exception):
+            store = ingest.connect(self.home)
         try:
             while True:
                 exchanges, last = self._next_exchanges()

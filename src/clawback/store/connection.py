@@ -16,8 +16,8 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import clawback.store.keys as keys
 from clawback.errors import MissingExtra, StoreBusy, StoreError
-from clawback.store.keys import KEY_FILE, RECORD, encrypted, load, note, recorded
 
 if TYPE_CHECKING:
     import sqlite3 as sqlite3  # others have it from here
@@ -81,12 +81,12 @@ def damaged(path: Path, text: str) -> str:
 def _unreadable(path: Path, text: str) -> str:
     """SQLCipher says "not a database" of a right file and a wrong key, too."""
     try:
-        place = recorded(path)
+        place = keys.recorded(path)
     except StoreError as error:
         return str(error)
-    if place is not None and encrypted(path):
+    if place is not None and keys.encrypted(path):
         where = {
-            "file": path.with_name(KEY_FILE),
+            "file": path.with_name(keys.KEY_FILE),
             "keyring": "the keyring",
             "credential": "the service's credential",
         }
@@ -95,9 +95,9 @@ def _unreadable(path: Path, text: str) -> str:
             " another database's key. Give the right one, from its recovery copy, to `clawback data encryption recover`. Change or"
             " delete neither the database nor the key meanwhile; a backup is needed only if the right key does not open it either."
         )
-    if place is None and path.with_name(KEY_FILE).exists():
+    if place is None and path.with_name(keys.KEY_FILE).exists():
         return (
-            f"The database {path} cannot be read: it is probably encrypted, for there is a key beside it, but {RECORD}, which"
+            f"The database {path} cannot be read: it is probably encrypted, for there is a key beside it, but {keys.RECORD}, which"
             " says so, is not there. Put that file back, or run `clawback data encryption recover` with the key. Delete nothing."
         )
     return damaged(path, text)
@@ -126,7 +126,7 @@ def connect(
 
     Raises ``sqlite3.Error``, ``StoreError`` where the key is not there, ``MissingExtra``.
     """
-    noted = encrypted(path)
+    noted = keys.encrypted(path)
     try:
         return _opened(path, bool(noted), name, first_statement, options)
     except sqlite3.DatabaseError as error:
@@ -136,14 +136,14 @@ def connect(
             found = _opened(path, not noted, name, first_statement, options)
         except sqlite3.DatabaseError:
             raise error from None
-    note(path, not noted)  # it was killed between the two
+    keys.note(path, not noted)  # it was killed between the two
     return found
 
 
 def open_copy(path: Path, of: Path) -> sqlite3.Connection:
     """A copy of a database, by the key of that database. Raises ``sqlite3.Error``, ``StoreError``, ``MissingExtra``."""
-    if encrypted(of):
-        db = open_encrypted(path, load(of), isolation_level=None)
+    if keys.encrypted(of):
+        db = open_encrypted(path, keys.load(of), isolation_level=None)
     else:
         db = sqlite3.connect(path, isolation_level=None)
         db.row_factory = sqlite3.Row
@@ -159,7 +159,7 @@ def _opened(
     path: Path, encrypted: bool, name: str | None, first_statement: str, options: dict[str, Any]
 ) -> tuple[sqlite3.Connection, int]:
     if encrypted:
-        db = open_encrypted(path, load(path), name=name, **options)
+        db = open_encrypted(path, keys.load(path), name=name, **options)
     else:
         db = sqlite3.connect(name or path, **options)
         db.row_factory = sqlite3.Row
@@ -200,7 +200,7 @@ def opens(path: Path, key: bytes) -> bool:
 def copy(db: sqlite3.Connection, of: Path, path: Path) -> None:
     """All of a database, while others go on using it, into an empty file; with the same key where it has one."""
     plain = isinstance(db, sqlite3.Connection)
-    with closing(sqlite3.connect(path) if plain else open_encrypted(path, load(of))) as target:
+    with closing(sqlite3.connect(path) if plain else open_encrypted(path, keys.load(of))) as target:
         db.backup(target)
 
 

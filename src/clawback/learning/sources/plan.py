@@ -9,8 +9,8 @@ it happened to say. So:
    explains the ratings no better than the same ratings permuted, and nothing was said in words, the run learns edits and comparisons alone;
    where there are none, it ends before anything is drawn (``first_reading.py``). Else the base answers the person's prompts a few times over, which shows
    how its answers vary (``rewards.features``), and the ensemble is fitted again on both.
-2. **Distil.** The ensemble is turned into candidate sentences (``instructed.py``). The base that is told the best one teaches the adapter; answers of other
-   models that are graded well take its place, and the best of the adapter's own answers follow (``distillation_plan.py``).
+2. **Distil.** The ensemble is turned into candidate sentences (``instructed.py``). The best answers that the base gives under the one that helps are learned
+   without it; answers of other models that are graded well take their place; the best of the adapter's own answers follow (``distillation_plan.py``).
 3. **Or draw fresh answers.** Models of a few million parameters follow few instructions, and fresh answers cost them little. In rounds: some prompts, several
    fresh answers of the policy to each, graded by the mean of the ensemble less its uncertainty, each against the others of its prompt (GRPO), some optimizer steps.
 
