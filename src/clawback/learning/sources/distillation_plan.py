@@ -31,7 +31,6 @@ from clawback.learning.sources.distilled import (
     with_base_answers,
 )
 from clawback.learning.sources.graded import Grading, Prompt
-from clawback.learning.sources.guided import Guide, GuidedRounds, strongest
 from clawback.learning.sources.instructed import Arm, PromptMessages, follows, search
 from clawback.learning.sources.rpo_rounds import RpoRounds
 from clawback.learning.sources.targets import AnswerTarget, DirectEvidence, with_worse
@@ -40,6 +39,7 @@ from clawback.rl.algorithms.rpo import Rpo
 
 if TYPE_CHECKING:
     from clawback.learning.run import TrainingRun
+    from clawback.learning.sources.guided import Guide
 
 NAME = "distil"
 
@@ -154,6 +154,8 @@ def _guide(
     """The base under the sentence as a teacher; None where it is not wanted, or its head is unknown."""
     if not settings.guided_rounds:
         return None
+    from clawback.learning.sources.guided import Guide, strongest
+
     guide = Guide(partial(conversations.under, grading), arm.instruction.text)
     return strongest(guide, grading, anchors(grading)[1][:BASE], settings.most_forgotten)
 
@@ -167,6 +169,8 @@ def _taught(
     note: str,
 ) -> Plan:
     """The plan that learns from the guide, then the targets: pairs in the same steps would drown it, for their gradient is by far the larger."""
+    from clawback.learning.sources.guided import GuidedRounds
+
     settings = DistilSettings.of(grading.recipe)
     answers = [one.encoded for one in [*arm.answers, *grading.base_graded] if one.complete]
     rounds = GuidedRounds(grading, guide, answers[: settings.distil_prompts], settings, prompts)
