@@ -1,6 +1,6 @@
 """Tastes on real answers, for ``benchmarks.reading``: some to choose settings on, others to report.
 
-``INSIDE``: what the style features (``rewards.features``) have a name for, alone or together. ``OUTSIDE``: what they have not. Each set is
+``INSIDE``: what the style features (``features.style_features``) have a name for, alone or together. ``OUTSIDE``: what they have not. Each set is
 split in two: settings are chosen on ``development`` tastes alone, and the headline is that of the ``test`` tastes. Test tastes outside are those of
 the review that found the gap, and three more kinds (tone, reading level, topic).
 """
@@ -13,7 +13,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from clawback.rewards.features import COUNTS, SIGNS
+from clawback.features.style_features import COUNTS, SIGNS
 
 Measure = Callable[[str, str], float]
 """(prompt, answer) → how much of something there is."""
@@ -31,7 +31,7 @@ class Taste:
     of: Measure
     limit: float | None = 0.5
     statistic: bool = field(default=False)
-    """What is measured is, but for details, one of ``rewards.text_statistics``."""
+    """What is measured is, but for details, one of ``features.text_statistics``."""
 
     def fits(self, prompts: Sequence[str], texts: Sequence[str]) -> list[bool]:
         values = [self.of(p, t) for p, t in zip(prompts, texts, strict=True)]

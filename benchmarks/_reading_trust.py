@@ -116,7 +116,7 @@ def by_looks(here: Any, which: str, draws: int, wrong: float, people: int) -> di
 
 def _looks(here: Any, places: Any, said: Floats) -> list[float]:
     """p after each look, of the rated answers alone, as a run decides."""
-    from clawback.rewards.features import SHARES
+    from clawback.features.style_features import SHARES
     from clawback.rewards.reward_ensemble import learn
 
     found = []

@@ -28,10 +28,10 @@ from benchmarks.peers import venvs
 from clawback import engine
 from clawback.extensions.demo import corpus
 from clawback.models import local_models
-from clawback.models.chat_tokens import Encoded
 from clawback.policy.policy import Policy
 from clawback.sampling.batched_sampler import DrawSettings, Sampled, sample, stop_ids
 from clawback.sampling.decoder_choice import drawing_dtype, fits
+from clawback.templates.chat_tokens import Encoded
 
 LONGEST_PROMPT = 200
 """Characters."""

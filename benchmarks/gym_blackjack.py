@@ -32,7 +32,7 @@ def worth(agent: Any) -> dict[str, float]:
     import torch
 
     from clawback.extensions.llamagym.agent_worlds import opening
-    from clawback.models import Encoded
+    from clawback.templates import Encoded
 
     policy = agent.policy
     stand, hit = policy.choices.replies

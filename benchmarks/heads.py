@@ -69,7 +69,7 @@ def world() -> World:
     """Answers to topics that are rated and to others; seconds per thousand."""
     from clawback import engine
     from clawback.extensions.demo import corpus
-    from clawback.rewards.features import Features
+    from clawback.features.style_features import Features
     from clawback.rewards.rule_posterior import Space
 
     policy = engine.load("embedded")
@@ -126,7 +126,7 @@ def conjunctive(pessimism: float = 0.0) -> Way:
 
 def _heard(w: World, said: Said) -> tuple[World, Floats | None]:
     """What the remarks say, among signs that hold the texts that they quote: nobody looks for a text that was not spoken of."""
-    from clawback.rewards.features import SAYS, wishes
+    from clawback.features.style_features import SAYS, wishes
     from clawback.rewards.rule_posterior import Space
 
     wished = [(place, wish) for place, text in said.remarks for wish in wishes(text)]

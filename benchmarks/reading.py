@@ -120,8 +120,8 @@ def _topics(texts: list[str]) -> Floats:
 def read_states(folder: str, pairs: list[tuple[str, str]]) -> dict[str, Floats]:
     """What layers of that model make of the answers; from bench-results/ where they were read before."""
     from clawback import engine
-    from clawback.models.chat_tokens import Encoded
     from clawback.scoring.pooling import read
+    from clawback.templates.chat_tokens import Encoded
 
     policy = engine.load(folder)
     kept = ROOT / "bench-results" / f"reading-{policy.info.revision[-12:]}.npz"

@@ -34,8 +34,8 @@ from clawback.extensions.reward import encoder as encoders
 from clawback.extensions.reward import measures, similarity
 from clawback.extensions.reward.encoder import EncoderSettings
 from clawback.extensions.reward.rated import RatedAnswer
+from clawback.features.state_features import Looks
 from clawback.learning.reading import BaseModelReader
-from clawback.rewards.state_features import Looks
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]

@@ -66,7 +66,7 @@ def measured(model: str, shapes: list[str], rounds: int) -> list[dict[str, Any]]
 def sequences(prompts: int, answers: int, asked: int, answered: int) -> list[Any]:
     import numpy as np
 
-    from clawback.models.chat_tokens import Encoded
+    from clawback.templates.chat_tokens import Encoded
 
     rng = np.random.default_rng(0)
 

@@ -22,10 +22,10 @@ from benchmarks.peers.floor import flops
 from benchmarks.peers.venvs import cache_folder
 from benchmarks.peers.workload import WORKLOADS, make
 from clawback import engine
-from clawback.models.chat_tokens import Encoded
 from clawback.models.linear import product
 from clawback.policy.policy import Policy
 from clawback.records import Sample
+from clawback.templates.chat_tokens import Encoded
 
 PRODUCTS = 40
 

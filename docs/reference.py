@@ -1,4 +1,4 @@
-"""Writes ``docs/cli.md`` from the commands, ``docs/settings.md`` from ``config.py`` and the picture in ``docs/architecture.md`` from the code;
+"""Writes ``docs/cli.md`` from the commands, ``docs/settings.md`` from ``config/`` and the picture in ``docs/architecture.md`` from the code;
 ``--check`` fails when one is out of date."""
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def main() -> int:
     sys.path.insert(0, str(HERE))
     import house
 
-    from clawback import settings
+    from clawback.config import settings
 
     wrong, architecture = 0, HERE / "architecture.md"
     drawn = house.with_picture(architecture.read_text("utf-8"))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-ROOMS = ("learning", "models", "policy", "sampling", "scoring")
+ROOMS = ("learning", "models", "policy", "sampling", "scoring", "templates", "terminal")
 
 
 @pytest.mark.parametrize("room", ROOMS)

@@ -18,11 +18,11 @@ from clawback.environments.tools import function_schema, task_rewards
 from clawback.extensions.importers import peers
 from clawback.extensions.sandbox.terminal import folders
 from clawback.extensions.sandbox.terminal import shell_tools as terminal_tools
+from clawback.features import style_features
 from clawback.feedback import verdict
 from clawback.prompts import prompt_guards
 from clawback.redact import redact
 from clawback.reminders import without_reminders
-from clawback.rewards import features
 from clawback.rules import checks, phrases, wording
 from clawback.serve import tools
 
@@ -76,8 +76,8 @@ CASES: list[tuple[Callable[[str], object], str, str]] = [
     (verdict.boxed, "", "\\boxed{"),
     (verdict.boxed, "", "\\boxed "),
     (verdict._plain, "", "\\"),
-    (features.wishes, "", "not "),
-    (features.wishes, "x", " "),
+    (style_features.wishes, "", "not "),
+    (style_features.wishes, "x", " "),
     (phrases.parse, "no ", "\""),
     (wording.objection, "", "a."),
     (measured, "", "**"),

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from clawback.cli.answer_view import AnswerView, markdown, paragraph_end
+from clawback.terminal.answer_view import AnswerView, markdown, paragraph_end
 
 PIECES = st.lists(
     st.sampled_from(["a ", "word", "\n", "\n\n", "```\n", "- item\n", "    code\n", "# T\n", "| a |\n"])

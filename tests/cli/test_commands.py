@@ -12,9 +12,9 @@ import click
 import pytest
 
 from clawback.cli import MOVED, main_group
-from clawback.cli.common import as_record, ray_option
 from clawback.errors import UsageError
 from clawback.runs.run_options import RunOptions
+from clawback.terminal import as_record, ray_option
 
 from .conftest import Run
 
@@ -145,7 +145,7 @@ def test_a_cluster_is_an_address_and_workers_and_workers_alone_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     wanted: list[str] = []
-    monkeypatch.setattr("clawback.cli.common.needs", wanted.append)
+    monkeypatch.setattr("clawback.terminal.options.needs", wanted.append)
     seen: list[object] = []
 
     @click.command()

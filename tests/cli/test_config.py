@@ -11,8 +11,9 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as checked
 from hypothesis import strategies as st
 
-from clawback import config, paths, settings
+from clawback import config, paths
 from clawback.cli import main
+from clawback.config import settings
 
 from .conftest import Run
 

@@ -14,8 +14,9 @@ from pathlib import Path
 import click
 import pytest
 
-from clawback import config, settings
+from clawback import config
 from clawback.cli import main_group
+from clawback.config import settings
 
 from .conftest import Run
 

@@ -11,9 +11,9 @@ import pytest
 
 from clawback import feedback, installed, paths, store
 from clawback.cli import AREAS, COMMANDS, DAILY, NOT_ON_WINDOWS
-from clawback.cli.common import fold
 from clawback.records import Run as TrainingRun
 from clawback.records import Turn
+from clawback.terminal import fold
 
 from .conftest import Run
 

@@ -11,15 +11,18 @@ from pathlib import Path
 import click
 import pytest
 
-from clawback import progress
-from clawback.cli import common
-from clawback.cli.common import HelpContext
+from clawback import cli, progress, terminal
+from clawback.terminal import HelpContext
 from tests.test_docs import commands, parsed
 
 from .test_commands import ALL
 
-CLI = Path(common.__file__).parent
-SOURCES = [*CLI.glob("*.py"), *(CLI.parent / "extensions").rglob("commands.py")]
+CLI = Path(cli.__file__).parent
+SOURCES = [
+    *CLI.glob("*.py"),
+    *Path(terminal.__file__).parent.glob("*.py"),
+    *(CLI.parent / "extensions").rglob("commands.py"),
+]
 SENTENCE = "A sentence about answers that goes on and on, past what eighty columns hold, and ends with a command: `clawback inbox --rate`."
 
 
@@ -72,7 +75,7 @@ def test_every_text_goes_through_the_functions_that_fold() -> None:
     """``click.echo`` and its like cut within words; what moves the cursor, is JSON or is a program's text is no sentence."""
     raw = []
     for file in SOURCES:
-        if file.name == "common.py":
+        if file == Path(terminal.__file__).with_name("output.py"):
             continue
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
             if not (isinstance(node, ast.Call) and ast.unparse(node.func) in ("click.echo", "click.confirm")):
@@ -90,8 +93,8 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("narrow")
 def test_emit_and_say_break_lines_between_words(capsys: pytest.CaptureFixture[str]) -> None:
-    common.emit({}, f"{SENTENCE}\n  12  {SENTENCE}", as_json=False)
-    common.say(SENTENCE)
+    terminal.emit({}, f"{SENTENCE}\n  12  {SENTENCE}", as_json=False)
+    terminal.say(SENTENCE)
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
     assert " ".join(" ".join(lines).split()) == " ".join([SENTENCE, "12", SENTENCE, SENTENCE])
@@ -102,12 +105,12 @@ def test_emit_and_say_break_lines_between_words(capsys: pytest.CaptureFixture[st
 
 @pytest.mark.usefixtures("narrow")
 def test_blank_lines_stay(capsys: pytest.CaptureFixture[str]) -> None:
-    common.say("\nabove\n\nbelow\n")
+    terminal.say("\nabove\n\nbelow\n")
     assert capsys.readouterr().out == "\nabove\n\nbelow\n\n"
 
 
 def test_json_is_never_folded(narrow: None, capsys: pytest.CaptureFixture[str]) -> None:
-    common.emit({"text": SENTENCE}, "", as_json=True)
+    terminal.emit({"text": SENTENCE}, "", as_json=True)
     assert SENTENCE in capsys.readouterr().out
 
 
@@ -115,7 +118,7 @@ def test_json_is_never_folded(narrow: None, capsys: pytest.CaptureFixture[str]) 
 def test_a_question_is_folded_with_its_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     monkeypatch.setattr(click, "confirm", lambda text, **_: asked.append(text))
-    common.confirm(SENTENCE[:78])
+    terminal.confirm(SENTENCE[:78])
     assert asked[0].endswith("[y/N]: ")
     assert all(len(line) <= 80 for line in asked[0].splitlines())
 

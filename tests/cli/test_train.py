@@ -20,11 +20,11 @@ from rich.console import Console
 from rich.progress import Progress
 
 from clawback import store
-from clawback.cli.progress_bar import bar_columns, figures, progress_bar
 from clawback.cli.train import became
 from clawback.jobs import control
 from clawback.jobs.training_job import RunResult
 from clawback.paths import Home
+from clawback.terminal.progress_bar import bar_columns, figures, progress_bar
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -169,7 +169,7 @@ def test_ctrl_c_leaves_a_run_that_can_be_gone_on_with(
         return ""
 
     with monkeypatch.context() as patched:
-        patched.setattr("clawback.cli.progress_bar.announcement", press)
+        patched.setattr("clawback.terminal.progress_bar.announcement", press)
         code, _, err = run("train")
     assert code == 130
     assert "Run 1 was stopped" in err
@@ -184,7 +184,7 @@ def test_ctrl_c_leaves_a_run_that_can_be_gone_on_with(
 def test_where_nobody_watches_a_long_phase_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     written = io.StringIO()
     monkeypatch.setattr("sys.stderr", written)
-    monkeypatch.setattr("clawback.cli.progress_bar.LINE_SECONDS", 0.0)
+    monkeypatch.setattr("clawback.terminal.progress_bar.LINE_SECONDS", 0.0)
     with progress_bar() as follow:
         follow({"phase": "draw", "step": 0, "steps": 256})
         follow({"phase": "draw", "step": 120, "steps": 256, "seconds_left": 200.0})

@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clawback import engine
-from clawback.models.chat_tokens import Encoded
 from clawback.models.types import GREEDY, Sampling
 from clawback.scoring.attention import Layout, grain_of
 from clawback.scoring.logprobs import Scorer, _agree
+from clawback.templates.chat_tokens import Encoded
 
 FAMILIES = ("llama", "qwen3", "qwen3_moe", "mixtral", "gemma2", "granite", "cohere", "gpt2", "mamba")
 

@@ -9,8 +9,8 @@ import pytest
 
 from clawback import engine
 from clawback.config import GenerationSection
-from clawback.models.chat_tokens import Chat
 from clawback.records import Sample
+from clawback.templates.chat_tokens import Chat
 from clawback.thinking import split_thinking
 
 CHATML = (

@@ -42,11 +42,11 @@ from clawback.learning.sources import warm_starts
 from clawback.learning.sources.episode_examples import sequences
 from clawback.learning.sources.warm_starts import imitate, improve, is_short
 from clawback.learning.training import fresh
-from clawback.models.chat_tokens import Encoded
 from clawback.policy.policy import Policy
 from clawback.records import Episode, EpisodeStep
 from clawback.scoring.choices import Choices, choice_logprobs
 from clawback.scoring.lm_head import Head
+from clawback.templates.chat_tokens import Encoded
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
 """One pixel."""

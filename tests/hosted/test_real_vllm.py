@@ -27,7 +27,6 @@ from clawback.extensions.hosted.vllm_conversations import VllmConversations
 from clawback.extensions.hosted.vllm_process import serving_of
 from clawback.extensions.hosted.vllm_server import OwnVllm
 from clawback.extensions.publishers.vllm import Vllm as VllmPublisher
-from clawback.models.chat_tokens import Encoded
 from clawback.models.loading import resolve
 from clawback.models.types import GREEDY, Sampling
 from clawback.paths import Home
@@ -37,6 +36,7 @@ from clawback.records import Run
 from clawback.records import Turn as RatedTurn
 from clawback.release.publishers import Publication, Target, probe
 from clawback.sampling.batched_sampler import Sampled
+from clawback.templates.chat_tokens import Encoded
 
 COMMAND = os.environ.get("CLAWBACK_VLLM", "")
 pytestmark = [

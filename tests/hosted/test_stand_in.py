@@ -119,8 +119,8 @@ def test_what_is_exported_says_what_was_trained(
             trainer.journal.fact("export", "archive")
         trainer.export(f"export {kind}", kind, folder)
         other.put(folder)
-        from clawback.models.chat_tokens import Encoded
         from clawback.models.types import Sampling
+        from clawback.templates.chat_tokens import Encoded
 
         other.sampling = Sampling()
         got = other.scorer([Encoded(IDS[:1], IDS[1:])]).logprobs

@@ -78,7 +78,7 @@ def nudge(policy: Policy, seed: int) -> None:
 
 def learner(policy: Policy, turns: list[TurnRequest], drawn: list[Any]) -> list[float]:
     """Log-probs of what was drawn under the weights here."""
-    from clawback.models.chat_tokens import Encoded
+    from clawback.templates.chat_tokens import Encoded
 
     policy.sampling = PLAIN
     with torch.no_grad():
@@ -111,7 +111,7 @@ def test_each_version_is_drawn_under_its_own_weights_and_name(
 
 def test_conversations_with_pictures_are_refused(policy: Policy, serve: Serve, tmp_path: Path) -> None:
     from clawback.extensions.hosted.trainer_records import HostedError
-    from clawback.models.vision import Pixels
+    from clawback.templates.vision import Pixels
 
     there, url = serve()
     drawing = drawer(policy, url, tmp_path)

@@ -26,7 +26,7 @@ def chance(policy: Policy, seed: int) -> Chance:
 
 
 def own(policy: Policy, prompt: tuple[int, ...], ids: tuple[int, ...]) -> list[float]:
-    from clawback.models.chat_tokens import Encoded
+    from clawback.templates.chat_tokens import Encoded
 
     with torch.no_grad():
         return list(policy.scorer([Encoded(prompt, ids)]).logprobs.tolist())

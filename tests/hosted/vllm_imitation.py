@@ -24,10 +24,10 @@ import torch
 
 from clawback.errors import ClawbackError
 from clawback.extensions.hosted.stand_in.request_service import ApiRefused
-from clawback.models.chat_tokens import Encoded
 from clawback.models.types import Sampling
 from clawback.policy.policy import Policy
 from clawback.sampling.batched_sampler import DrawSettings, sample
+from clawback.templates.chat_tokens import Encoded
 
 if TYPE_CHECKING:
     from starlette.requests import Request

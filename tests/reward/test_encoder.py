@@ -19,7 +19,7 @@ from clawback.errors import ModelError, NotFound, TrainingError, UsageError
 from clawback.extensions.reward import encoder, measures, members, reward_files
 from clawback.extensions.reward.encoder import EncoderSettings
 from clawback.extensions.reward.rated import RatedAnswer, mark
-from clawback.rewards.state_features import Looks, shape
+from clawback.features.state_features import Looks, shape
 
 WORDS = ["river", "stone", "lamp", "chair", "cloud", "paper", "green", "seven", "north", "glass"]
 PLEASING, ANNOYING = "thanks", "sorry"

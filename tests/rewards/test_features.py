@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from clawback.rewards.features import Features
+from clawback.features.style_features import Features
 
 
 def some_texts(count):

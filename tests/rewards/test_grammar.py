@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawback.rewards.text_statistics import GRAMMAR, READ, grammar
+from clawback.features.text_statistics import GRAMMAR, READ, grammar
 
 PLAIN = "The otter eats fish"
 

@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clawback.features.style_features import NAMES
 from clawback.rewards import instructions
-from clawback.rewards.features import NAMES
 
 LISTED = "Here it is:\n- one thing\n- another thing"
 LONG = "The answer is long and goes on and on for many words, since there is so much to be said about it all."

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawback.rewards.lexical_fields import COMMON, SIZE, LexicalFields
+from clawback.features.lexical_fields import COMMON, SIZE, LexicalFields
 from clawback.rewards.reward_ensemble import RULES, Answers, Ratings, ReadingSettings, learn
 from clawback.rewards.views import Views
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawback.rewards import features, text_statistics
-from clawback.rewards.features import SAYS, wishes
+from clawback.features import style_features, text_statistics
+from clawback.features.style_features import SAYS, wishes
 
 SHORTER = {"words": False, "sentences": False, "items": False}
 LONGER = dict.fromkeys(SHORTER, True)
@@ -55,5 +55,5 @@ def test_any_text_gives_known_names(text):
     for wish in wishes(text):
         assert wish
         assert all(
-            name in {*features.NAMES, *text_statistics.NAMES} or name.startswith(SAYS) for name in wish
+            name in {*style_features.NAMES, *text_statistics.NAMES} or name.startswith(SAYS) for name in wish
         )

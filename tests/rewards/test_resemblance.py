@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawback.rewards.features import wishes
+from clawback.features.style_features import wishes
 from clawback.rewards.instructions import COUNTED, SENTENCES, near_to, resembling
 from clawback.rewards.reward_ensemble import Answers, Ratings, _remark_likelihood, learn
 from clawback.rewards.rule_posterior import Space

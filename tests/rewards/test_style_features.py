@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawback.rewards.features import COUNTS, NAMES, SIGNS, manner
+from clawback.features.style_features import COUNTS, NAMES, SIGNS, manner
 
 
 def signs(text):

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clawback.features.text_statistics import NAMES, text_statistics
 from clawback.rewards import rule_posterior
 from clawback.rewards.rule_posterior import ASKED_SIGN, STATISTIC_SIGN
-from clawback.rewards.text_statistics import NAMES, text_statistics
 from clawback.rewards.views import Answers, Views, relation
 
 

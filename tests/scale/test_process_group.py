@@ -23,9 +23,9 @@ from clawback.extensions.demo import corpus
 from clawback.extensions.scale import process_group
 from clawback.learning import RunConditions
 from clawback.learning.examples import TrainingExample
-from clawback.models.chat_tokens import Encoded
 from clawback.policy import load
 from clawback.records import Sample
+from clawback.templates.chat_tokens import Encoded
 
 
 def example(prompt: int, response: int, **other: Any) -> TrainingExample:

@@ -17,9 +17,9 @@ pytest.importorskip("PIL")
 
 from benchmarks._people_adapters import live_with
 from clawback import engine, store
-from clawback.models import vision
 from clawback.paths import Home
 from clawback.serve import app as serving
+from clawback.templates import vision
 from tests.engine.torch.test_vision import BLUE, RED, asked, folder, picture, stirred  # noqa: F401 — a fixture
 
 from .conftest import Running

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from clawback.errors import ClawbackError, ModelError
-from clawback.models import OPENINGS
 from clawback.policy import Policy, load
+from clawback.templates import OPENINGS
 
 TOKENS = 8
 """Of the answer that is drawn."""

@@ -106,7 +106,7 @@ class LazyGroup(click.Group):
         return _there(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        from clawback.cli.common import HelpContext, load_command
+        from clawback.terminal import HelpContext, load_command
 
         if cmd_name == "help":
             return load_command("areas:help_")
@@ -128,7 +128,7 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] in MOVED:
-            from clawback.cli.common import note_new_name
+            from clawback.terminal import note_new_name
 
             note_new_name(ctx, args, f"clawback {args[0]}", f"clawback {MOVED[args[0]]}")
         return super().resolve_command(ctx, args)
@@ -219,7 +219,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         wrong_usage = isinstance(error, (UsageError, click.ClickException))
         if debug and not isinstance(error, click.ClickException):
             raise
-        from clawback.cli import sentences
+        from clawback.terminal import sentences
 
         return _say(sentences.of(error), 2 if wrong_usage else 1, as_json)
 
@@ -233,7 +233,7 @@ def _say(sentence: str, code: int, as_json: bool) -> int:
 
         click.echo(json.dumps({"error": localize(sentence)}, ensure_ascii=False), err=True)
     else:
-        from clawback.cli.common import say
+        from clawback.terminal import say
 
         say(sentence if code == 130 else f"clawback: {sentence}", "  ", err=True)
     return code

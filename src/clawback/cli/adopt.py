@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from clawback import config
-from clawback.cli.common import current_home, emit, fold, json_option, needs, open_store
-from clawback.cli.progress_bar import waiting
+from clawback.terminal import current_home, emit, fold, json_option, needs, open_store
+from clawback.terminal.progress_bar import waiting
 
 
 @click.command()
@@ -43,8 +43,8 @@ def adopt(adapter: Path, same_base: bool, no_gate: bool, as_json: bool) -> int:
         if no_gate or not any(store.count_ratings()):
             text += f" `clawback versions check {version.number}` judges it once you have rated some answers."
         else:
-            from clawback.cli.progress_bar import progress_bar
             from clawback.gate import adapter_gate
+            from clawback.terminal.progress_bar import progress_bar
 
             with progress_bar(quiet=as_json) as follow:
                 report = adapter_gate.gate(store, here, version.number, on_progress=follow)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from clawback.cli.common import CommandGroup, extension_commands
+from clawback.terminal import CommandGroup, extension_commands
 
 CONNECT = {
     **extension_commands("connect"),
@@ -12,7 +12,7 @@ CONNECT = {
     "completion": "areas:completion",
 }
 DATA = {
-    "backup": "files:backup",
+    "backup": "salvage:backup",
     "forget": "privacy:forget",
     "prune": "privacy:prune",
     **extension_commands("data"),

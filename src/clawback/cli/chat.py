@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from clawback import config, endings
-from clawback.cli.common import current_home, emit, json_option, open_store, say
-from clawback.cli.progress_bar import waiting
 from clawback.errors import ClawbackError, UsageError
+from clawback.terminal import current_home, emit, json_option, open_store, say
+from clawback.terminal.progress_bar import waiting
 
 if TYPE_CHECKING:
     from clawback.paths import Home
@@ -76,7 +76,7 @@ def show_answer(
     source: AnswerSource, question: AnswerRequest, quiet: bool = False
 ) -> tuple[Turn | None, bool]:
     """Show an answer as it comes. Returns its stored turn, None where nothing came, and whether Ctrl-C stopped it."""
-    from clawback.cli.answer_view import AnswerView
+    from clawback.terminal.answer_view import AnswerView
 
     view, cut, pieces = AnswerView(), False, source.answer(question)
     try:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from clawback import config, endings
 from clawback.cli.chat import ask_about_news, model_name, name_of, open_source, rate_by_key, show_answer
-from clawback.cli.common import current_home, named_version, say
 from clawback.errors import ClawbackError, UsageError
 from clawback.feedback import command
+from clawback.terminal import current_home, named_version, say
 
 if TYPE_CHECKING:
     from clawback.paths import Home
@@ -164,7 +164,7 @@ def new_session() -> str:
 
 def number_in(text: str) -> str:
     """The number of a version. Raises ``UsageError``."""
-    from clawback.cli.common import VERSION
+    from clawback.terminal import VERSION
 
     return VERSION.convert(text.removeprefix("v"), None, None)
 

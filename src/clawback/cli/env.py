@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from clawback.cli import episode_output
-from clawback.cli.common import (
+from clawback.environments.core import EnvironmentSet, Selective, Split, Task
+from clawback.environments.world_helpers import single_task_notice
+from clawback.errors import ClawbackError, NotFound
+from clawback.terminal import (
     CommandGroup,
     as_record,
     current_home,
@@ -23,9 +26,6 @@ from clawback.cli.common import (
     say,
     width,
 )
-from clawback.environments.core import EnvironmentSet, Selective, Split, Task
-from clawback.environments.world_helpers import single_task_notice
-from clawback.errors import ClawbackError, NotFound
 
 if TYPE_CHECKING:
     from clawback.environments.play import PlayedEpisode, Player
@@ -137,9 +137,9 @@ def validate(name: str, split: Split, count: int, seed: int, seconds: float | No
     clawback env validate tools:shop
     clawback env validate bfcl:multiple?data=bfcl_eval/data --tasks 200
     """
-    from clawback.cli.progress_bar import progress_bar
     from clawback.environments import registry
     from clawback.environments import validate as validating
+    from clawback.terminal.progress_bar import progress_bar
 
     environments = registry.find(name)
     tasks = _tasks(environments, split, count)
@@ -281,9 +281,9 @@ def eval_(name: str, options: EvaluationOptions, as_json: bool, **how: Any) -> N
     clawback env eval tools:shop --policy base --episodes 100
     clawback env eval gymnasium:Blackjack-v1 --policy my_bot.py:act
     """
-    from clawback.cli.progress_bar import progress_bar
     from clawback.environments import play
     from clawback.environments.registry import find
+    from clawback.terminal.progress_bar import progress_bar
 
     environments = find(name, shots=options.shots)
     tasks = _tasks(environments, options.split, options.episodes)

@@ -10,7 +10,9 @@ from typing import Any
 import click
 
 from clawback import config
-from clawback.cli.common import (
+from clawback.errors import NotFound, UsageError
+from clawback.files import whole_or_not
+from clawback.terminal import (
     as_record,
     current_home,
     emit,
@@ -20,8 +22,6 @@ from clawback.cli.common import (
     open_store,
     version_option,
 )
-from clawback.errors import NotFound, UsageError
-from clawback.files import whole_or_not
 
 BATCH = 64
 
@@ -84,8 +84,8 @@ def generate(prompts: Path, output: Path, which: str, options: DrawOptions, as_j
     """
     needs("torch")
     from clawback import release
-    from clawback.cli.progress_bar import progress_bar
     from clawback.jobs import answering
+    from clawback.terminal.progress_bar import progress_bar
 
     here = current_home()
     chosen = config.load(here.config)

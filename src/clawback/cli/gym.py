@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clawback.cli.common import (
+from clawback.errors import UsageError
+from clawback.records import text_of
+from clawback.terminal import (
     CommandGroup,
     as_record,
     columns,
@@ -23,8 +25,6 @@ from clawback.cli.common import (
     say,
     when,
 )
-from clawback.errors import UsageError
-from clawback.records import text_of
 
 if TYPE_CHECKING:
     from clawback.jobs.episode_runs import PlayOptions, Wish
@@ -168,9 +168,9 @@ def gym(wish: Wish, options: PlayOptions, num_samples: int | None, as_json: bool
     clawback env train --resume 7
     """
     needs("torch")
-    from clawback.cli.progress_bar import progress_bar
     from clawback.jobs import episode_runs
     from clawback.jobs.episode_runs import check_options
+    from clawback.terminal.progress_bar import progress_bar
 
     here = current_home()
     check_options(wish, options, looks=num_samples is not None)

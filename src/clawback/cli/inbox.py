@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from clawback.cli.common import (
+from clawback.errors import UsageError
+from clawback.terminal import (
     columns,
     current_home,
     emit,
@@ -19,7 +20,6 @@ from clawback.cli.common import (
     say,
     shorten,
 )
-from clawback.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,8 +76,8 @@ def _draw(count: int, as_json: bool) -> None:
     needs("torch")
     from contextlib import suppress
 
-    from clawback.cli.progress_bar import progress_bar
     from clawback.jobs import question_draws
+    from clawback.terminal.progress_bar import progress_bar
 
     with suppress(KeyboardInterrupt), progress_bar(quiet=as_json) as follow:
         question_draws.draw(current_home(), count, follow)
@@ -187,8 +187,8 @@ def _rate(inbox: Inbox, limit: int) -> None:
 def _compare(inbox: Inbox, limit: int, gate: bool = False) -> tuple[int, bool]:
     """One pair after the other; what is skipped is not shown again. ``gate``: only what the gate asks. How many were shown, and whether to go on."""
     from clawback.cli.chat import known_key
-    from clawback.cli.progress_bar import waiting
     from clawback.cli.rate import start_training_if_due, training_prepared
+    from clawback.terminal.progress_bar import waiting
 
     shown: set[tuple[int, int]] = set()
     with open_store() as store:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from clawback import config, endings
-from clawback.cli.common import (
+from clawback.progress import describe
+from clawback.terminal import (
     CommandGroup,
     as_record,
     columns,
@@ -23,7 +24,6 @@ from clawback.cli.common import (
     say,
     when,
 )
-from clawback.progress import describe
 
 if TYPE_CHECKING:
     from clawback.feedback.due import Failure

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 
 import click
 
-from clawback.cli.common import as_record, current_home, emit, json_option, ray_option
+from clawback.terminal import as_record, current_home, emit, json_option, ray_option
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def judge(options: JudgeOptions, dry_run: bool, as_json: bool) -> int:
         text += f", {planned.hint_turns} for hints" if planned.hint_turns else ""
         emit(asdict(planned), f"{text}: at most {planned.calls} calls, {planned.tokens} tokens.", as_json)
         return 0
-    from clawback.cli.progress_bar import progress_bar
+    from clawback.terminal.progress_bar import progress_bar
 
     with progress_bar(quiet=as_json) as follow:
         done = judge_pass.judge_once(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from clawback.cli.common import CommandGroup, current_home, emit, extension_commands, fold, json_option
+from clawback.terminal import CommandGroup, current_home, emit, extension_commands, fold, json_option
 
 if TYPE_CHECKING:
     from clawback.admin.model_choice import Machine

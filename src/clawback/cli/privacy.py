@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from clawback import config, plugins
-from clawback.cli.common import as_record, confirm, current_home, emit, json_option, open_store, quantity, say
 from clawback.errors import UsageError
+from clawback.terminal import as_record, confirm, current_home, emit, json_option, open_store, quantity, say
 
 if TYPE_CHECKING:
     from clawback.privacy.retention import RetentionRules
@@ -58,8 +58,8 @@ def forget(options: ForgetOptions, dry_run: bool, yes: bool, as_json: bool) -> i
     clawback data forget --person slack:U024 --export all-of-it.jsonl
     """
     from clawback.admin import forgetting
-    from clawback.cli.progress_bar import progress_bar
     from clawback.privacy import erasure
+    from clawback.terminal.progress_bar import progress_bar
 
     here = current_home()
     if options.copy is not None:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from clawback.cli.common import VERSION, confirm, emit, json_option, named_version, open_store, say
 from clawback.errors import UsageError
 from clawback.records import JsonObject
+from clawback.terminal import VERSION, confirm, emit, json_option, named_version, open_store, say
 
 
 @click.command()

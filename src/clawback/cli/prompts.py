@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from clawback.cli.common import (
+from clawback.cli.prompt_draft import draft
+from clawback.cli.train import train_here
+from clawback.errors import UsageError
+from clawback.terminal import (
     VERSION,
     CommandGroup,
     as_record,
@@ -26,10 +29,7 @@ from clawback.cli.common import (
     say,
     when,
 )
-from clawback.cli.progress_bar import waiting
-from clawback.cli.prompt_draft import draft
-from clawback.cli.train import train_here
-from clawback.errors import UsageError
+from clawback.terminal.progress_bar import waiting
 
 if TYPE_CHECKING:
     from clawback.jobs.prompt_search import SearchOptions, SearchResult
@@ -119,9 +119,9 @@ def search(
     here: Home, options: SearchOptions | None = None, *, yes: bool = False, as_json: bool = False
 ) -> int:
     """Say what it costs, search, and say what came of it."""
-    from clawback.cli.progress_bar import progress_bar
     from clawback.jobs import prompt_learning
     from clawback.jobs.prompt_search import DEFAULTS
+    from clawback.terminal.progress_bar import progress_bar
 
     options = options or DEFAULTS
     with waiting("reading the ratings", as_json):

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from clawback import config
-from clawback.cli.common import (
+from clawback.errors import UsageError
+from clawback.terminal import (
     as_record,
     current_home,
     emit,
@@ -19,8 +20,7 @@ from clawback.cli.common import (
     open_store,
     version_option,
 )
-from clawback.cli.progress_bar import waiting
-from clawback.errors import UsageError
+from clawback.terminal.progress_bar import waiting
 
 if TYPE_CHECKING:
     from clawback.records import Version

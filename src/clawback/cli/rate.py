@@ -11,18 +11,9 @@ from typing import TYPE_CHECKING
 import click
 
 from clawback import endings
-from clawback.cli.common import (
-    F,
-    confirm,
-    current_home,
-    emit,
-    fold,
-    json_option,
-    open_turns,
-    shorten,
-    width,
-)
 from clawback.errors import ClawbackError, NotFound, UsageError
+from clawback.terminal import confirm, current_home, emit, fold, json_option, open_turns, shorten, width
+from clawback.terminal.options import F
 
 if TYPE_CHECKING:
     from clawback.records import Feedback, JsonObject

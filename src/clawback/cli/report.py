@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from clawback.cli.common import emit, json_option, open_store
+from clawback.terminal import emit, json_option, open_store
 
 
 @click.command()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from clawback.cli.common import COLUMNS, fold, shorten, when, width
+from clawback.terminal import COLUMNS, fold, shorten, when, width
 
 if TYPE_CHECKING:
     from clawback.records import Rule

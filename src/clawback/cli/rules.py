@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from clawback.cli import rule_receipts
-from clawback.cli.common import (
+from clawback.errors import UsageError
+from clawback.terminal import (
     CommandGroup,
     as_record,
     confirm,
@@ -23,8 +24,7 @@ from clawback.cli.common import (
     say,
     shorten,
 )
-from clawback.cli.progress_bar import waiting
-from clawback.errors import UsageError
+from clawback.terminal.progress_bar import waiting
 
 if TYPE_CHECKING:
     from clawback.jobs.rule_learning import LearnPlan
@@ -305,7 +305,7 @@ def learn(options: LearnOptions, dry_run: bool, yes: bool, as_json: bool) -> Non
     clawback rules learn --file CLAUDE.md
     clawback rules learn --base
     """
-    from clawback.cli.common import needs
+    from clawback.terminal import needs
 
     if options.by_base and options.code_only:
         raise UsageError("--base asks a model and --code-only asks none: leave one of them out.")

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clawback.cli.common import CommandGroup, current_home, emit, fold, json_option, open_store, when
 from clawback.progress import describe, kl_of, sparkline
+from clawback.terminal import CommandGroup, current_home, emit, fold, json_option, open_store, when
 
 if TYPE_CHECKING:
     from clawback.records import JsonObject, Run

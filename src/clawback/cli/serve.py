@@ -18,7 +18,10 @@ import click
 
 from clawback import config, installed, plugins
 from clawback.capture import script
-from clawback.cli.common import (
+from clawback.cli.inspect import marks
+from clawback.errors import ClawbackError, MissingExtra, UsageError
+from clawback.paths import Home, secret
+from clawback.terminal import (
     VERSION,
     columns,
     current_home,
@@ -33,10 +36,7 @@ from clawback.cli.common import (
     version_option,
     when,
 )
-from clawback.cli.inspect import marks
-from clawback.cli.progress_bar import waiting
-from clawback.errors import ClawbackError, MissingExtra, UsageError
-from clawback.paths import Home, secret
+from clawback.terminal.progress_bar import waiting
 
 if TYPE_CHECKING:
     from clawback.release.best_of import BestOfTrial

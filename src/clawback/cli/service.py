@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import click
 
-from clawback.cli.common import CommandGroup, current_home, emit, json_option
+from clawback.terminal import CommandGroup, current_home, emit, json_option
 
 
 @click.group(cls=CommandGroup)

@@ -8,8 +8,9 @@ import click
 import msgspec
 
 from clawback import config as settings_file
-from clawback import settings
-from clawback.cli.common import (
+from clawback.config import settings
+from clawback.errors import UsageError
+from clawback.terminal import (
     CommandGroup,
     current_home,
     emit,
@@ -19,8 +20,7 @@ from clawback.cli.common import (
     shorten,
     width,
 )
-from clawback.cli.sentences import nearest
-from clawback.errors import UsageError
+from clawback.terminal.sentences import nearest
 
 
 @click.group(cls=CommandGroup, members=extension_commands("config"))
@@ -76,8 +76,8 @@ def set_(key: str, value: str, as_json: bool) -> None:
     clawback config set capture.admin train,rollback
     clawback config set training.overrides.steps 48
     """
-    from clawback.cli.progress_bar import waiting
     from clawback.jobs import inputs
+    from clawback.terminal.progress_bar import waiting
 
     here = current_home()
     made = settings.read(key, value)

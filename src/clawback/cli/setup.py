@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from clawback.cli.common import as_record, confirm, current_home, emit, fold, in_walk, json_option, say
-from clawback.cli.progress_bar import waiting
 from clawback.errors import ClawbackError, UsageError
 from clawback.paths import tidied, tidy
+from clawback.terminal import as_record, confirm, current_home, emit, fold, in_walk, json_option, say
+from clawback.terminal.progress_bar import waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -181,7 +181,7 @@ def _until(question: str, default: str, check: Callable[[str], T]) -> T:
 
 def _preset(text: str) -> str:
     """Raises ``UsageError``."""
-    from clawback.cli.sentences import nearest
+    from clawback.terminal.sentences import nearest
 
     if (chosen := text.strip().lower()) in PRESETS:
         return chosen

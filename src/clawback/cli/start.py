@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from clawback.cli.common import confirm, current_home, emit, json_option, load_command, open_store, say
 from clawback.errors import UsageError
 from clawback.paths import home
+from clawback.terminal import confirm, current_home, emit, json_option, load_command, open_store, say
 
 if TYPE_CHECKING:
     from clawback.store import Store
@@ -160,8 +160,8 @@ def headline(number: str, title: str) -> None:
 
 def run(command: str, arguments: Sequence[str]) -> None:
     """Another command, as if it were typed; what goes wrong in it is told, and the walk goes on."""
-    from clawback.cli import sentences
     from clawback.errors import ClawbackError
+    from clawback.terminal import sentences
 
     try:
         load_command(command).main(list(arguments), standalone_mode=False, prog_name="clawback", obj="start")

@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from clawback.cli.common import (
+from clawback.errors import DoesNotFit, NotFound, UsageError
+from clawback.paths import Home
+from clawback.progress import describe, phase_name
+from clawback.runs import run_options
+from clawback.runs.run_options import RunOptions
+from clawback.terminal import (
     VERSION,
     as_record,
     current_home,
@@ -23,12 +28,7 @@ from clawback.cli.common import (
     ray_option,
     say,
 )
-from clawback.cli.progress_bar import progress_bar, waiting
-from clawback.errors import DoesNotFit, NotFound, UsageError
-from clawback.paths import Home
-from clawback.progress import describe, phase_name
-from clawback.runs import run_options
-from clawback.runs.run_options import RunOptions
+from clawback.terminal.progress_bar import progress_bar, waiting
 
 if TYPE_CHECKING:
     from clawback.jobs.seams import Launch

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from clawback import config
-from clawback.cli.common import (
+from clawback.errors import UsageError
+from clawback.terminal import (
     VERSION,
     CommandGroup,
     as_record,
@@ -23,7 +24,6 @@ from clawback.cli.common import (
     open_store,
     when,
 )
-from clawback.errors import UsageError
 
 if TYPE_CHECKING:
     from clawback.records import Turn, Version
@@ -241,7 +241,7 @@ def compare(first: str, second: str, options: CompareOptions, as_json: bool) -> 
     clawback versions compare live base --judge --count 100
     """
     from clawback.cli.generate import read_prompts
-    from clawback.cli.progress_bar import progress_bar
+    from clawback.terminal.progress_bar import progress_bar
 
     wanted = options.count or (JUDGED_PROMPTS if options.judge else COMPARE_PROMPTS)
     with open_store() as store:
@@ -288,8 +288,8 @@ def compare(first: str, second: str, options: CompareOptions, as_json: bool) -> 
 
 
 def _judged(pair: list[Version], conversations: list[list[dict[str, str]]], answers: list[list[str]], as_json: bool) -> None:  # fmt: skip
-    from clawback.cli.progress_bar import progress_bar
     from clawback.jobs import winning
+    from clawback.terminal.progress_bar import progress_bar
 
     rows = [(messages[-1]["content"], *both) for messages, *both in zip(conversations, *answers, strict=True)]
     numbers = (pair[0].number, pair[1].number)

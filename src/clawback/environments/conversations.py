@@ -30,8 +30,8 @@ from clawback.sampling import (
 )
 
 if TYPE_CHECKING:
-    from clawback.models import Pixels
     from clawback.sampling import ChatModel
+    from clawback.templates import Pixels
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
     from clawback.environments.conversations import TurnRequest
     from clawback.environments.episode_loop import Ending, Order
-    from clawback.models import Chat, Pixels
     from clawback.policy import Policy
     from clawback.sampling import Sampled
+    from clawback.templates import Chat, Pixels
 
 
 MARK = "zebra-7c21-quagga"

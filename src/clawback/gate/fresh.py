@@ -15,9 +15,9 @@ from clawback.paths import Home
 from clawback.records import GATE, GUARDED_ANSWERS, Message, Sample, Turn
 
 if TYPE_CHECKING:
+    from clawback.features.style_features import Floats
     from clawback.models import Completion
     from clawback.policy import Policy
-    from clawback.rewards.features import Floats
     from clawback.store import Store
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from clawback.errors import JudgeError
-from clawback.models import Encoded
+from clawback.templates import Encoded
 
 if TYPE_CHECKING:
     from clawback.policy import Policy

@@ -218,8 +218,8 @@ class Search:
 
     def templates(self) -> list[str]:
         """Sentences that our own templates make of phrases which the owner quoted: known like the others."""
+        from clawback.features.style_features import SAYS, wishes
         from clawback.prompts.search.remark_templates import sentence
-        from clawback.rewards.features import SAYS, wishes
 
         owners = [text for sample in self.train for text in self._written(sample, by_owner=True)]
         quoted = {name for text in owners for wish in wishes(text) for name in wish if name.startswith(SAYS)}

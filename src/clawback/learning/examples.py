@@ -15,10 +15,10 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from clawback.models import Encoded
 from clawback.rl import Batch, algorithms
 from clawback.rl.algorithms import Algorithm
 from clawback.scoring import Scored, Scorer, entropy, teacher_divergence, token_logprobs
+from clawback.templates import Encoded
 
 
 @dataclass(frozen=True)

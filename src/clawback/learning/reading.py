@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from clawback.features.state_features import Looks
     from clawback.policy import Policy
-    from clawback.rewards.state_features import Looks
 
 AT_ONCE = 32
 LONGEST_PROMPT = 128
@@ -48,7 +48,7 @@ class BaseModelReader:
         """States ``[n, hidden]`` and token ids; an answer without tokens has zeros."""
         import numpy as np
 
-        from clawback.rewards.state_features import Looks, shape
+        from clawback.features.state_features import Looks, shape
 
         encode = self.policy.chat.encode
         asked = [

@@ -269,7 +269,7 @@ class Recipe:
 
     credit: float = 0.0
     """What the samples are made with, before the engine sees them: this, ``min_turns``, ``raters`` and ``reward``, as in the settings
-    (config.py). Kept here so that a run that goes on sees what it saw at first."""
+    (clawback.config). Kept here so that a run that goes on sees what it saw at first."""
     min_turns: int = 1
     raters: Literal["agreement", "equal"] = "agreement"
     reward: Mapping[str, Any] = field(default_factory=dict)

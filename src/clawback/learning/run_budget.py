@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
     from clawback.learning.recipe import Recipe
     from clawback.learning.run import TrainingRun
-    from clawback.models import Encoded
     from clawback.policy import MeasuredSampler, Policy
+    from clawback.templates import Encoded
 
 
 _EFFICIENCY = 0.6

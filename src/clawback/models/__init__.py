@@ -1,4 +1,4 @@
-"""Base models, their adapters and their chat templates: loading and saving.
+"""Base models and their adapters: found, read, loaded and saved.
 
 The face of the room: what others may import. Importing it is cheap.
 """
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from clawback import plugins
 
 if TYPE_CHECKING:
-    from clawback.models.chat_tokens import OPENINGS, PROMPT_TOKENS, RESPONSE_TOKENS, Chat, Encoded
     from clawback.models.conversions import conversion_of, converted_before
     from clawback.models.identity import check_base
     from clawback.models.linear import onednn, product, wide
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     )
     from clawback.models.lora_config import module_of
     from clawback.models.model_files import check_folder, check_trainable
-    from clawback.models.templates import EndlessTemplate, NextSpeaker
     from clawback.models.traits import marks, read_as
     from clawback.models.types import (
         GREEDY,
@@ -41,24 +39,19 @@ if TYPE_CHECKING:
         Sampling,
         TrainResult,
     )
-    from clawback.models.vision import Pixels, Vision
 else:
     __all__, __getattr__ = plugins.face(
         __name__,
         {
             "identity": "check_base identity",
-            "chat_tokens": "Chat Encoded OPENINGS PROMPT_TOKENS RESPONSE_TOKENS",
             "conversions": "conversion_of converted_before",
             "lora_config": "module_of",
             "linear": "onednn product wide",
             "loading": "UnloadedModel describe load_base load_tokenizer look names_of own_max_tokens own_sampling resolve sampling_of",
             "model_files": "check_folder check_trainable model_files",
-            "templates": "NextSpeaker EndlessTemplate",
             "types": "Bits Bucket Completion GREEDY Kind LocalModel ModelInfo Sampling TrainResult",
-            "vision": "Pixels Vision marks read_as",
             "adapter": "adapter",
             "delta": "delta",
-            "gguf_codes": "gguf_codes",
             "gguf_file": "gguf_file",
             "local_models": "local_models",
             "mlx_adapter": "mlx_adapter",

@@ -16,27 +16,17 @@ from torch import Tensor, nn
 
 from clawback.config import GenerationSection
 from clawback.errors import ModelError, UsageError
-from clawback.models import (
-    PROMPT_TOKENS,
-    RESPONSE_TOKENS,
-    Chat,
-    Completion,
-    Encoded,
-    ModelInfo,
-    Sampling,
-    delta,
-    own_max_tokens,
-    own_sampling,
-)
+from clawback.models import Completion, ModelInfo, Sampling, delta, own_max_tokens, own_sampling
 from clawback.models import adapter as adapters
 from clawback.records import Message, Sample
 from clawback.scoring import Scorer
+from clawback.templates import PROMPT_TOKENS, RESPONSE_TOKENS, Chat, Encoded
 
 if TYPE_CHECKING:
-    from clawback.models import NextSpeaker, Pixels, Vision
-    from clawback.rewards.lexical_fields import Floats, Ints
+    from clawback.features.lexical_fields import Floats, Ints
     from clawback.sampling import DrawSettings, Sampled
     from clawback.scoring import Choices
+    from clawback.templates import NextSpeaker, Pixels, Vision
 
 Conversation = Sequence[Message]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 
 from clawback.errors import TrainingError
-from clawback.models import Encoded
+from clawback.templates import Encoded
 
 if TYPE_CHECKING:
     from clawback.policy.policy import Policy

@@ -138,7 +138,7 @@ def measure(
 
 def _reading(policy: Policy, meter: _Meter, count: int) -> float:
     """Tokens a second of so many texts. They differ: what texts begin with alike is read once."""
-    from clawback.models import Encoded
+    from clawback.templates import Encoded
 
     half = max(1, min(_LENGTH, policy.info.context // 2) // 2)
     texts = [Encoded(tuple([i % 7 + 1] * half), tuple([1] * half)) for i in range(count)]

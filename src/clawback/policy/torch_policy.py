@@ -105,7 +105,7 @@ def load(
         model, tokenizer, info = load_base(found, bits=bits, device=where)
         if not found.sees:
             return Policy(model, tokenizer, info)
-        from clawback.models import Vision
+        from clawback.templates import Vision
 
         return Policy(model, tokenizer, info, Vision(found.source, found.options))
 

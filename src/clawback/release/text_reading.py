@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from clawback.records import BETTER, Sample, Turn
 
 if TYPE_CHECKING:
-    from clawback.rewards.features import Floats
+    from clawback.features.style_features import Floats
     from clawback.rewards.reward_ensemble import RewardEnsemble
     from clawback.rewards.views import Answers
 

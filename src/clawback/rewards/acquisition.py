@@ -28,10 +28,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from clawback.features.style_features import Features
 from clawback.feedback import information
 from clawback.feedback.information import Belief
 from clawback.rewards import rule_posterior
-from clawback.rewards.features import Features
 from clawback.rewards.views import Answers, Views
 
 READ = 2000

@@ -9,7 +9,7 @@ has learned is turned into a few candidate sentences, and answers drawn under ea
    less. A feature counts by how much better the ensemble likes those of the base's own answers that have it than those that do not.
 4. The two or three strongest of the list are also combined.
 
-Patterns cover the most common remarks (``rewards.features``). Any other is compared with the sentences that each feature has ("use simpler words" is near
+Patterns cover the most common remarks (``features.style_features``). Any other is compared with the sentences that each feature has ("use simpler words" is near
 to "Use short, simple words."): cosine of tf-idf weights over the beginnings of words, the vector space model (Salton, Wong & Yang 1975). That is too coarse to
 be trusted ("do not quote" is nearer to "Quote words that matter." than to its opposite), so it never counts as evidence: it only sets which features are tried
 first, and the ratings decide what is meant.
@@ -26,11 +26,11 @@ from functools import lru_cache
 
 import numpy as np
 
-from clawback.rewards.features import NAMES as STYLE_NAMES
-from clawback.rewards.features import READ, SIGNS, Floats, Wish, manner
-from clawback.rewards.text_statistics import GRAMMAR as GRAMMAR_NAMES
-from clawback.rewards.text_statistics import NAMES as STATISTIC_NAMES
-from clawback.rewards.text_statistics import grammar, text_statistics
+from clawback.features.style_features import NAMES as STYLE_NAMES
+from clawback.features.style_features import READ, SIGNS, Floats, Wish, manner
+from clawback.features.text_statistics import GRAMMAR as GRAMMAR_NAMES
+from clawback.features.text_statistics import NAMES as STATISTIC_NAMES
+from clawback.features.text_statistics import grammar, text_statistics
 
 SENTENCES: dict[str, tuple[str, str]] = {
     "words": ("Answer thoroughly and in detail.", "Answer in at most two short sentences."),

@@ -29,8 +29,8 @@ from typing import Protocol
 
 import numpy as np
 
+from clawback.features.style_features import SAYS, SHARES, Floats, Wish, wishes
 from clawback.rewards import kernel_ensemble, rule_evidence, rule_posterior
-from clawback.rewards.features import SAYS, SHARES, Floats, Wish, wishes
 from clawback.rewards.kernel_ensemble import KernelEnsemble, Spectra
 from clawback.rewards.reward_head import TRUSTED_BELOW, Trust, combined, correlation, permutation_test
 from clawback.rewards.rule_evidence import evidence, explained

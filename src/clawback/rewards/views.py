@@ -28,8 +28,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clawback.rewards import features
-from clawback.rewards.features import SAYS, SHARES, Features, Floats
+from clawback.features import style_features
+from clawback.features.style_features import SAYS, SHARES, Features, Floats
+from clawback.features.text_statistics import GRAMMAR, grammar, text_statistics
+from clawback.features.text_statistics import NAMES as STATISTICS
 from clawback.rewards.kernel_ensemble import Kernel
 from clawback.rewards.rule_posterior import (
     ASKED_SIGN,
@@ -39,11 +41,9 @@ from clawback.rewards.rule_posterior import (
     TOKEN_SIGN,
     SignLayout,
 )
-from clawback.rewards.text_statistics import GRAMMAR, grammar, text_statistics
-from clawback.rewards.text_statistics import NAMES as STATISTICS
 
 if TYPE_CHECKING:
-    from clawback.rewards.lexical_fields import LexicalFields, WordVectors
+    from clawback.features.lexical_fields import LexicalFields, WordVectors
 
 Bools = NDArray[np.bool_]
 
@@ -62,7 +62,9 @@ Judge = Callable[[Sequence[str], Sequence[str]], Floats]
 VERDICT_THRESHOLD = 0.5
 """A verdict above this says that the rule is kept."""
 JUDGED = "judged"
-_NUMBERED = {name: place for place, name in reversed([*enumerate([*features.NAMES, *STATISTICS, *GRAMMAR])])}
+_NUMBERED = {
+    name: place for place, name in reversed([*enumerate([*style_features.NAMES, *STATISTICS, *GRAMMAR])])
+}
 _WORD = re.compile(r"\w+")
 _ALIKE = 512
 """Answers of the base among which distances are measured."""
@@ -170,7 +172,7 @@ class Views:
         )
         base = bare.judged(base)
         if base.words is not None:
-            from clawback.rewards.lexical_fields import LexicalFields
+            from clawback.features.lexical_fields import LexicalFields
 
             bare = replace(bare, fields=LexicalFields.of(base.ids, base.words))
         if base.verdicts is not None:
@@ -215,7 +217,7 @@ class Views:
 
     def columns(self, name: str) -> list[int]:
         """Where a style feature, a phrase, a text statistic or a grammatical feature is among the signs, one place for each cut of a number; none for what is not looked for."""
-        if name.startswith(SAYS) or name in features.NAMES:
+        if name.startswith(SAYS) or name in style_features.NAMES:
             return self.features.columns(name)
         first = self.features.manners + len(self.features.tokens)
         return [first + int(i) for i in np.flatnonzero(self.cut_of == (*STATISTICS, *GRAMMAR).index(name))]
@@ -234,7 +236,7 @@ class Views:
     def _raw(self, answers: Answers) -> dict[str, Floats]:
         ids, tokens = answers.ids, self.features.tokens
         made = {
-            "style": features.manner(answers.texts),
+            "style": style_features.manner(answers.texts),
             "statistics": text_statistics(answers.texts),
             "grammar": grammar(answers.texts),
             "hidden": np.asarray(answers.hidden, dtype=np.float64),
@@ -255,7 +257,7 @@ class Views:
         if self.knows_prompts:
             made["relation"] = relation(answers.prompts, answers.texts)
             made["prompt"] = np.hstack(
-                [features.manner(answers.prompts), text_statistics(answers.prompts), self._asks(answers.prompts)]
+                [style_features.manner(answers.prompts), text_statistics(answers.prompts), self._asks(answers.prompts)]
             )  # fmt: skip
         if self.judge is not None:
             made[JUDGED] = self._verdicts(answers)
@@ -284,7 +286,7 @@ class Views:
 
     def _asked_signs(self, prompts: Sequence[str]) -> Bools:
         """``[n, …]``: style of the prompt, its length above three limits, its everyday words."""
-        how = features.manner(prompts)[:, : len(features.SIGNS)] > 0
+        how = style_features.manner(prompts)[:, : len(style_features.SIGNS)] > 0
         length = np.array([[len(_words(prompt))] for prompt in prompts])
         return np.hstack([how, length > np.array([[8, 16, 32]]), self._asks(prompts) > 0])
 

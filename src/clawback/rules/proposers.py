@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clawback.errors import UsageError
+from clawback.features.style_features import wishes
 from clawback.feedback.endpoint import Ask, NoAnswer
 from clawback.feedback.provenance import in_own_words
 from clawback.feedback.rated_examples import RatedExample, pieces_of
 from clawback.feedback.rule_consent import LIST, same
 from clawback.feedback.verdict import fenced
 from clawback.records import OWNER, Feedback, Rule
-from clawback.rewards.features import wishes
 from clawback.rewards.instructions import COUNTED, SENTENCES
 from clawback.rules.checks import parse
 from clawback.rules.wording import LONGEST, objection, runs, tidy

@@ -30,7 +30,7 @@ from clawback.sampling.prefix_tree import by_family
 from clawback.sampling.scheduler import MOST_ROWS, Lean, Rows, Scheduler
 
 if TYPE_CHECKING:
-    from clawback.models import Chat, NextSpeaker, Pixels
+    from clawback.templates import Chat, NextSpeaker, Pixels
 
 
 @dataclass(frozen=True, slots=True)

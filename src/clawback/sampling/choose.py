@@ -25,8 +25,8 @@ from torch import Tensor, nn
 from clawback.models import ModelInfo, Sampling
 
 if TYPE_CHECKING:
-    from clawback.models import Chat, NextSpeaker, Pixels
     from clawback.scoring import Choices
+    from clawback.templates import Chat, NextSpeaker, Pixels
 
 
 PLAIN = Sampling()

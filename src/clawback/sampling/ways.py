@@ -38,8 +38,8 @@ from clawback.sampling.padded import Padded
 from clawback.sampling.scheduler import Rows
 
 if TYPE_CHECKING:
-    from clawback.models import Pixels
     from clawback.sampling.choose import SamplingRequest
+    from clawback.templates import Pixels
 
 
 _CACHES = ("past_key_values", "cache_params", "state", "mems")

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from clawback.models import Encoded
     from clawback.scoring.lm_head import Head
+    from clawback.templates import Encoded
 
 
 class Choices:

@@ -26,10 +26,11 @@ import torch
 from torch import Tensor, nn
 
 from clawback.errors import ModelError
-from clawback.models import Encoded, marks, read_as
+from clawback.models import marks, read_as
 from clawback.models.traits import attends_only, check_causal, forward, takes_padding, window
 from clawback.scoring.attention import Layout, Unsupported, common, configs_of, engaged, grain_of
 from clawback.scoring.lm_head import Head, divergence, token_logprobs
+from clawback.templates import Encoded
 
 if TYPE_CHECKING:
     from clawback.scoring.choices import Choices

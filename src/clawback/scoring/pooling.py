@@ -2,7 +2,7 @@
 
 They are the mean of its last hidden states over the response and the log of its length, and what its middle
 layers give for answer and prompt. With style features and tokens they are the inputs of the reward head
-(``rewards.features``, ``rewards.views``).
+(``features.style_features``, ``rewards.views``).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from clawback.models import Encoded
-from clawback.rewards.features import Floats
+from clawback.features.style_features import Floats
+from clawback.templates import Encoded
 
 if TYPE_CHECKING:
     from clawback.scoring.logprobs import Scorer

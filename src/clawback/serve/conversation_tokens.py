@@ -13,8 +13,8 @@ from clawback.environments.tools.calls import in_words
 from clawback.records import JsonObject, text_of, under
 
 if TYPE_CHECKING:
-    from clawback.models import Chat
     from clawback.policy import Policy
+    from clawback.templates import Chat
 
 WITHOUT_LIMIT = 2**31
 """Tokens that a prompt may have where its length is looked at afterwards."""
@@ -71,7 +71,7 @@ def _describes_tools(chat: Chat) -> bool:
 
 def _by_template(chat: Chat, messages: list[JsonObject], tools: list[Mapping[str, Any]] | None) -> list[int]:
     """[] where the template does not take the conversation: it may raise anything."""
-    from clawback.models import EndlessTemplate
+    from clawback.templates import EndlessTemplate
 
     try:
         encoding = chat.tokenizer.apply_chat_template(

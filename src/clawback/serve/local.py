@@ -24,11 +24,12 @@ from clawback.serve import tool_choice, tools
 from clawback.serve.conversation_tokens import conversation_tokens
 
 if TYPE_CHECKING:
-    from clawback.models import Pixels, Sampling
+    from clawback.models import Sampling
     from clawback.policy import Policy
     from clawback.sampling import SamplingRequest
     from clawback.serve.batcher import AdapterShelf, Batcher
     from clawback.serve.schema_grammar import Grammars, JsonConstraint
+    from clawback.templates import Pixels
 
 LONG = 20_000
 """Characters from which on reading a prompt takes milliseconds."""

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from clawback import config, settings
+from clawback import config
+from clawback.config import settings
 from clawback.errors import ClawbackError, UsageError
 from clawback.paths import tidy
 from clawback.serve.bodies import SettingValue

@@ -332,7 +332,7 @@ def pictures(stage):
     """Learned from, drawn after, compared by the gate and served."""
     from clawback.environments.conversations import Conversations, TurnRequest
     from clawback.gate.fresh import VersionPair, draw
-    from clawback.models import vision
+    from clawback.templates import vision
     from tests.engine.torch.test_vision import BLUE, RED, asked
 
     policy = stage.policy("llava")
@@ -563,9 +563,9 @@ def drawn_and_read(stage):
     """Answers by each way of drawing, log-probs, features and a vector of a text."""
     from clawback.config import GenerationSection
     from clawback.models.adapter import remove
-    from clawback.models.templates import NextSpeaker
     from clawback.policy.sampler import gap
     from clawback.scoring import pooling
+    from clawback.templates.rendering import NextSpeaker
 
     policy = stirred(stage.policy())
     asked = [s.messages for s in make_samples(6)]

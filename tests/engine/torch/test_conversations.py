@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from clawback import engine
 from clawback.environments.conversations import Conversations, TurnRequest
-from clawback.models.chat_tokens import Encoded
 from clawback.models.types import GREEDY, Sampling
+from clawback.templates.chat_tokens import Encoded
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import copy
 import pytest
 
 from clawback.environments.token_record import Dialogue
-from clawback.models.chat_tokens import Chat
+from clawback.templates.chat_tokens import Chat
 from tests.engine.test_templates import FAMILIES
 
 SYSTEM = {"role": "system", "content": "Play."}

@@ -20,10 +20,10 @@ from clawback.learning.sources.guided import GuidedRounds
 from clawback.learning.sources.instructed import Arm
 from clawback.learning.sources.rpo_rounds import RpoRounds
 from clawback.learning.sources.teacher import appended
-from clawback.models.chat_tokens import Encoded
 from clawback.rewards.instructions import Instruction
 from clawback.rl.algorithms.rpo import Rpo
 from clawback.rl.batch import Batch
+from clawback.templates.chat_tokens import Encoded
 from tests.engine.torch.test_rollouts import LikesBullets, rated
 
 SMALL = {"grounding": 48, "first": 4, "most": 8, "answers": 1, "distil_prompts": 16, "sentences": 4}

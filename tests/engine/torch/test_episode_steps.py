@@ -14,7 +14,7 @@ from clawback.learning import TrainingRun
 from clawback.learning.examples import TrainingExample
 from clawback.learning.sources import episode_examples as sources
 from clawback.learning.sources.episode_examples import Episodes, EpisodeSettings
-from clawback.models.chat_tokens import Encoded
+from clawback.templates.chat_tokens import Encoded
 
 
 def example(start, number):

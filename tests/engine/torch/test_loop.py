@@ -14,9 +14,9 @@ from clawback.learning.loop.torch_learner import TorchLearner
 from clawback.learning.loop.trainer import LoopSettings, fit
 from clawback.learning.run import TrainingRun
 from clawback.learning.training import plan_for
-from clawback.models.chat_tokens import Encoded
 from clawback.rl import algorithms
 from clawback.scoring.logprobs import Scored
+from clawback.templates.chat_tokens import Encoded
 from tests.engine.test_train import make_samples, recipe
 
 FAR = Encoded((1, 2), (3,))

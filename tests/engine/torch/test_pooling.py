@@ -7,8 +7,8 @@ import torch
 pytest.importorskip("transformers")
 
 from clawback import engine
-from clawback.models.chat_tokens import Encoded
 from clawback.scoring.pooling import features, pooled, read
+from clawback.templates.chat_tokens import Encoded
 
 
 @pytest.fixture(scope="module")

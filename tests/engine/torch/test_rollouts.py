@@ -15,8 +15,8 @@ from clawback.learning.loop import trainer
 from clawback.learning.run import TrainingRun
 from clawback.learning.sources import plan
 from clawback.models.adapter import merged
-from clawback.models.chat_tokens import Encoded
 from clawback.records import BETTER, Sample
+from clawback.templates.chat_tokens import Encoded
 
 SMALL = {"rounds": 2, "prompts": 3, "samples": 4, "round_steps": 2, "grounding": 48, "sentences": 0}
 

@@ -14,7 +14,7 @@ from clawback.learning.sources import plan
 from clawback.learning.sources.graded import Grading, GradingSettings
 from clawback.learning.sources.instructed import PromptMessages
 from clawback.learning.sources.rule_grades import MOST, UNIT, RuleGrades, rule_grades
-from clawback.models.chat_tokens import Encoded
+from clawback.templates.chat_tokens import Encoded
 from tests.engine.torch.test_rollouts import recipe_for
 from tests.engine.torch.test_targets import tapped, unreadable, user
 

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from clawback import engine, store
 from clawback.dialects import Asked
 from clawback.environments import conversations
-from clawback.models.templates import NextSpeaker
 from clawback.paths import Home
 from clawback.records import Sample
 from clawback.sampling import batched_sampler
 from clawback.sampling.batched_sampler import DrawSettings, Sampled, until_speaker
 from clawback.sampling.choose import SamplingRequest
 from clawback.serve.local import LocalEngine
+from clawback.templates.rendering import NextSpeaker
 from tests.engine import plain_text
 
 ASK = [{"role": "user", "content": "What does it do?"}]
@@ -201,7 +201,7 @@ def tok_plain() -> Any:
 
 
 def test_a_model_with_a_template_may_write_a_label(tok: Any) -> None:
-    from clawback.models.chat_tokens import Chat
+    from clawback.templates.chat_tokens import Chat
 
     chat = Chat(tok)
     ids = tok.encode("So:\nUser: me", add_special_tokens=False)

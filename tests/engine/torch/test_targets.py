@@ -17,8 +17,8 @@ from clawback.learning.loop import trainer
 from clawback.learning.run import TrainingRun
 from clawback.learning.sources import distillation_plan, distilled, plan
 from clawback.learning.sources.targets import evidence, is_foreign, is_named, may_learn, opening
-from clawback.models.chat_tokens import Encoded
 from clawback.records import Part, Sample
+from clawback.templates.chat_tokens import Encoded
 from tests.engine.torch.test_rollouts import LikesBullets, recipe_for, same, weights
 
 OTHER = "acme/strong-1"

@@ -13,7 +13,7 @@ import pytest
 
 from clawback import engine
 from clawback.errors import ModelError
-from clawback.models import chat_tokens, templates
+from clawback.templates import chat_tokens, rendering
 
 ENDLESS = {
     "loops in loops": "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}x",
@@ -64,14 +64,14 @@ class Tokenizer:
 
 @pytest.mark.parametrize("name", ENDLESS)
 def test_a_template_without_an_end_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(templates, "SECONDS", 0.3)
+    monkeypatch.setattr(rendering, "SECONDS", 0.3)
     with pytest.raises(ModelError, match="chat template of this model has no end"):
         chat_tokens.Chat(Tokenizer({"default": "{{ messages }}", "tool_use": ENDLESS[name]}), {"deep": True})
 
 
 @pytest.mark.parametrize("name", ORDINARY)
 def test_an_ordinary_one_is_not(name: str) -> None:
-    templates.check(ORDINARY[name], {"enable_thinking": False})
+    rendering.check(ORDINARY[name], {"enable_thinking": False})
 
 
 def test_a_text_that_is_too_long_is_no_warning_of_the_librarys(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,7 +124,7 @@ def test_a_rendering_is_that_of_transformers(name: str, native: Callable[[str], 
                 "extra": {"a": [1, None]},
             }
             results = []
-            for compiled in (native, templates.Bounded):
+            for compiled in (native, rendering.Bounded):
                 with mock_compiler(compiled):
                     try:
                         result = tokenizer.apply_chat_template(conversation, **how)
@@ -158,7 +158,7 @@ def test_a_template_that_has_no_end_for_one_conversation_alone_is_stopped_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It passes the trial; the prompt that starts it is refused, and the next prompt is answered."""
-    monkeypatch.setattr(templates, "SECONDS", 0.3)
+    monkeypatch.setattr(rendering, "SECONDS", 0.3)
     tokenizer = copy.deepcopy(engine.load("embedded").tokenizer)
     tokenizer.chat_template = "{% for m in messages %}{{ m.content }}{% if 'zebra' in m.content %}{{ 'y'|center((999 ~ 999 ~ 999)|int) }}{% endif %}{% endfor %}"
     held = chat_tokens.Chat(tokenizer)
@@ -187,7 +187,7 @@ def test_threads_and_forks_get_their_own_answers() -> None:
 
     def answer(number: int) -> bool:
         text = f"<{number}>" * 100
-        return templates.Bounded(template).render(messages=[{"content": text}]) == text * 3
+        return rendering.Bounded(template).render(messages=[{"content": text}]) == text * 3
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(answer, range(200)))
@@ -203,14 +203,14 @@ def test_threads_and_forks_get_their_own_answers() -> None:
 
 def test_the_same_text_many_times_is_counted_each_time() -> None:
     messages = [{"content": "word " * 400}] * 300
-    text = templates.Bounded("{% for m in messages %}{{ m.content }}{% endfor %}").render(messages=messages)
+    text = rendering.Bounded("{% for m in messages %}{{ m.content }}{% endfor %}").render(messages=messages)
     assert len(text) == 600_000
 
 
 def test_a_worker_that_died_is_replaced() -> None:
-    assert templates._worker.render("{{ 1 }}", {}) == "1"
-    process = templates._worker._process
+    assert rendering._worker.render("{{ 1 }}", {}) == "1"
+    process = rendering._worker._process
     assert process
     process.kill()
     process.wait()
-    assert templates._worker.render("{{ 2 }}", {}) == "2"
+    assert rendering._worker.render("{{ 2 }}", {}) == "2"

@@ -18,10 +18,10 @@ from clawback.gate.fresh import VersionPair, draw
 from clawback.learning.examples import TrainingExample
 from clawback.learning.run import TrainingRun
 from clawback.learning.sources import plan
-from clawback.models import vision
 from clawback.models.types import Sampling
 from clawback.pictures import pictures
 from clawback.records import Part, Sample
+from clawback.templates import vision
 from tests.engine.conftest import tokenizer
 
 TEMPLATE = (

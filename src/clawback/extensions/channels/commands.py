@@ -9,9 +9,9 @@ from contextlib import suppress
 import click
 
 from clawback import installed
-from clawback.cli.common import current_home, emit, json_option, say
 from clawback.errors import MissingExtra
 from clawback.extensions import channels
+from clawback.terminal import current_home, emit, json_option, say
 
 
 @click.command()

@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from clawback.cli.common import CommandGroup, current_home, emit, json_option
-from clawback.cli.encryption import locking, passphrase, unlocking
-from clawback.cli.progress_bar import waiting
 from clawback.errors import UsageError
+from clawback.terminal import CommandGroup, current_home, emit, json_option
+from clawback.terminal.encryption import locking, passphrase, unlocking
+from clawback.terminal.progress_bar import waiting
 
 
 @click.group(cls=CommandGroup)

@@ -6,8 +6,8 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from clawback.cli.common import fold
-from clawback.cli.progress_bar import progress_bar
+from clawback.terminal import fold
+from clawback.terminal.progress_bar import progress_bar
 
 if TYPE_CHECKING:
     from rich.console import Console

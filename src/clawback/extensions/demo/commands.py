@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clawback.cli.common import as_record, current_home, emit, json_option, needs, say
-from clawback.cli.progress_bar import progress_bar
 from clawback.config import EMBEDDED
 from clawback.errors import UsageError
 from clawback.installed import localize
 from clawback.paths import Home
+from clawback.terminal import as_record, current_home, emit, json_option, needs, say
+from clawback.terminal.progress_bar import progress_bar
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
-from clawback.cli.common import CommandGroup, as_record, current_home, emit, json_option, needs
-from clawback.cli.progress_bar import waiting
+from clawback.terminal import CommandGroup, as_record, current_home, emit, json_option, needs
+from clawback.terminal.progress_bar import waiting
 
 if TYPE_CHECKING:
     from clawback.extensions.federated.aggregate import Rule
@@ -187,8 +187,8 @@ def contribute(folder: Path, name: str, algorithm: str, seed: int, as_json: bool
     clawback lab federated contribute ~/shared/team
     """
     needs("torch")
-    from clawback.cli.progress_bar import progress_bar
     from clawback.extensions.federated import federating
+    from clawback.terminal.progress_bar import progress_bar
 
     with progress_bar(quiet=as_json) as follow:
         path = federating.contribute(

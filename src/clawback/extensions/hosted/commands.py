@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from clawback import installed
-from clawback.cli.common import CommandGroup, as_record, current_home, emit, fold, json_option, needs, say
-from clawback.cli.progress_bar import waiting
 from clawback.errors import MissingExtra, UsageError
 from clawback.paths import HOSTED_KEY_FILE, secret
+from clawback.terminal import CommandGroup, as_record, current_home, emit, fold, json_option, needs, say
+from clawback.terminal.progress_bar import waiting
 
 if TYPE_CHECKING:
     from clawback.extensions.hosted.hosted_training import Where

@@ -16,8 +16,9 @@ import torch
 
 from clawback.errors import TrainingError
 from clawback.extensions.hosted.trainer_records import Datum, HostedTrainer, SampledSequence
-from clawback.models import PROMPT_TOKENS, RESPONSE_TOKENS, Chat, Encoded, ModelInfo
+from clawback.models import ModelInfo
 from clawback.scoring import Scored
+from clawback.templates import PROMPT_TOKENS, RESPONSE_TOKENS, Chat, Encoded
 
 if TYPE_CHECKING:
     from clawback.records import Sample

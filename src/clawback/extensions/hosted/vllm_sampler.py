@@ -17,9 +17,9 @@ import torch
 from clawback.environments.conversations import TurnRequest
 from clawback.extensions.hosted.vllm_conversations import VllmConversations
 from clawback.extensions.hosted.vllm_server import OwnVllm, RemoteVllm, VllmServer
-from clawback.models import Encoded
 from clawback.policy import gap
 from clawback.sampling import Chance, Sampled
+from clawback.templates import Encoded
 
 if TYPE_CHECKING:
     from clawback.policy import Policy

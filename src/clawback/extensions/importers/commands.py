@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from clawback import config
-from clawback.cli.common import (
+from clawback.terminal import (
     as_record,
     confirm,
     current_home,
@@ -23,8 +23,8 @@ from clawback.cli.common import (
     open_store,
     say,
 )
-from clawback.cli.encryption import unlocking
-from clawback.cli.files import opened as opened_file
+from clawback.terminal.encryption import opened as opened_file
+from clawback.terminal.encryption import unlocking
 
 if TYPE_CHECKING:
     from clawback.extensions.importers.containers import Opened

@@ -9,10 +9,9 @@ from typing import Any
 
 import click
 
-from clawback.cli.common import as_record, emit, json_option, open_store
-from clawback.cli.encryption import locking
-from clawback.cli.files import write_encrypted
 from clawback.errors import UsageError
+from clawback.terminal import as_record, emit, json_option, open_store
+from clawback.terminal.encryption import locking, write_encrypted
 
 
 @dataclass(frozen=True, slots=True)

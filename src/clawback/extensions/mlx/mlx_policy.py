@@ -13,10 +13,11 @@ from torch import nn
 from clawback.errors import ModelError, UsageError
 from clawback.extensions.mlx import scorer as scoring
 from clawback.extensions.mlx.body import MlxBody, take
-from clawback.models import ModelInfo, Pixels
+from clawback.models import ModelInfo
 from clawback.policy import DTYPES, Policy
 from clawback.sampling import DrawSettings, Sampled, until_speaker
 from clawback.scoring import Scorer
+from clawback.templates import Pixels
 
 
 class MlxPolicy(Policy):

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from clawback.extensions.mlx.body import MlxBody, Values, array
-from clawback.models import Encoded
 from clawback.scoring import Scorer
+from clawback.templates import Encoded
 
 
 class _States(torch.autograd.Function):

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from clawback.cli.common import current_home, emit, fold, json_option, needs
 from clawback.errors import UsageError
 from clawback.progress import describe
+from clawback.terminal import current_home, emit, fold, json_option, needs
 
 if TYPE_CHECKING:
     from clawback.extensions.moving.moving import Move

@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from clawback import config as settings_file
-from clawback.cli.common import current_home, emit, fold, json_option
 from clawback.paths import tidy
+from clawback.terminal import current_home, emit, fold, json_option
 
 
 @click.command("import")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from clawback.cli.common import CommandGroup, current_home, emit, json_option
 from clawback.extensions.people.homes import PersonHomes
+from clawback.terminal import CommandGroup, current_home, emit, json_option
 
 
 def here() -> PersonHomes:

@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from clawback.cli.common import (
+from clawback.errors import UsageError
+from clawback.paths import person_of
+from clawback.records import OWNER, JsonObject
+from clawback.store.invitations import ROLES, Role
+from clawback.terminal import (
     CommandGroup,
     as_record,
     current_home,
@@ -17,10 +21,6 @@ from clawback.cli.common import (
     open_store,
     shorten,
 )
-from clawback.errors import UsageError
-from clawback.paths import person_of
-from clawback.records import OWNER, JsonObject
-from clawback.store.invitations import ROLES, Role
 
 if TYPE_CHECKING:
     from clawback.feedback.rater_statistics import Raters

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from clawback.cli.common import CommandGroup, as_record, current_home, emit, json_option, quantity
+from clawback.terminal import CommandGroup, as_record, current_home, emit, json_option, quantity
 
 if TYPE_CHECKING:
     from clawback.extensions.reward.encoder import EncoderSettings
@@ -70,8 +70,8 @@ def train(
     clawback lab reward train --data scored.jsonl --scale 0-1 --targets ranks
     clawback lab reward train --encoder ./MiniLM-L6
     """
-    from clawback.cli.progress_bar import progress_bar
     from clawback.extensions.reward import rewarding
+    from clawback.terminal.progress_bar import progress_bar
 
     here = current_home()
     rated = rewarding.ratings(here, data, scale)
@@ -102,8 +102,8 @@ def evaluate(
     clawback lab reward eval
     clawback lab reward eval --data scored.jsonl --folds 5 --json
     """
-    from clawback.cli.progress_bar import progress_bar
     from clawback.extensions.reward import encoder, reward_files, rewarding
+    from clawback.terminal.progress_bar import progress_bar
 
     here = current_home()
     card = reward_files.read(here.reward)
@@ -161,10 +161,10 @@ def score(path: Path, output: Path | None, scale: str, judge: bool, as_json: boo
     clawback lab reward score answers.jsonl --output scored.jsonl --as 1-10
     clawback lab reward score answers.jsonl --judge
     """
-    from clawback.cli.progress_bar import progress_bar
     from clawback.extensions.reward import rewarding
     from clawback.files import whole_or_not
     from clawback.rewards.composite import SIGNED, UNIT
+    from clawback.terminal.progress_bar import progress_bar
 
     target = {"0-1": UNIT, "1-10": (1.0, 10.0), "signed": SIGNED}[scale]
     pairs = rewarding.pairs(path)

@@ -31,9 +31,9 @@ from clawback.extensions.reward.members import (
     stacking,
 )
 from clawback.extensions.reward.rated import RatedAnswer, Rows, hold_out
+from clawback.features.state_features import Look, Pair
 from clawback.rewards import overoptimization
 from clawback.rewards.rating_likelihood import Floats
-from clawback.rewards.state_features import Look, Pair
 
 OnProgress = Callable[[Mapping[str, Any]], None]
 

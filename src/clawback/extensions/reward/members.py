@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from clawback import installed
 from clawback.errors import MissingExtra, ModelError
+from clawback.features.state_features import Looks, Pair, shape
 from clawback.rewards.rating_likelihood import Floats
-from clawback.rewards.state_features import Looks, Pair, shape
 
 if TYPE_CHECKING:
     from sentence_transformers import CrossEncoder

@@ -22,7 +22,7 @@ from clawback.files import replace, sha256, sync
 
 if TYPE_CHECKING:
     from clawback.extensions.reward.encoder import Encoder, EncoderSettings
-    from clawback.rewards.state_features import Looks, Pair
+    from clawback.features.state_features import Looks, Pair
 
 CARD = "reward.json"
 FORMAT = 2

@@ -27,6 +27,7 @@ from clawback.extensions.reward.rated import (
     read,
     scored_lines,
 )
+from clawback.features.state_features import Looks
 from clawback.jobs import judge_pass
 from clawback.learning import BaseModelReader
 from clawback.paths import Home
@@ -35,7 +36,6 @@ from clawback.rewards import HELD_OUT, overoptimization
 from clawback.rewards.composite import UNIT, Range
 from clawback.rewards.composite import scale as scaled
 from clawback.rewards.rating_likelihood import Floats
-from clawback.rewards.state_features import Looks
 
 if TYPE_CHECKING:
     from clawback.extensions.reward.encoder import Encoder, EncoderSettings

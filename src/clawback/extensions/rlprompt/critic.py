@@ -23,11 +23,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clawback.extensions.rlprompt.calibration import AS_IT_STANDS, calibrated
+from clawback.features.style_features import manner
+from clawback.features.text_statistics import text_statistics
 from clawback.prompts.prompt import Prompt, rules
 from clawback.records import JsonObject
-from clawback.rewards.features import manner
 from clawback.rewards.kernel_ensemble import Kernel, KernelEnsemble, Spectra
-from clawback.rewards.text_statistics import text_statistics
 from clawback.rewards.views import Standard, relation
 
 Floats = NDArray[np.float64]

@@ -12,7 +12,8 @@ from clawback.environments.core import EnvironmentSet
 from clawback.environments.registry import find
 from clawback.environments.rollouts import Play, Rollouts
 from clawback.extensions.scale.model_worker import ModelWorker, Weights
-from clawback.models import Chat, Sampling
+from clawback.models import Sampling
+from clawback.templates import Chat
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,8 +31,8 @@ from torch import Tensor
 from clawback.errors import Interrupted, UsageError
 from clawback.extensions.scale import sharding
 from clawback.learning import Shared, TrainingExample, gradients, together
-from clawback.models import Encoded, Pixels
 from clawback.runs.run_options import environment_number, machine_count, machine_number
+from clawback.templates import Encoded, Pixels
 
 if TYPE_CHECKING:
     from clawback.learning import Recipe

@@ -23,8 +23,8 @@ from clawback.errors import UsageError
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
-    from clawback.models import Encoded
     from clawback.policy import Policy
+    from clawback.templates import Encoded
 
 
 def check(policy: Policy) -> None:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clawback.cli.common import as_record, confirm, current_home, emit, json_option, open_store, say
 from clawback.errors import UsageError
+from clawback.terminal import as_record, confirm, current_home, emit, json_option, open_store, say
 
 if TYPE_CHECKING:
     from clawback.extensions.teachers.teacher_answers import Teacher, TeacherTerms
@@ -81,8 +81,8 @@ def corpus(options: CorpusOptions, output: Path, as_json: bool) -> None:
     clawback prompts corpus --source turns --output p.jsonl --hold-out 0.1
     clawback prompts corpus --source wikipedia --output p.jsonl --limit 200
     """
-    from clawback.cli.progress_bar import progress_bar
     from clawback.extensions.teachers import corpora
+    from clawback.terminal.progress_bar import progress_bar
 
     with progress_bar(quiet=as_json) as follow:
         if options.source == "file":
@@ -178,10 +178,10 @@ def baseline(options: BaselineOptions, teacher: Teacher, terms: TeacherTerms, as
         --model claude-haiku-4-5 --per-minute 50
     clawback lab baseline --prompts p.txt --output answers.json --own distil
     """
-    from clawback.cli.common import needs
-    from clawback.cli.progress_bar import progress_bar
     from clawback.extensions.teachers import corpora
     from clawback.extensions.teachers import teacher_answers as job
+    from clawback.terminal import needs
+    from clawback.terminal.progress_bar import progress_bar
 
     here = current_home()
     if teacher.api == "local":

@@ -25,8 +25,8 @@ from clawback.learning.recipe import FULL_RATE
 from clawback.learning.sources.graded import Graded, Grading, Prompt, Seen
 from clawback.learning.sources.instructed import Arm, PromptMessages, draw_under, follows, picked, relevance
 from clawback.learning.sources.targets import AnswerTarget, DirectEvidence, may_learn, opening
-from clawback.models import Encoded
 from clawback.policy import within
+from clawback.templates import Encoded
 
 if TYPE_CHECKING:
     from clawback.learning.recipe import Recipe

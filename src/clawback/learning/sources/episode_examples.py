@@ -30,10 +30,10 @@ from torch import Tensor
 from clawback.errors import TrainingError
 from clawback.learning.examples import SourceState, TrainingExample
 from clawback.learning.loop.torch_learner import ValueHead
-from clawback.models import Chat, Encoded, Pixels
 from clawback.records import Episode
 from clawback.rl import turn_advantages
 from clawback.rl.turn_advantages import AdvantageSettings
+from clawback.templates import Chat, Encoded, Pixels
 
 if TYPE_CHECKING:
     from clawback.learning.best_weights import BestWeights

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from clawback.errors import NothingRead
+from clawback.features.style_features import Floats
 from clawback.learning.sources.targets import DirectEvidence, evidence
-from clawback.models import Encoded
 from clawback.records import BETTER
-from clawback.rewards.features import Floats
 from clawback.rewards.rating_likelihood import Ints, feedback_kinds, reader_values
+from clawback.templates import Encoded
 
 if TYPE_CHECKING:
     from clawback.learning.recipe import Recipe

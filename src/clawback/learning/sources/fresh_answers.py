@@ -14,8 +14,8 @@ from torch import Tensor
 from clawback.learning.examples import SourceState, TrainingExample
 from clawback.learning.sources.graded import Grading, Prompt, Seen
 from clawback.learning.sources.targets import AnswerTarget, opening
-from clawback.models import Encoded
 from clawback.rl import advantages
+from clawback.templates import Encoded
 
 if TYPE_CHECKING:
     from clawback.learning.recipe import Recipe

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from clawback.errors import TrainingError
-from clawback.models import Encoded
-from clawback.rewards.features import SHARES, Floats
+from clawback.features.style_features import SHARES, Floats
 from clawback.rewards.overoptimization import repeats
 from clawback.rewards.rating_likelihood import Ints
 from clawback.rewards.reward_ensemble import (
@@ -27,6 +26,7 @@ from clawback.rewards.reward_ensemble import (
 from clawback.rewards.reward_head import TRUSTED_BELOW
 from clawback.sampling import Chance, DrawSettings
 from clawback.scoring import pooled, token_logprobs
+from clawback.templates import Encoded
 
 if TYPE_CHECKING:
     from clawback.learning.recipe import Recipe

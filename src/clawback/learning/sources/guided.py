@@ -26,7 +26,7 @@ from torch import Tensor
 from clawback.learning.examples import RatingSource, SourceState, TrainingExample
 from clawback.learning.sources.distilled import DistilSettings, forgotten, take_back
 from clawback.learning.sources.graded import Grading, Prompt
-from clawback.models import Encoded
+from clawback.templates import Encoded
 
 Under = Callable[[Prompt, str], Prompt]
 """(prompt, sentence) → the prompt with the sentence after it."""

@@ -20,11 +20,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from clawback.features.style_features import Floats
 from clawback.learning.sources.graded import Graded, Grading, Prompt
 from clawback.learning.sources.teacher import appended
-from clawback.models import Encoded
 from clawback.records import Message, under
-from clawback.rewards.features import Floats
+from clawback.templates import Encoded
 
 if TYPE_CHECKING:
     from clawback.rewards.instructions import Instruction

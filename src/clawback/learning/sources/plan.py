@@ -8,7 +8,7 @@ it happened to say. So:
 1. **Fit.** A reward ensemble is fitted on the features and ratings of the rated answers, and on the remarks about them (``reward_ensemble.py``). If it
    explains the ratings no better than the same ratings permuted, and nothing was said in words, the run learns edits and comparisons alone;
    where there are none, it ends before anything is drawn (``first_reading.py``). Else the base answers the person's prompts a few times over, which shows
-   how its answers vary (``rewards.features``), and the ensemble is fitted again on both.
+   how its answers vary (``features.style_features``), and the ensemble is fitted again on both.
 2. **Distil.** The ensemble is turned into candidate sentences (``instructed.py``). The best answers that the base gives under the one that helps are learned
    without it; answers of other models that are graded well take their place; the best of the adapter's own answers follow (``distillation_plan.py``).
 3. **Or draw fresh answers.** Models of a few million parameters follow few instructions, and fresh answers cost them little. In rounds: some prompts, several
@@ -37,6 +37,7 @@ import numpy as np
 import torch
 
 from clawback.errors import TrainingError
+from clawback.features.style_features import Floats
 from clawback.learning.examples import Plan
 from clawback.learning.sources import distillation_plan, first_reading
 from clawback.learning.sources.distillation_plan import distil, fold
@@ -49,14 +50,13 @@ from clawback.learning.sources.ratings import from_ratings
 from clawback.learning.sources.rpo_rounds import RpoRounds
 from clawback.learning.sources.rule_grades import rule_grades
 from clawback.learning.sources.targets import AnswerTarget, DirectEvidence, room_for, with_worse
-from clawback.models import Encoded
 from clawback.pictures import pictures
 from clawback.records import Turn
-from clawback.rewards.features import Floats
 from clawback.rl import advantages
 from clawback.rl.algorithms.grpo import Grpo
 from clawback.rl.algorithms.reinforce import Reinforce
 from clawback.rl.algorithms.rpo import Rpo
+from clawback.templates import Encoded
 
 if TYPE_CHECKING:
     from clawback.learning.run import TrainingRun

@@ -27,11 +27,11 @@ from clawback.errors import TrainingError
 from clawback.learning.examples import Plan, RatingSource, SourceState, TrainingExample
 from clawback.learning.loop.torch_learner import ValueHead
 from clawback.learning.sources.targets import NONE_LEFT, may_learn
-from clawback.models import Encoded
 from clawback.policy import Policy
 from clawback.records import BETTER
 from clawback.rl import algorithms
 from clawback.scoring import Scored
+from clawback.templates import Encoded
 
 if TYPE_CHECKING:
     from clawback.learning.run import TrainingRun

@@ -39,7 +39,7 @@ from clawback.learning.sources.distilled import (
 )
 from clawback.learning.sources.graded import Graded, Grading, Prompt
 from clawback.learning.sources.instructed import Tell, answers_to
-from clawback.models import Encoded
+from clawback.templates import Encoded
 
 LEFT = 0.15
 """Standard deviations of the base's rewards between what is learned and what the policy says by itself below which nothing is left to learn."""

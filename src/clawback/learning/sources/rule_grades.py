@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from clawback.models import Encoded
-from clawback.rewards.features import Floats
+from clawback.features.style_features import Floats
+from clawback.templates import Encoded
 
 if TYPE_CHECKING:
     from clawback.learning.run import TrainingRun

@@ -27,8 +27,8 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from clawback.models import Encoded
 from clawback.records import OWN_MODELS, Sample
+from clawback.templates import Encoded
 
 if TYPE_CHECKING:
     from clawback.learning.sources.graded import Grading

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from clawback.errors import TrainingError
 from clawback.learning.examples import TrainingExample
-from clawback.models import Encoded
 from clawback.records import Message, Sample
 from clawback.scoring import Scorer, overlap, token_logprobs, top
+from clawback.templates import Encoded
 
 if TYPE_CHECKING:
     from clawback.policy import Policy

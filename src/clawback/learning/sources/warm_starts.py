@@ -34,10 +34,10 @@ from clawback.learning.examples import SourceState, TrainingExample
 from clawback.learning.loop.torch_learner import TorchLearner
 from clawback.learning.loop.trainer import Loop, LoopSettings
 from clawback.learning.sources.episode_examples import flat, look_again, sequences, states_before
-from clawback.models import Encoded
 from clawback.records import Episode
 from clawback.rl import algorithms
 from clawback.rl.action_values import fit_action_values
+from clawback.templates import Encoded
 
 if TYPE_CHECKING:
     from clawback.learning.loop.trainer import State

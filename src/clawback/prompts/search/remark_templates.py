@@ -1,7 +1,7 @@
 """Better prompts without a model: a remark like "too long" becomes a sentence that asks for the opposite.
 
 For models that are too small to reflect (below some 7 B), and where nothing may be sent anywhere. Known
-remarks are parsed by ``rewards.features`` and phrased by ``rewards.instructions``; an unknown one is used as
+remarks are parsed by ``features.style_features`` and phrased by ``rewards.instructions``; an unknown one is used as
 it stands. Without any remarks the sentences are tried one after the other: the race finds out which of them
 matches a taste.
 """
@@ -13,11 +13,11 @@ from collections import Counter
 from collections.abc import Iterator
 
 from clawback.errors import UsageError
+from clawback.features.style_features import SAYS, wishes
 from clawback.prompts import prompt as parts
 from clawback.prompts.backends import NOTHING
 from clawback.prompts.prompt import Prompt, alike, rules
 from clawback.prompts.search_types import Proposal, ProposalRequest
-from clawback.rewards.features import SAYS, wishes
 from clawback.rewards.instructions import LONGEST_REMARK, SENTENCES
 
 TONE = frozenset(

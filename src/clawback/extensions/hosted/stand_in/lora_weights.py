@@ -31,10 +31,11 @@ from clawback.extensions.hosted.trainer_records import (
 )
 from clawback.files import replace_folder
 from clawback.learning import read_checkpoint, write_checkpoint
-from clawback.models import Encoded, Sampling
+from clawback.models import Sampling
 from clawback.policy import Policy
 from clawback.sampling import DrawSettings, sample, stop_ids
 from clawback.scoring import token_logprobs
+from clawback.templates import Encoded
 
 LOSSES: Mapping[str, frozenset[str]] = {
     "cross_entropy": frozenset({"weights"}),

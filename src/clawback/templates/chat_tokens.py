@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from clawback.errors import ModelError
-from clawback.models import templates
-from clawback.models.templates import NextSpeaker
 from clawback.records import Message, text_of, under
+from clawback.templates import rendering
+from clawback.templates.rendering import NextSpeaker
 from clawback.thinking import split_thinking
 
 if TYPE_CHECKING:
-    from clawback.models.vision import Pixels, Vision
+    from clawback.templates.vision import Pixels, Vision
 
 Plain = dict[str, str]
 
@@ -76,7 +76,7 @@ class Chat:
             # What is too long is cut here; the library's warning of "indexing errors" would only frighten.
             warned["sequence-length-is-longer-than-the-specified-maximum"] = True
         for one in _templates(tokenizer):
-            templates.check(one, self.template_args)
+            rendering.check(one, self.template_args)
         added = getattr(tokenizer, "added_tokens_decoder", {}).values()
         known = (template, *(str(token) for token in added))
         self.thinks = any(mark in text for mark in OPENINGS for text in known)
@@ -124,7 +124,7 @@ class Chat:
         if eyes is None:
             return self.prompt(messages, max_tokens), None
         said = under(messages, self.system)
-        from clawback.models import vision
+        from clawback.templates import vision
 
         shown = vision.seen(said)
         if not any(shown):
@@ -276,7 +276,7 @@ class Chat:
                 return self._through_template(
                     [_in_parts(m, 0, str) for m in shaped] if self.parts else shaped, **how
                 )
-            except templates.EndlessTemplate:
+            except rendering.EndlessTemplate:
                 raise
             except Exception as error:  # templates raise whatever they like
                 failure = error

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from clawback.rewards.text_statistics import text_statistics
+from clawback.features.text_statistics import text_statistics
 
 Floats = NDArray[np.float64]
 Pair = tuple[str, str]

@@ -1,4 +1,4 @@
-"""One ``Config``, read from ``config.toml``. Every setting, its default and its meaning is here, those of extensions in ``config_extensions.py``."""
+"""One ``Config``, read from ``config.toml``. Every setting, its default and its meaning is here, those of extensions in ``extension_sections.py``."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from clawback.config_extensions import ChannelSection as ChannelSection
-from clawback.config_extensions import Count, NotNegative, Section, Share
-from clawback.config_extensions import DiscordSection as DiscordSection
-from clawback.config_extensions import HostedSection as HostedSection
-from clawback.config_extensions import PeopleSection as PeopleSection
-from clawback.config_extensions import SlackSection as SlackSection
-from clawback.config_extensions import TelegramSection as TelegramSection
-from clawback.config_extensions import VllmSection as VllmSection
+from clawback.config.extension_sections import ChannelSection as ChannelSection
+from clawback.config.extension_sections import Count, NotNegative, Section, Share
+from clawback.config.extension_sections import DiscordSection as DiscordSection
+from clawback.config.extension_sections import HostedSection as HostedSection
+from clawback.config.extension_sections import PeopleSection as PeopleSection
+from clawback.config.extension_sections import SlackSection as SlackSection
+from clawback.config.extension_sections import TelegramSection as TelegramSection
+from clawback.config.extension_sections import VllmSection as VllmSection
 from clawback.errors import ConfigError
 from clawback.files import replace
 

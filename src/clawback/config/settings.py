@@ -1,4 +1,4 @@
-"""The settings' keys, types, defaults, limits and descriptions, all read from ``config.py`` and ``config_extensions.py``; and the parsing of values that a person types.
+"""The settings' keys, types, defaults, limits and descriptions, all read from ``config`` and ``extension_sections``; and the parsing of values that a person types.
 
 A key is ``section.name`` (``training.threshold``). Tables of values have keys of their own:
 ``training.overrides.steps``.
@@ -15,7 +15,8 @@ from typing import Any
 
 import msgspec
 
-from clawback import config, config_extensions
+from clawback import config
+from clawback.config import extension_sections
 from clawback.errors import UsageError
 
 TYPES = msgspec.inspect
@@ -36,7 +37,7 @@ class Setting:
 
 @cache
 def settings() -> tuple[Setting, ...]:
-    """Every setting, in the order of the file ``config.py``."""
+    """Every setting, in the order of ``config``."""
     sections = {field.name: type(field.default) for field in msgspec.structs.fields(config.Config)}
     found = []
     for name, section in sections.items():
@@ -219,13 +220,13 @@ def shown(value: Any) -> str:
 
 @cache
 def _classes() -> dict[str, ast.ClassDef]:
-    modules = (config, config_extensions)
+    modules = (config, extension_sections)
     nodes = (node for module in modules for node in ast.parse(inspect.getsource(module)).body)
     return {node.name: node for node in nodes if isinstance(node, ast.ClassDef)}
 
 
 def _meanings(section: type) -> dict[str, str]:
-    """Setting → the text under it in ``config.py``, also of the sections that this one is made from."""
+    """Setting → the text under it in ``config``, also of the sections that this one is made from."""
     found: dict[str, str] = {}
     for one in reversed(section.__mro__):
         if one.__name__ in _classes():
@@ -246,7 +247,7 @@ def page() -> str:
     lines = [
         "# Settings",
         "",
-        "Written by `make docs` from `src/clawback/config.py`; do not edit by hand.",
+        "Written by `make docs` from `src/clawback/config/`; do not edit by hand.",
         "",
         "Settings are in `$CLAWBACK_HOME/config.toml` (`clawback config path`). A file that leaves one out gets its default. `clawback config set KEY VALUE`",
         "checks a value, then writes it and leaves the rest of the file, comments included, as it is; `clawback config list` shows what is set.",

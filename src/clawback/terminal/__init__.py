@@ -1,0 +1,53 @@
+"""The terminal of all commands, the core's and the extensions': what is printed and asked, options, groups, progress, and errors in sentences.
+
+The face of the room: what every command takes from it. Importing it is cheap.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from clawback import plugins
+
+if TYPE_CHECKING:
+    from clawback.terminal.groups import (
+        CommandGroup,
+        HelpContext,
+        extension_commands,
+        in_walk,
+        load_command,
+        note_new_name,
+    )
+    from clawback.terminal.homes import current_home, open_store, open_turns
+    from clawback.terminal.options import (
+        VERSION,
+        as_record,
+        json_option,
+        named_version,
+        needs,
+        ray_option,
+        version_option,
+    )
+    from clawback.terminal.output import (
+        COLUMNS,
+        columns,
+        confirm,
+        emit,
+        fold,
+        fold_words,
+        quantity,
+        say,
+        shorten,
+        when,
+        width,
+    )
+else:
+    __all__, __getattr__ = plugins.face(
+        __name__,
+        {
+            "groups": "CommandGroup HelpContext extension_commands in_walk load_command note_new_name",
+            "homes": "current_home open_store open_turns",
+            "options": "VERSION as_record json_option named_version needs ray_option version_option",
+            "output": "COLUMNS columns confirm emit fold fold_words quantity say shorten when width",
+        },
+    )
