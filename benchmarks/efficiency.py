@@ -99,7 +99,7 @@ def measure(setting: Setting, processes: int, steps: int, folder: Path) -> Seen:
     changes = {"steps": steps, "batch": setting.batch, "rank": setting.rank}
     recipe = engine.recipe(policy.info, algorithm="reinforce", overrides=changes)
     if processes > 1:
-        from clawback.learning import RunConditions
+        from clawback.trainer import RunConditions
 
         recipe = dataclasses.replace(recipe, conditions=RunConditions(processes=processes))
     clocks: list[tuple[float, float]] = []

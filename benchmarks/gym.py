@@ -210,10 +210,10 @@ def learn(
     from clawback.environments.registry import find
     from clawback.environments.rollouts import Play, Rollouts
     from clawback.environments.rounds import Collector, Dealing, evaluate, orders
-    from clawback.learning import TrainingRun
-    from clawback.learning.sources.episode_examples import EpisodeSettings
+    from clawback.learning.episode_examples import EpisodeSettings
     from clawback.models.types import Sampling
     from clawback.records import Episode
+    from clawback.trainer import TrainingRun
 
     game = GAMES[name]
     policy = engine.load(base if base and "base" in game else model(name))

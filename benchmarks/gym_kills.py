@@ -120,12 +120,12 @@ def victim(home: Path, seed: int, wish: Mapping[str, Any]) -> int:
         import torch
 
         from clawback.jobs import playing
-        from clawback.learning.loop import trainer
         from clawback.paths import Home
+        from clawback.trainer import training_loop
 
         # A fork's pool of threads is renewed at its first use. Two threads at once (transformers loads weights with several) may find none: "Invalid thread pool!"
         torch.set_num_threads(1)
-        trainer.CHECKPOINT_SECONDS = CHECKPOINT_SECONDS
+        training_loop.CHECKPOINT_SECONDS = CHECKPOINT_SECONDS
         playing.learn(Home(home), playing.Wish(**wish), seed=seed)
         status = 0
     except BaseException:

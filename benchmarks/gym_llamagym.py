@@ -56,9 +56,9 @@ def ours(folder: Path, episodes: int) -> dict[str, Any]:
     from clawback.environments.registry import find
     from clawback.environments.rollouts import Play, Rollouts
     from clawback.environments.rounds import Collector, Dealing
-    from clawback.learning import TrainingRun
     from clawback.learning.training import fresh
     from clawback.models.types import Sampling
+    from clawback.trainer import TrainingRun
 
     policy = engine.load(str(folder))
     policy.sampling = Sampling(1.0)

@@ -57,7 +57,7 @@ def distance(policy: Any, episodes: Sequence[Any]) -> dict[str, float]:
     """How far the recorded log-probs of all sampled tokens of these episodes are from the learner's, in nats."""
     import torch
 
-    from clawback.learning.sources.episode_examples import sequences
+    from clawback.learning.episode_examples import sequences
 
     parts = sequences([e for e in episodes if e.steps], held=policy.choices is not None)
     with torch.no_grad():
@@ -136,7 +136,7 @@ def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     from clawback.environments.action_form import RandomReplies
     from clawback.environments.rollouts import Play, Rollouts
     from clawback.environments.rounds import Collector, Dealing, evaluate, orders
-    from clawback.learning import TrainingRun
+    from clawback.trainer import TrainingRun
 
     policy, texts, environments, tasks = prepared(options, folder)
     play = Play(together=options.together, max_turns=options.turns, max_tokens=options.tokens)

@@ -198,8 +198,9 @@ class World:
     ) -> dict[str, Any]:
         from clawback import engine
         from clawback.errors import NothingRead
-        from clawback.learning import TrainingRun, run_budget
+        from clawback.learning import run_budget
         from clawback.learning.training import DRAWING
+        from clawback.trainer import TrainingRun
 
         algorithm, _, changes = recipe.partition(":")
         given = dict(change.split("=") for change in changes.split("+") if change)

@@ -48,7 +48,7 @@ def main(argv: list[str]) -> int:
 def show(world: World, name: str, taste: Any, options: argparse.Namespace) -> None:
     from clawback import engine
     from clawback.errors import NothingRead
-    from clawback.learning.sources import distillation_plan, distilled, graded, plan
+    from clawback.sources import distillation_plan, distilled, graded, plan
 
     samples = world.rated(taste, options.seed, options.ratings, options.words)
     print(

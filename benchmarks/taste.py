@@ -173,9 +173,9 @@ def _rated(number: int, prompt: Any, answer: Any, taste: Any, person: random.Ran
 def _recipe(policy: Any, text: str) -> Any:
     """``auto:exact_kl=0.2,preset=careful`` → the recipe with these values in place of its own."""
     from clawback import engine
-    from clawback.learning.sources.distilled import DistilSettings
-    from clawback.learning.sources.fresh_answers import RolloutSettings
-    from clawback.learning.sources.graded import GradingSettings
+    from clawback.sources.distilled import DistilSettings
+    from clawback.sources.fresh_answers import RolloutSettings
+    from clawback.sources.graded import GradingSettings
 
     name, _, changes = text.rstrip("*?").partition(":")
     values = {k: _value(v) for k, v in (change.split("=") for change in changes.split("+") if change)}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-ROOMS = ("learning", "models", "policy", "sampling", "scoring", "templates", "terminal")
+ROOMS = ("learning", "models", "policy", "sampling", "scoring", "sources", "templates", "terminal", "trainer")
 
 
 @pytest.mark.parametrize("room", ROOMS)

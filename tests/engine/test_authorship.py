@@ -16,23 +16,23 @@ from clawback import engine, feedback, store
 from clawback.errors import TrainingError, UsageError
 from clawback.extensions.hosted.hosted_training import recipe_for
 from clawback.extensions.teachers import teacher_answers
-from clawback.learning.run import TrainingRun
-from clawback.learning.sources import ratings
-from clawback.learning.sources.ratings import from_ratings
-from clawback.learning.sources.targets import is_foreign, is_other, may_learn
 from clawback.learning.training import plan_for, shardable
 from clawback.paths import Home
 from clawback.records import BETTER, Part, Sample, Turn
 from clawback.rl import algorithms
+from clawback.sources import ratings
+from clawback.sources.ratings import from_ratings
+from clawback.sources.targets import is_foreign, is_other, may_learn
+from clawback.trainer.run import TrainingRun
 
 OTHER = "acme/strong-1"
 DECIDERS = {"may_learn", "is_foreign", "is_named", "is_other"}
 ENCODERS = {
     # Every text becomes tokens here before it can be learned: function → "asks", or why it need not.
-    "learning.sources.ratings.from_ratings": "asks",
-    "learning.sources.targets.evidence": "asks",
-    "learning.sources.distilled.of_other_models": "asks",
-    "learning.sources.first_reading.Inputs.of": "reads ratings; what is learned goes through `evidence` and `from_ratings`",
+    "sources.ratings.from_ratings": "asks",
+    "sources.targets.evidence": "asks",
+    "sources.distilled.of_other_models": "asks",
+    "sources.first_reading.Inputs.of": "reads ratings; what is learned goes through `evidence` and `from_ratings`",
     "learning.run_budget.fit": "measures lengths",
     "learning.run_budget.estimate": "measures lengths",
     "extensions.hosted.hosted_training._probe": "asks the trainer for log-probs of a prompt",

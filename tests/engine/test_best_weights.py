@@ -4,7 +4,7 @@ import random
 
 import torch
 
-from clawback.learning.best_weights import BestWeights
+from clawback.trainer.best_weights import BestWeights
 
 
 class Playing:

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from clawback import engine
 from clawback.errors import TrainingError
-from clawback.learning import TrainingRun, run_budget
+from clawback.learning import run_budget
 from clawback.policy import throughput
 from clawback.records import Sample
+from clawback.trainer import TrainingRun
 
 LENGTHS = run_budget.Lengths(prompt=40, answer=110, liked=60, rated=32, prompts=160)
 
@@ -42,7 +43,7 @@ def test_a_smaller_size_takes_less_of_everything(policy, follows):
 
 
 def test_trials_are_counted_as_they_are_made():
-    from clawback.learning.sources.distilled import DistilSettings
+    from clawback.sources.distilled import DistilSettings
 
     # 7 sentences on 8 prompts, 3 on the next 16, 1 on the last 8
     assert DistilSettings(sentences=7, first=8, most=32).trials == 7 * 8 + 3 * 16 + 1 * 8

@@ -4,9 +4,9 @@ import pytest
 
 from clawback import engine
 from clawback.errors import UsageError
-from clawback.learning.run import TrainingRun
 from clawback.learning.training import plan_for
 from clawback.records import Part, Sample
+from clawback.trainer.run import TrainingRun
 from tests.engine.test_train import digest, recipe
 
 
@@ -100,7 +100,7 @@ class Killed(BaseException):
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["reinforce", pytest.param("ppo", marks=pytest.mark.slow)])
 def test_a_run_killed_in_any_stage_ends_in_the_same_bytes(folders, tmp_path, monkeypatch, algorithm):
-    import clawback.learning.loop.trainer as trainer
+    import clawback.trainer.training_loop as trainer
 
     real = trainer.LoopSettings
     monkeypatch.setattr(trainer, "LoopSettings", lambda **kw: real(**{**kw, "checkpoint_seconds": 0.0}))

@@ -10,11 +10,11 @@ import pytest
 
 from clawback import engine
 from clawback.gate.fresh import per_token
-from clawback.learning.run import TrainingRun
-from clawback.learning.sources import plan as planning
-from clawback.learning.sources.graded import Grading
 from clawback.learning.training import plan_for
 from clawback.records import Ending, Sample
+from clawback.sources import plan as planning
+from clawback.sources.graded import Grading
+from clawback.trainer.run import TrainingRun
 from tests.engine.test_train import make_samples, recipe
 
 

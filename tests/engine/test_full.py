@@ -9,13 +9,12 @@ import torch
 
 from clawback import engine
 from clawback.errors import DoesNotFit, ModelError, UsageError
-from clawback.learning import RunConditions
-from clawback.learning.loop import trainer
 from clawback.models import adapter, delta, identity
 from clawback.models.types import GREEDY
 from clawback.policy import memory
 from clawback.records import Sample
 from clawback.sampling import DrawSettings
+from clawback.trainer import RunConditions, training_loop
 
 ASKED = ({"role": "user", "content": "Tell me about otters."},)
 LIKED, DISLIKED = "Sure! Otters live in rivers.", "I am sorry, but I cannot."
@@ -109,7 +108,7 @@ def test_other_families_learn_too(folders, tmp_path, family):
 
 def test_a_run_killed_after_any_step_ends_in_the_same_bytes(made, tmp_path, monkeypatch):
     folder, version = made
-    monkeypatch.setattr(trainer, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(training_loop, "CHECKPOINT_SECONDS", 0.0)
 
     class Killed(BaseException):
         pass

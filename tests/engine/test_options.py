@@ -13,13 +13,13 @@ from clawback import config, engine, paths
 from clawback.cli import main
 from clawback.errors import UsageError
 from clawback.jobs import inputs
-from clawback.learning.recipe import option_types
-from clawback.learning.sources.distilled import DistilSettings
-from clawback.learning.sources.episode_examples import EpisodeSettings
-from clawback.learning.sources.fresh_answers import RolloutSettings
-from clawback.learning.sources.graded import GradingSettings
+from clawback.learning.episode_examples import EpisodeSettings
 from clawback.models.types import ModelInfo
 from clawback.rl import algorithms
+from clawback.sources.distilled import DistilSettings
+from clawback.sources.fresh_answers import RolloutSettings
+from clawback.sources.graded import GradingSettings
+from clawback.trainer.recipe import option_types
 
 INFO = ModelInfo("m", "r", "A", 10**6, 10**6, 64, 2, 1000, 128, 512)
 

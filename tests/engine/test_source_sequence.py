@@ -1,6 +1,6 @@
 """Sources one after another: where each begins, and that a run is taken up in the right one."""
 
-from clawback.learning.examples import SourceSequence
+from clawback.trainer.examples import SourceSequence
 
 
 class Numbers:

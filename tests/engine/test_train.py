@@ -9,9 +9,9 @@ import torch
 
 from clawback import engine
 from clawback.errors import TrainingError
-from clawback.learning.run import TrainingRun
 from clawback.learning.training import plan_for
 from clawback.records import Sample
+from clawback.trainer.run import TrainingRun
 
 
 def make_samples(count=12, good=lambda i: i % 2 == 0):
@@ -98,7 +98,7 @@ class Killed(BaseException):
 
 @pytest.mark.parametrize("algorithm", [pytest.param("mis-po", marks=pytest.mark.slow), "grpo"])
 def test_a_run_killed_at_any_step_ends_in_the_same_bytes(folders, tmp_path, monkeypatch, algorithm):
-    import clawback.learning.loop.trainer as trainer
+    import clawback.trainer.training_loop as trainer
 
     real = trainer.LoopSettings
     monkeypatch.setattr(trainer, "LoopSettings", lambda **kw: real(**{**kw, "checkpoint_seconds": 0.0}))
@@ -262,7 +262,7 @@ def test_tensorboard_takes_what_the_run_tells(folders, tmp_path):
 
 
 def test_figures_of_a_run_that_another_version_began_are_added_up():
-    from clawback.learning.run import last
+    from clawback.trainer.run import last
 
     assert last([]) == {}
     assert last([{"loss": 1.0}, {"loss": 3.0, "margin": 0.5}]) == {"loss": 2.0, "margin": 0.5}

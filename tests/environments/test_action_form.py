@@ -36,17 +36,17 @@ from clawback.extensions.llamagym.agent_worlds import (
 from clawback.jobs import playing
 from clawback.jobs.episode_runs import Wish
 from clawback.jobs.reply_form import form_notice, observation_notice, picture_notice, plan_replies
+from clawback.learning import warm_starts
+from clawback.learning.episode_examples import sequences
 from clawback.learning.episode_run import episode_recipe, exploration
-from clawback.learning.examples import Shared, TrainingExample, measure
-from clawback.learning.sources import warm_starts
-from clawback.learning.sources.episode_examples import sequences
-from clawback.learning.sources.warm_starts import imitate, improve, is_short
 from clawback.learning.training import fresh
+from clawback.learning.warm_starts import imitate, improve, is_short
 from clawback.policy.policy import Policy
 from clawback.records import Episode, EpisodeStep
 from clawback.scoring.choices import Choices, choice_logprobs
 from clawback.scoring.lm_head import Head
 from clawback.templates.chat_tokens import Encoded
+from clawback.trainer.examples import Shared, TrainingExample, measure
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
 """One pixel."""

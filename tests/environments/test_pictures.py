@@ -19,7 +19,7 @@ from clawback.environments.policies import LocalPolicy
 from clawback.environments.rollouts import Play, Rollouts
 from clawback.environments.token_record import Dialogue
 from clawback.jobs import playing
-from clawback.learning.sources.episode_examples import Episodes, EpisodeSettings, look_again, sequences
+from clawback.learning.episode_examples import Episodes, EpisodeSettings, look_again, sequences
 from clawback.models.types import Sampling
 from clawback.records import Episode
 from clawback.release.version_registry import WEIGHTS
@@ -204,7 +204,7 @@ class Killed(BaseException):
 @pytest.mark.slow
 def test_killed_after_any_step_it_ends_in_the_same_bytes(folder, home, tmp_path, monkeypatch):  # noqa: F811
     """Episodes with pictures that were over come from the store, a round under way from the checkpoint."""
-    import clawback.learning.loop.trainer as trainer
+    import clawback.trainer.training_loop as trainer
     from clawback.paths import Home
 
     monkeypatch.setattr(trainer, "CHECKPOINT_SECONDS", 0.0)

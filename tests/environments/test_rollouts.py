@@ -17,8 +17,8 @@ from clawback.environments.rollouts import Play, Rollouts
 from clawback.environments.tools.calls import in_words
 from clawback.environments.validate import validate
 from clawback.errors import MissingExtra, TrainingError
-from clawback.learning.sources import episode_examples as learning
-from clawback.learning.sources.episode_examples import (
+from clawback.learning import episode_examples as learning
+from clawback.learning.episode_examples import (
     Episodes,
     EpisodeSettings,
     flat,

@@ -19,7 +19,7 @@ from clawback.environments.token_record import TokenRecord
 from clawback.errors import UsageError
 from clawback.jobs import playing
 from clawback.jobs.episode_runs import Wish
-from clawback.learning.sources.episode_examples import sequences
+from clawback.learning.episode_examples import sequences
 from clawback.sampling import Sampled
 from tests.environments.conftest import policy  # noqa: F401
 

@@ -20,7 +20,7 @@ from clawback.extensions.harness import commands, wrap
 from clawback.extensions.sandbox import Limits, open_sandbox
 from clawback.jobs.episode_runs import Wish
 from clawback.jobs.reply_form import plan_replies
-from clawback.learning.sources.episode_examples import sequences
+from clawback.learning.episode_examples import sequences
 from clawback.models.types import Sampling
 from clawback.records import Episode
 from tests.harness.boxes import boxes

@@ -12,7 +12,7 @@ import pytest
 
 from clawback import release, store
 from clawback.jobs import playing
-from clawback.learning.sources.episode_examples import sequences
+from clawback.learning.episode_examples import sequences
 from clawback.models.types import Sampling
 from tests.harness.boxes import boxes
 

@@ -24,9 +24,9 @@ from clawback.extensions.hosted.stand_in.fireworks_app import ACCOUNT, Fireworks
 from clawback.extensions.hosted.stand_in.lora_weights import StandInLearner
 from clawback.extensions.hosted.trainer_http import Wire
 from clawback.extensions.hosted.trainer_records import CapReached, HostedError, Prices, ServiceUnanswered
-from clawback.learning import TrainingRun, ignore
 from clawback.models.loading import load_tokenizer
 from clawback.policy.policy import Policy
+from clawback.trainer import TrainingRun, ignore
 from tests.hosted.conftest import KEY
 from tests.hosted.test_training import WEIGHTS, here, recipe, same, samples
 

@@ -18,11 +18,11 @@ from clawback.extensions.hosted.remote_policy import RemotePolicy
 from clawback.extensions.hosted.request_journal import Cap
 from clawback.extensions.hosted.stand_in.around import Faults
 from clawback.extensions.hosted.trainer_records import CapReached, Prices
-from clawback.learning import TrainingRun, ignore
-from clawback.learning.recipe import Recipe
 from clawback.models.loading import load_tokenizer
 from clawback.policy.policy import Policy
 from clawback.records import Sample
+from clawback.trainer import TrainingRun, ignore
+from clawback.trainer.recipe import Recipe
 from tests.hosted.conftest import KEY, Running, Start
 
 WEIGHTS = "adapter_model.safetensors"

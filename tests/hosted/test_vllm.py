@@ -22,9 +22,9 @@ from clawback.errors import TrainingError
 from clawback.extensions.hosted.trainer_records import HostedError
 from clawback.extensions.hosted.vllm_conversations import VllmConversations
 from clawback.extensions.hosted.vllm_server import STARTS, RemoteVllm, VllmEnded
-from clawback.learning import TrainingRun
 from clawback.models.types import Sampling
 from clawback.policy.policy import Policy
+from clawback.trainer import TrainingRun
 from tests.environments.worlds import Worlds
 from tests.hosted import vllm_imitation
 

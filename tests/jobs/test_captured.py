@@ -82,7 +82,7 @@ def test_the_setting_is_in_the_recipe():
     settings = Config(training=TrainingSection(learn_from=["strong-*"]))
     assert inputs.making(settings)["learn_from"] == ["strong-*"]
     from clawback import engine
-    from clawback.learning.recipe import Recipe, changed
+    from clawback.trainer.recipe import Recipe, changed
 
     assert changed(Recipe(), {"learn_from": ["strong-*"]}).learn_from == ("strong-*",)
     assert engine.recipe_from({"learn_from": ["a"]}).learn_from == ("a",)

@@ -7,9 +7,9 @@ from clawback import config, store
 from clawback.errors import JudgeError
 from clawback.feedback.endpoint import NoAnswer
 from clawback.jobs import rule_proposals, rule_reading
-from clawback.learning import Recipe
 from clawback.records import Rule
 from clawback.rules.rule_judge import ANSWERS
+from clawback.trainer import Recipe
 
 SHORT = Rule("Use at most three words.", "words <= 3")
 KIND = Rule("Be kind.")

@@ -13,8 +13,8 @@ import pytest
 from safetensors.torch import load_file
 
 from clawback import store
-from clawback.learning.run import CHECKPOINT
 from clawback.paths import Home
+from clawback.trainer.run import CHECKPOINT
 from tests.conftest import rate_some
 
 STEPS = 5
@@ -23,9 +23,9 @@ import os, signal, sys
 from pathlib import Path
 import psutil
 from clawback import jobs
-from clawback.learning.loop import trainer
+from clawback.trainer import training_loop
 from clawback.paths import Home
-trainer.CHECKPOINT_SECONDS = 0.0
+training_loop.CHECKPOINT_SECONDS = 0.0
 dies = int(sys.argv[2])
 def tell(progress):
     if progress["phase"] == "train" and progress["step"] == dies:

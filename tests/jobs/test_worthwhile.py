@@ -11,10 +11,11 @@ from clawback.cli import main
 from clawback.errors import NothingRead
 from clawback.feedback import command, due
 from clawback.jobs import worker
-from clawback.learning import TrainingRun, run_budget
+from clawback.learning import run_budget
 from clawback.models.types import ModelInfo
 from clawback.paths import Home
 from clawback.serve import api
+from clawback.trainer import TrainingRun
 from tests.gate.test_headroom import filled
 
 pytest.importorskip("peft")

@@ -14,11 +14,11 @@ from clawback.errors import UsageError
 from clawback.extensions.demo import corpus, tastes
 from clawback.gate import headroom
 from clawback.jobs.answering import Answering
-from clawback.learning.sources.targets import is_foreign
 from clawback.models.types import Completion, Sampling
 from clawback.paths import Home
 from clawback.records import Turn, Version
 from clawback.release import best_of
+from clawback.sources.targets import is_foreign
 
 Run = Callable[..., tuple[int, str, str]]
 TASTE = tastes.TASTES["bullets"]

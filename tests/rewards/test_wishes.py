@@ -11,9 +11,12 @@ import pytest
 from benchmarks import _wishes
 
 ROOT = Path(__file__).parents[2]
-REWARDS = ROOT / "src" / "clawback" / "rewards"
+SOURCE = ROOT / "src" / "clawback"
 KNOWN = [
-    *(REWARDS / f"{name}.py" for name in ("instructions", "features", "text_statistics")),
+    *(
+        SOURCE / f"{name}.py"
+        for name in ("rewards/instructions", "features/style_features", "features/text_statistics")
+    ),
     *(ROOT / "benchmarks" / f"{name}.py" for name in ("_real_tastes", "_reading_tastes")),
     ROOT / "src" / "clawback" / "extensions" / "demo" / "tastes.py",
 ]

@@ -21,11 +21,11 @@ from clawback import embedded, engine
 from clawback.errors import TrainingError, UsageError
 from clawback.extensions.demo import corpus
 from clawback.extensions.scale import process_group
-from clawback.learning import RunConditions
-from clawback.learning.examples import TrainingExample
 from clawback.policy import load
 from clawback.records import Sample
 from clawback.templates.chat_tokens import Encoded
+from clawback.trainer import RunConditions
+from clawback.trainer.examples import TrainingExample
 
 
 def example(prompt: int, response: int, **other: Any) -> TrainingExample:

@@ -15,10 +15,10 @@ from clawback import embedded, engine
 from clawback.errors import UsageError
 from clawback.extensions.demo import corpus
 from clawback.extensions.scale import sharding
-from clawback.learning import RunConditions
 from clawback.policy import load
 from clawback.policy.policy import Policy
 from clawback.records import Sample
+from clawback.trainer import RunConditions
 from tests.scale.test_process_group import LOSS, WEIGHT, samples
 
 

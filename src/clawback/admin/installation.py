@@ -31,7 +31,7 @@ PRESETS = {
     "balanced": "the default",
     "aggressive": "larger steps and more of them: learns fastest, drifts most",
 }
-"""What each preset changes (``learning/recipe.py`` has the figures)."""
+"""What each preset changes (``trainer/recipe.py`` has the figures)."""
 
 
 @dataclass(frozen=True, slots=True)

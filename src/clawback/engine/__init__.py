@@ -1,4 +1,4 @@
-"""The face of the rooms that work on weights: models, scoring, sampling, policy, learning. They know no SQL and no HTTP.
+"""The face of the rooms that work on weights: models, scoring, sampling, policy, trainer, learning. They know no SQL and no HTTP.
 
 Importing this is cheap: torch is imported when a model is loaded.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from clawback.learning.recipe import Recipe, recipe, recipe_from
 from clawback.learning.run_budget import Estimate, estimate
 from clawback.learning.training import (
     DRAWING,
@@ -18,6 +17,7 @@ from clawback.learning.training import (
 )
 from clawback.models.types import Completion, ModelInfo, TrainResult
 from clawback.policy import load
+from clawback.trainer.recipe import Recipe, recipe, recipe_from
 
 if TYPE_CHECKING:
     from clawback.learning.episode_run import episode_recipe, train_episodes

@@ -2,7 +2,7 @@
 
 A model that never writes an action is never rewarded for one, so it never learns to. Where the actions are known (a
 Gymnasium space, or what an agent's own words quote), episodes are played with replies drawn at random from those that
-name one. The policy imitates these (``learning/sources/warm_starts.py``): it learns the form, and no preference. Where
+name one. The policy imitates these (``learning/warm_starts.py``): it learns the form, and no preference. Where
 the engine of this process draws, replies are held to these texts as well (``scoring/choices.py``).
 
 The distance of two texts is that of the embeddings of the tokens in which they differ, in units of the upper quartile of the distances between any two

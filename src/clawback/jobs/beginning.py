@@ -21,20 +21,20 @@ from clawback.feedback.due import NO_GAIN, READ_AGAIN
 from clawback.feedback.turn_reward import keeps, prompt_key
 from clawback.gate import headroom
 from clawback.jobs import inputs, rule_reading, seams
-from clawback.learning import is_named
 from clawback.paths import Home
 from clawback.progress import OnProgress
 from clawback.records import GATE, Message, Run, Sample, Turn
+from clawback.sources import is_named
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from clawback.config import Config
-    from clawback.learning import Recipe
     from clawback.policy import Policy
     from clawback.records import Feedback, Version
     from clawback.runs.run_options import RunOptions
     from clawback.store import Store
+    from clawback.trainer import Recipe
 
 
 MOST_TURNS = 1024
@@ -86,8 +86,8 @@ def check_readable(
     """Raises ``NothingRead`` where the run would. Nothing has been measured, drawn or entered by then. ``run``: as it will be entered, with its number
     and recipe; its folder keeps a judge's verdicts."""
     from clawback import engine
-    from clawback.learning import TrainingRun
     from clawback.rewards import reward_model
+    from clawback.trainer import TrainingRun
 
     settings = config.load(home.config)
     if reward_model.grader(home, settings.reward)[0] is not None:

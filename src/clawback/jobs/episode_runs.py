@@ -20,17 +20,17 @@ from clawback.environments.world_helpers import single_task_notice
 from clawback.errors import Busy, UsageError
 from clawback.jobs import seams
 from clawback.jobs.seams import Cluster, Rollout, chosen
-from clawback.learning import conditions_of, ignore
 from clawback.paths import Home
 from clawback.records import Episode, Run
+from clawback.trainer import conditions_of, ignore
 
 if TYPE_CHECKING:
     from clawback.environments.group_judge import GroupJudge
     from clawback.environments.rollouts import Drawer, EpisodeSource
-    from clawback.learning import Recipe
     from clawback.models import ModelInfo
     from clawback.progress import OnProgress
     from clawback.store import Store
+    from clawback.trainer import Recipe
 
 
 @dataclass(frozen=True, slots=True)

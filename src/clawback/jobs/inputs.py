@@ -143,13 +143,13 @@ def setting(key: str, value: Any) -> None:
         raise UsageError(f"`{key}` takes an address that begins with http:// or https://, not `{value}`.")
     elif key.startswith("training.overrides"):
         from clawback.engine import recipe_from
-        from clawback.learning import check_options
+        from clawback.trainer import check_options
 
         values = _nested(key.removeprefix("training.overrides").lstrip("."), value)
         recipe_from(values)
         check_options({}, values.get("extra") or {})
     elif key.startswith("training.options"):
-        from clawback.learning import check_options
+        from clawback.trainer import check_options
 
         check_options(_nested(key.removeprefix("training.options").lstrip("."), value), {})
 

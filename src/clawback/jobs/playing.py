@@ -198,7 +198,7 @@ class _Job(RunJob):
     ) -> tuple[Version, Sequence[Episode], Sequence[Episode]]:
         """Held-out tasks, training, held-out tasks."""
         from clawback import engine
-        from clawback.learning import TrainingRun
+        from clawback.trainer import TrainingRun
 
         held = worlds.tasks("test")
         recipe = engine.recipe_from(run.recipe)

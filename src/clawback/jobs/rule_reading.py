@@ -20,20 +20,20 @@ from clawback import config
 from clawback.errors import JudgeError
 from clawback.feedback import rule_consent
 from clawback.files import append_line
-from clawback.learning import RunRules
 from clawback.progress import OnProgress
 from clawback.records import OWNER, Rule
+from clawback.trainer import RunRules
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from clawback.learning import Recipe, TrainingRun
     from clawback.paths import Home
     from clawback.policy import Policy
     from clawback.rules.rule_judge import RuledTurn, RuleJudge, Verdicts
     from clawback.rules.rule_pass import LearnOutcome
     from clawback.store import Store
+    from clawback.trainer import Recipe, TrainingRun
 
     Floats = NDArray[np.float64]
 

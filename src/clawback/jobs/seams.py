@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from clawback.config import Config
     from clawback.environments.core import EnvironmentSet
     from clawback.environments.rollouts import Drawer, EpisodeSource
-    from clawback.learning import Recipe, TrainingRun
     from clawback.models import TrainResult
     from clawback.paths import Home
     from clawback.policy import Policy, Sampler
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from clawback.records import Episode, Run
     from clawback.runs.run_options import RunOptions
     from clawback.sampling import Chance, Sampled
+    from clawback.trainer import Recipe, TrainingRun
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,10 +38,10 @@ from clawback.runs.run_options import DEFAULTS, RunOptions
 
 if TYPE_CHECKING:
     from clawback.jobs.seams import ServedSampler
-    from clawback.learning import Recipe
     from clawback.policy import Policy
     from clawback.rewards.terms import RewardTerms
     from clawback.store import Store
+    from clawback.trainer import Recipe
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +274,8 @@ class _Job(RunJob):
 
     def fitted(self, run: Run, recipe: Recipe, policy: Policy, train: list[Sample], held: set[int]) -> Recipe:
         """The recipe at the largest size that fits the budget. ``held``: turns that are kept for the gate."""
-        from clawback.learning import TrainingRun, run_budget
+        from clawback.learning import run_budget
+        from clawback.trainer import TrainingRun
 
         self.tell({"phase": "measure"})
         prompts = inputs.prompts(self.db, held, run.created_at, self.settings.gate.held_out)
@@ -299,7 +300,7 @@ class _Job(RunJob):
         if run.version is not None:
             return self.db.version(run.version)
         from clawback import engine
-        from clawback.learning import TrainingRun
+        from clawback.trainer import TrainingRun
 
         recipe: Recipe = engine.recipe_from(run.recipe)
         away = seams.is_hosted(recipe)

@@ -24,10 +24,13 @@ from typing import TYPE_CHECKING, Any
 
 from clawback import files
 from clawback.errors import UsageError
-from clawback.learning.best_weights import BestWeights
-from clawback.learning.examples import TrainingExample
-from clawback.learning.recipe import Recipe, changed, recipe
-from clawback.learning.run import (
+from clawback.learning.episode_examples import Episodes
+from clawback.learning.training import fresh
+from clawback.models import ModelInfo, TrainResult
+from clawback.trainer.best_weights import BestWeights
+from clawback.trainer.examples import TrainingExample
+from clawback.trainer.recipe import Recipe, changed, recipe
+from clawback.trainer.run import (
     CHECKPOINT,
     TrainingRun,
     fingerprint,
@@ -37,18 +40,15 @@ from clawback.learning.run import (
     write_adapter,
     write_result,
 )
-from clawback.learning.sources.episode_examples import Episodes
-from clawback.learning.training import fresh
-from clawback.models import ModelInfo, TrainResult
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from clawback.learning.examples import Source
-    from clawback.learning.loop.trainer import Fitted, LoopSettings
-    from clawback.learning.sources.fresh_answers import RolloutSource
     from clawback.policy import Policy
     from clawback.records import Episode
+    from clawback.sources.fresh_answers import RolloutSource
+    from clawback.trainer.examples import Source
+    from clawback.trainer.training_loop import Fitted, LoopSettings
 
 
 class EpisodesBeside:
@@ -157,9 +157,9 @@ def train_episodes(
     Raises:
         TrainingError: nothing was played, what answers is not what learns (``sources/episode_examples.py``), or the ratings are all the same.
     """
-    from clawback.learning.loop.torch_learner import TorchLearner
-    from clawback.learning.loop.trainer import fit
     from clawback.rl import algorithms
+    from clawback.trainer.torch_learner import TorchLearner
+    from clawback.trainer.training_loop import fit
 
     policy, recipe, out, started = run.policy, run.recipe, run.out, time.perf_counter()
     assert out is not None
@@ -229,7 +229,7 @@ def _episodes(
     learned: Mapping[str, float],
 ) -> Episodes:
     """The episodes as examples. ``continued``: the adapter had learned before the run; ``learned``: figures of the form's learning."""
-    from clawback.learning.sources.episode_examples import Episodes, EpisodeSettings
+    from clawback.learning.episode_examples import Episodes, EpisodeSettings
 
     settings = EpisodeSettings.of(run.recipe)
     held = run.policy.choices is not None
@@ -245,9 +245,9 @@ def _episodes(
 
 
 def _loop_settings(run: TrainingRun, steps: int, learned: Mapping[str, float], identity: str) -> LoopSettings:
-    from clawback.learning.loop.trainer import LoopSettings
-    from clawback.learning.sources.episode_examples import EpisodeSettings
-    from clawback.learning.sources.warm_starts import REFINED
+    from clawback.learning.episode_examples import EpisodeSettings
+    from clawback.learning.warm_starts import REFINED
+    from clawback.trainer.training_loop import LoopSettings
 
     assert run.out is not None
     recipe = run.recipe
@@ -269,8 +269,8 @@ def _loop_settings(run: TrainingRun, steps: int, learned: Mapping[str, float], i
 def _learn_form(run: TrainingRun, form: Form, folder: Path) -> dict[str, float]:
     """The policy with the form of actions learned, and what random episodes say of them; a run that is resumed takes it from ``folder``. Figures
     of the learning."""
-    from clawback.learning.sources.episode_examples import EpisodeSettings
-    from clawback.learning.sources.warm_starts import imitate, improve, is_short
+    from clawback.learning.episode_examples import EpisodeSettings
+    from clawback.learning.warm_starts import imitate, improve, is_short
 
     policy, recipe, seed, tell = run.policy, run.recipe, run.seed, run.tell
     figures = folder / "figures.json"
@@ -307,7 +307,7 @@ def at_once(info: ModelInfo) -> int:
 
 def _with_ratings(run: TrainingRun, episodes: Episodes) -> Source:
     """The same steps with graded fresh answers beside the episodes. Raises ``TrainingError`` where the ratings cannot grade any."""
-    from clawback.learning.sources.plan import NAME, plan
+    from clawback.sources.plan import NAME, plan
 
     if run.recipe.algorithm != "grpo":
         raise UsageError(f"Ratings beside episodes are for grpo, not for {run.recipe.algorithm}.")

@@ -8,19 +8,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clawback.learning.best_weights import BestWeights
+from clawback.learning.episode_examples import Episodes, EpisodeSettings
 from clawback.learning.episode_run import HELD_KL_START, WARM_UP
-from clawback.learning.loop import trainer
-from clawback.learning.loop.torch_learner import TorchLearner
-from clawback.learning.loop.trainer import Loop, LoopSettings, State
-from clawback.learning.sources.episode_examples import Episodes, EpisodeSettings
-from clawback.learning.sources.warm_starts import REFINED, imitate, improve
+from clawback.learning.warm_starts import REFINED, imitate, improve
 from clawback.records import Episode
 from clawback.rl import algorithms
+from clawback.trainer import training_loop
+from clawback.trainer.best_weights import BestWeights
+from clawback.trainer.torch_learner import TorchLearner
+from clawback.trainer.training_loop import Loop, LoopSettings, State
 
 if TYPE_CHECKING:
-    from clawback.learning.recipe import Recipe
     from clawback.policy import Policy
+    from clawback.trainer.recipe import Recipe
 
 _ENDLESS = 10**9
 
@@ -127,11 +127,11 @@ class EpisodeTrainer:
     def save(self, path: Path, whose: str, state: State) -> None:
         """Everything that ``load`` needs to go on, and a ``state`` of the caller's. ``whose``: a checkpoint of another is not loaded."""
         own = {"agent": state, "fingerprint": whose, "improved": self.improved}
-        trainer.write_checkpoint(path, self.loop.state() | own)
+        training_loop.write_checkpoint(path, self.loop.state() | own)
 
     def load(self, path: Path, whose: str) -> State | None:
         """The caller's state; None where there is no checkpoint of that owner."""
-        state = trainer.read_checkpoint(path, whose)
+        state = training_loop.read_checkpoint(path, whose)
         if state is None:
             return None
         self.loop.take(state)

@@ -38,10 +38,10 @@ from clawback.records import GATE_ANSWERS, GUARDED_ANSWERS, Sample
 if TYPE_CHECKING:
     import torch
 
-    from clawback.learning.recipe import Recipe
-    from clawback.learning.run import TrainingRun
     from clawback.policy import MeasuredSampler, Policy
     from clawback.templates import Encoded
+    from clawback.trainer.recipe import Recipe
+    from clawback.trainer.run import TrainingRun
 
 
 _EFFICIENCY = 0.6
@@ -256,9 +256,9 @@ def phases(recipe: Recipe, lengths: Lengths, *, follows: bool) -> tuple[Phase, .
     Args:
         follows: the base follows instructions, so that a sentence is distilled; else rollouts.
     """
-    from clawback.learning.sources.distilled import BASE, DistilSettings
-    from clawback.learning.sources.fresh_answers import RolloutSettings
-    from clawback.learning.sources.graded import GradingSettings
+    from clawback.sources.distilled import BASE, DistilSettings
+    from clawback.sources.fresh_answers import RolloutSettings
+    from clawback.sources.graded import GradingSettings
 
     each, answer = lengths.prompt + lengths.answer, lengths.answer
     ground = GradingSettings.of(recipe).grounding
@@ -339,8 +339,8 @@ def fit(
     Raises:
         TrainingError: it does not fit even at its smallest. Says what would.
     """
-    from clawback.learning.sources.first_reading import Inputs
-    from clawback.learning.sources.targets import room_for
+    from clawback.sources.first_reading import Inputs
+    from clawback.sources.targets import room_for
 
     policy, recipe, samples = run.policy, run.recipe, run.samples
     rated = [one for one in samples if one.rated] or samples

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from clawback.errors import TrainingError, UsageError
-from clawback.learning.recipe import Recipe
-from clawback.learning.run import (
+from clawback.models import TrainResult
+from clawback.records import Sample
+from clawback.trainer.recipe import Recipe
+from clawback.trainer.run import (
     CHECKPOINT,
     OnProgress,
     RunInputs,
@@ -23,19 +25,17 @@ from clawback.learning.run import (
     write_adapter,
     write_result,
 )
-from clawback.models import TrainResult
-from clawback.records import Sample
 
 if TYPE_CHECKING:
-    from clawback.learning.examples import Plan
-    from clawback.learning.loop.trainer import Fitted, GradientGroup, Learner, LoopSettings
     from clawback.policy import Policy
     from clawback.rewards.views import Judge
+    from clawback.trainer.examples import Plan
+    from clawback.trainer.training_loop import Fitted, GradientGroup, Learner, LoopSettings
 
 UNSHARED = frozenset({"natural", "values"})
 """What an algorithm needs that cannot be shared out among processes."""
 DRAWING = ("auto", "rollouts", "distil")
-"""Algorithms that draw fresh answers and grade them (``learning/sources/plan.py``)."""
+"""Algorithms that draw fresh answers and grade them (``sources/plan.py``)."""
 
 
 def train(
@@ -82,10 +82,10 @@ def train(
 
 def _run(run: TrainingRun, out: Path, identity: str) -> TrainResult:
     """``identity``: the run's fingerprint, taken before it began."""
-    from clawback.learning.examples import Settling
-    from clawback.learning.loop.torch_learner import TorchLearner
-    from clawback.learning.loop.trainer import fit
     from clawback.learning.run_budget import estimate, prepare
+    from clawback.trainer.examples import Settling
+    from clawback.trainer.torch_learner import TorchLearner
+    from clawback.trainer.training_loop import fit
 
     started = time.perf_counter()
     policy, recipe, tell = run.policy, run.recipe, run.tell
@@ -162,7 +162,7 @@ def fit_elsewhere(
         identity: the run's fingerprint.
         learner_of: makes the learner once the plan is known: what it scores for the plan, it has scored by then.
     """
-    from clawback.learning.loop.trainer import fit
+    from clawback.trainer.training_loop import fit
 
     assert run.out is not None
     plan = plan_for(run)
@@ -211,7 +211,7 @@ def check_full_training(recipe: Recipe) -> None:
 
 def settings_of(plan: Plan, recipe: Recipe, seed: int, out: Path, identity: str) -> LoopSettings:
     """What the loop needs to know of a recipe and the plan made of it."""
-    from clawback.learning.loop.trainer import LoopSettings
+    from clawback.trainer.training_loop import LoopSettings
 
     return LoopSettings(
         learning_rate=plan.rate or recipe.learning_rate,
@@ -265,12 +265,12 @@ def gradient_group(policy: Policy, recipe: Recipe) -> AbstractContextManager[Gra
 
 def plan_for(run: TrainingRun) -> Plan:
     """Which algorithm on which examples. ``auto`` draws fresh answers where the reward head can be trusted."""
-    from clawback.learning.sources.ratings import from_ratings
     from clawback.rl import algorithms
+    from clawback.sources.ratings import from_ratings
 
     name = run.recipe.algorithm
     if name in DRAWING:
-        from clawback.learning.sources import plan
+        from clawback.sources import plan
 
         return plan.plan(run)
     if name in algorithms.ENVIRONMENT:
@@ -290,7 +290,7 @@ def check_readable(
     judge: Judge | None = None,
 ) -> None:
     """Raises ``NothingRead`` where ``train`` would, before anything is drawn or entered. The arguments are those of ``train``."""
-    from clawback.learning.sources import plan
+    from clawback.sources import plan
 
     plan.check(TrainingRun(policy, tuple(samples), recipe, seed=seed, judge=judge))
 

@@ -88,7 +88,7 @@ def of_run(store: Store, run: Run) -> tuple[str, Mapping[str, Any]]:
 
 def folds(recipe: Mapping[str, Any]) -> str:
     """The prompt that a run of this recipe folds into the adapter, "" for none."""
-    from clawback.learning import conditions_of
+    from clawback.trainer import conditions_of
 
     return conditions_of(recipe).system
 

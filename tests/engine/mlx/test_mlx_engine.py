@@ -11,9 +11,9 @@ import torch
 from clawback import engine
 from clawback.errors import MissingExtra, ModelError
 from clawback.extensions.demo import corpus
-from clawback.learning.examples import Shared, TrainingExample, measure
 from clawback.records import Part, Sample
 from clawback.rl.algorithms.grpo import Grpo
+from clawback.trainer.examples import Shared, TrainingExample, measure
 
 try:
     import mlx.core

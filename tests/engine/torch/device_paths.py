@@ -15,7 +15,6 @@ import numpy as np
 import torch
 
 from clawback import engine
-from clawback.learning import RunConditions, RunRules, TrainingRun
 from clawback.models.types import Sampling
 from clawback.records import Part, Sample
 from clawback.sampling import prefix_tree, scheduler
@@ -23,6 +22,7 @@ from clawback.sampling.batched_sampler import DrawSettings, rows_of, stop_ids
 from clawback.sampling.choose import SamplingRequest
 from clawback.sampling.scheduler import Scheduler
 from clawback.serve.batcher import Batcher
+from clawback.trainer import RunConditions, RunRules, TrainingRun
 from tests.engine.test_train import make_samples, recipe
 
 
@@ -415,8 +415,7 @@ def agent(stage):
 def first_policy(stage):
     """Values of two replies are fitted to random episodes, and the adapter to what they prefer."""
     from clawback.environments.action_form import answered_at_random
-    from clawback.learning import episode_run
-    from clawback.learning.sources import warm_starts
+    from clawback.learning import episode_run, warm_starts
 
     stage.monkeypatch.setattr(warm_starts, "FEWEST_STEPS", 2)
     stage.monkeypatch.setattr(warm_starts, "PASSES", 0)
@@ -441,8 +440,8 @@ def held_to_actions(stage):
     from clawback.environments.conversations import Conversations, TurnRequest
     from clawback.environments.rollouts import Play, Rollouts
     from clawback.environments.rounds import Collector, Dealing
-    from clawback.learning.sources import warm_starts
-    from clawback.learning.sources.episode_examples import sequences
+    from clawback.learning import warm_starts
+    from clawback.learning.episode_examples import sequences
     from tests.environments.worlds import Worlds
 
     stage.monkeypatch.setattr(warm_starts, "MOST_STEPS", 2)
@@ -694,7 +693,7 @@ def reward_model(stage):
 def beside_others(stage):
     """What goes to other processes and machines, and what comes from there."""
     from clawback.extensions.scale.adapters import named, published
-    from clawback.learning.run import adapter_hash
+    from clawback.trainer.run import adapter_hash
 
     policy = stirred(stage.policy())
 

@@ -15,9 +15,9 @@ from clawback.environments.rollouts import Play, Rollouts
 from clawback.environments.rounds import Collector, Dealing
 from clawback.errors import TrainingError, UsageError
 from clawback.extensions.demo import corpus, tastes
-from clawback.learning import TrainingRun
 from clawback.models.types import Sampling
 from clawback.records import Sample
+from clawback.trainer import TrainingRun
 from tests.environments.worlds import Worlds
 
 SMALL = {"rounds": 2, "round_steps": 2, "prompts": 2, "samples": 3, "grounding": 32}

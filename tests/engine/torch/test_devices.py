@@ -17,9 +17,9 @@ pytest.importorskip("sentence_transformers")
 
 from clawback import devices, engine
 from clawback.learning import run_budget
-from clawback.learning.loop import trainer
 from clawback.policy import torch_policy
 from clawback.sampling import batched_sampler, prefix_tree
+from clawback.trainer import training_loop
 from tests.engine.torch import tensor_code
 from tests.engine.torch.device_paths import SCENARIOS, Stage, rounds_of_fresh_answers
 from tests.engine.torch.pretended import accelerator, move
@@ -49,7 +49,7 @@ NEVER = {
     "models/loading.py:own_max_tokens": "a number in a file",
     "models/loading.py:names_of": "files, before there is a model",
     "models/loading.py:sampling_of": "files, before there is a model",
-    "learning/examples.py:logprob_gradients": "log-probs that a trainer elsewhere sends, on the CPU",
+    "trainer/examples.py:logprob_gradients": "log-probs that a trainer elsewhere sends, on the CPU",
     "serve/batcher.py:Batcher.close": "a thread, which does not know the pretended device",
     "serve/batcher.py:Batcher.start": "a thread, which does not know the pretended device",
     "sampling/decoder.py:_spared": "packs for CPUs",
@@ -76,11 +76,11 @@ NEVER = {
     "models/linear.py:_Frozen.backward": "layers of models on a CPU",
     "models/linear.py:_Frozen.forward": "layers of models on a CPU",
     "jobs/tracking.py:TensorBoard.__init__": "numbers alone",
-    "learning/sources/warm_starts.py:Imitation.state": "nothing of it is kept",
-    "learning/sources/warm_starts.py:Improvement.state": "nothing of it is kept",
-    "learning/sources/ratings.py:_without_hints": "texts alone",
-    "learning/sources/episode_examples.py:_looked": "pictures in messages, before there are tensors",
-    "learning/sources/episode_examples.py:look_again": "pictures in messages, before there are tensors",
+    "learning/warm_starts.py:Imitation.state": "nothing of it is kept",
+    "learning/warm_starts.py:Improvement.state": "nothing of it is kept",
+    "sources/ratings.py:_without_hints": "texts alone",
+    "learning/episode_examples.py:_looked": "pictures in messages, before there are tensors",
+    "learning/episode_examples.py:look_again": "pictures in messages, before there are tensors",
     "policy/torch_policy.py:quickest": "times in a file",
     "policy/torch_policy.py:reason": "a sentence",
     "policy/torch_policy.py:tokens_per_second": "a clock",
@@ -93,7 +93,7 @@ NOT_YET = {
     "sampling/prefix_tree.py": "PrefixCache.__len__",
     "sampling/decoder.py": "Several.__call__",
     # Numbers and lists alone, no tensors.
-    "learning/sources/distilled.py": "DistilSettings.trials",
+    "sources/distilled.py": "DistilSettings.trials",
     "rl/algorithms/rpo.py": "Rpo.advantages",
 }
 """Of each file, functions that a scenario need not reach so far, and why. Nothing may be added; what a scenario reaches fails the test until it is off."""
@@ -115,8 +115,8 @@ def quick_speed(device, dtype):
 @pytest.fixture
 def stage(folders, llava, monkeypatch, tmp_path):  # noqa: F811
     """``stage("cuda:0", name)`` → a context in which this device is pretended: what scenarios run on."""
-    real, load_base = trainer.LoopSettings, torch_policy.load_base
-    monkeypatch.setattr(trainer, "LoopSettings", lambda **kw: real(**{**kw, "checkpoint_seconds": 0.0}))
+    real, load_base = training_loop.LoopSettings, torch_policy.load_base
+    monkeypatch.setattr(training_loop, "LoopSettings", lambda **kw: real(**{**kw, "checkpoint_seconds": 0.0}))
     for module in (batched_sampler, prefix_tree, devices):
         monkeypatch.setattr(module, "total_bytes", lambda device: 8 * 10**9)
     monkeypatch.setattr(devices, "free_bytes", lambda device: 8 * 10**9)
@@ -199,8 +199,8 @@ def not_yet():
 
 def test_what_handles_tensors_is_found_in_the_source():
     listed = tensor_code.functions()
-    assert "learning/sources/instructed.py:relevance" in listed
-    assert "learning/sources/distilled.py:forgotten" in listed
+    assert "sources/instructed.py:relevance" in listed
+    assert "sources/distilled.py:forgotten" in listed
     assert "extensions/reward/encoder.py:_Course._step" in listed, "torch is imported in the function"
     assert "devices.py:has_bitsandbytes" not in listed
     assert not any(one.startswith(("store/", "capture/")) for one in listed)

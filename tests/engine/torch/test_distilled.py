@@ -12,18 +12,18 @@ from hypothesis import strategies as st
 from clawback import engine
 from clawback.errors import TrainingError
 from clawback.extensions.demo import corpus
-from clawback.learning.examples import Shared, measure
-from clawback.learning.run import TrainingRun
-from clawback.learning.sources import distillation_plan, distilled, graded, instructed, plan
-from clawback.learning.sources.graded import Graded, Grading, GradingSettings
-from clawback.learning.sources.guided import GuidedRounds
-from clawback.learning.sources.instructed import Arm
-from clawback.learning.sources.rpo_rounds import RpoRounds
-from clawback.learning.sources.teacher import appended
 from clawback.rewards.instructions import Instruction
 from clawback.rl.algorithms.rpo import Rpo
 from clawback.rl.batch import Batch
+from clawback.sources import distillation_plan, distilled, graded, instructed, plan
+from clawback.sources.graded import Graded, Grading, GradingSettings
+from clawback.sources.guided import GuidedRounds
+from clawback.sources.instructed import Arm
+from clawback.sources.rpo_rounds import RpoRounds
+from clawback.sources.teacher import appended
 from clawback.templates.chat_tokens import Encoded
+from clawback.trainer.examples import Shared, measure
+from clawback.trainer.run import TrainingRun
 from tests.engine.torch.test_rollouts import LikesBullets, rated
 
 SMALL = {"grounding": 48, "first": 4, "most": 8, "answers": 1, "distil_prompts": 16, "sentences": 4}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clawback.learning.sources.episode_examples import Episodes, EpisodeSettings
+from clawback.learning.episode_examples import Episodes, EpisodeSettings
 from clawback.records import Episode, EpisodeStep
 
 

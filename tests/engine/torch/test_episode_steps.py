@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from clawback import engine
-from clawback.learning import TrainingRun
-from clawback.learning.examples import TrainingExample
-from clawback.learning.sources import episode_examples as sources
-from clawback.learning.sources.episode_examples import Episodes, EpisodeSettings
+from clawback.learning import episode_examples as sources
+from clawback.learning.episode_examples import Episodes, EpisodeSettings
 from clawback.templates.chat_tokens import Encoded
+from clawback.trainer import TrainingRun
+from clawback.trainer.examples import TrainingExample
 
 
 def example(start, number):

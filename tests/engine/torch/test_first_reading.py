@@ -10,10 +10,11 @@ pytest.importorskip("peft")
 
 from clawback import engine
 from clawback.errors import NothingRead, NothingToGain
-from clawback.learning import RunConditions, RunRules, training
-from clawback.learning.run import TrainingRun
-from clawback.learning.sources import graded, plan
-from clawback.learning.sources.first_reading import Inputs
+from clawback.learning import training
+from clawback.sources import graded, plan
+from clawback.sources.first_reading import Inputs
+from clawback.trainer import RunConditions, RunRules
+from clawback.trainer.run import TrainingRun
 from tests.engine.torch.test_targets import edits, tapped
 
 PLAIN = ["Otters eat fish.", "They swim in rivers.", "Some of them live at the sea.", "Their fur is thick."]

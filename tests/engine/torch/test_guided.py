@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from clawback import engine
-from clawback.learning.examples import Shared, measure
-from clawback.learning.sources import distilled, guided
-from clawback.learning.sources.guided import Guide, GuidedRounds, strongest
+from clawback.sources import distilled, guided
+from clawback.sources.guided import Guide, GuidedRounds, strongest
+from clawback.trainer.examples import Shared, measure
 from tests.engine.torch.test_distilled import grading_for
 from tests.engine.torch.test_rollouts import rated
 

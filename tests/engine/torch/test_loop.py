@@ -8,15 +8,15 @@ import torch
 
 from clawback import engine
 from clawback.errors import Stopped
-from clawback.learning.examples import Shared, TrainingExample, pack
-from clawback.learning.loop import trainer
-from clawback.learning.loop.torch_learner import TorchLearner
-from clawback.learning.loop.trainer import LoopSettings, fit
-from clawback.learning.run import TrainingRun
 from clawback.learning.training import plan_for
 from clawback.rl import algorithms
 from clawback.scoring.logprobs import Scored
 from clawback.templates.chat_tokens import Encoded
+from clawback.trainer import training_loop
+from clawback.trainer.examples import Shared, TrainingExample, pack
+from clawback.trainer.run import TrainingRun
+from clawback.trainer.torch_learner import TorchLearner
+from clawback.trainer.training_loop import LoopSettings, fit
 from tests.engine.test_train import make_samples, recipe
 
 FAR = Encoded((1, 2), (3,))
@@ -149,7 +149,7 @@ def test_where_the_newest_weights_are_lost_the_loop_goes_on_from_those_that_are_
 
     settings = {"checkpoint": tmp_path / "checkpoint.pt", "fingerprint": "it", "checkpoint_seconds": 0.0}
     run(Forgetful(), **settings)
-    assert trainer.read_checkpoint(settings["checkpoint"], "it")["step"] == 7
+    assert training_loop.read_checkpoint(settings["checkpoint"], "it")["step"] == 7
     again = Forgetful()
     assert run(again, **settings).steps == 8
     assert len(again.seen_rates) == 6

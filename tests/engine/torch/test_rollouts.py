@@ -11,12 +11,12 @@ pytest.importorskip("peft")
 from clawback import engine
 from clawback.errors import TrainingError
 from clawback.extensions.demo import corpus, tastes
-from clawback.learning.loop import trainer
-from clawback.learning.run import TrainingRun
-from clawback.learning.sources import plan
 from clawback.models.adapter import merged
 from clawback.records import BETTER, Sample
+from clawback.sources import plan
 from clawback.templates.chat_tokens import Encoded
+from clawback.trainer import training_loop
+from clawback.trainer.run import TrainingRun
 
 SMALL = {"rounds": 2, "prompts": 3, "samples": 4, "round_steps": 2, "grounding": 48, "sentences": 0}
 
@@ -203,8 +203,8 @@ def whole(samples, tmp_path_factory):
 def test_a_run_killed_after_every_step_goes_on_each_time_to_the_same_bits(
     samples, whole, tmp_path, monkeypatch
 ):
-    real = trainer.LoopSettings
-    monkeypatch.setattr(trainer, "LoopSettings", lambda **kw: real(**{**kw, "checkpoint_seconds": 0.0}))
+    real = training_loop.LoopSettings
+    monkeypatch.setattr(training_loop, "LoopSettings", lambda **kw: real(**{**kw, "checkpoint_seconds": 0.0}))
     begun = []
 
     def follow(last):

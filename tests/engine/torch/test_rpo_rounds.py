@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from clawback import engine
-from clawback.learning.run import TrainingRun
-from clawback.learning.sources import distilled
-from clawback.learning.sources.distilled import forgotten
-from clawback.learning.sources.graded import Grading, GradingSettings
-from clawback.learning.sources.rpo_rounds import RpoRounds
+from clawback.sources import distilled
+from clawback.sources.distilled import forgotten
+from clawback.sources.graded import Grading, GradingSettings
+from clawback.sources.rpo_rounds import RpoRounds
+from clawback.trainer.run import TrainingRun
 from tests.engine.torch.test_rollouts import LikesBullets, rated
 
 SETTINGS = distilled.DistilSettings(

@@ -8,13 +8,13 @@ import pytest
 pytest.importorskip("peft")
 
 from clawback import engine
-from clawback.learning import RunConditions, RunRules
-from clawback.learning.run import TrainingRun
-from clawback.learning.sources import plan
-from clawback.learning.sources.graded import Grading, GradingSettings
-from clawback.learning.sources.instructed import PromptMessages
-from clawback.learning.sources.rule_grades import MOST, UNIT, RuleGrades, rule_grades
+from clawback.sources import plan
+from clawback.sources.graded import Grading, GradingSettings
+from clawback.sources.instructed import PromptMessages
+from clawback.sources.rule_grades import MOST, UNIT, RuleGrades, rule_grades
 from clawback.templates.chat_tokens import Encoded
+from clawback.trainer import RunConditions, RunRules
+from clawback.trainer.run import TrainingRun
 from tests.engine.torch.test_rollouts import recipe_for
 from tests.engine.torch.test_targets import tapped, unreadable, user
 

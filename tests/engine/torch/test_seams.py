@@ -9,13 +9,13 @@ import torch
 
 from clawback import engine
 from clawback.errors import TrainingError, UsageError
-from clawback.learning.examples import Shared, TrainingExample, measure
-from clawback.learning.loop.torch_learner import NaturalStep, ValueHead
-from clawback.learning.run import TrainingRun
-from clawback.learning.sources import targets
-from clawback.learning.sources.teacher import HEADING, hinted, taught
 from clawback.learning.training import plan_for
 from clawback.records import Part, Sample
+from clawback.sources import targets
+from clawback.sources.teacher import HEADING, hinted, taught
+from clawback.trainer.examples import Shared, TrainingExample, measure
+from clawback.trainer.run import TrainingRun
+from clawback.trainer.torch_learner import NaturalStep, ValueHead
 
 LIKED = ("Sure! Otters live in rivers.", "- a list\n- of points")
 DISLIKED = ("I am sorry, but I cannot.", "No.")
@@ -91,7 +91,7 @@ class Killed(BaseException):
 
 @pytest.mark.parametrize("algorithm", some_slow(EVERY, {"ppo"}))
 def test_a_run_killed_at_any_step_ends_in_the_same_bytes(folders, tmp_path, monkeypatch, algorithm):
-    import clawback.learning.loop.trainer as trainer
+    import clawback.trainer.training_loop as trainer
 
     real = trainer.LoopSettings
     monkeypatch.setattr(trainer, "LoopSettings", lambda **kw: real(**{**kw, "checkpoint_seconds": 0.0}))

@@ -13,12 +13,12 @@ pytest.importorskip("peft")
 
 from clawback import engine
 from clawback.errors import TrainingError
-from clawback.learning.loop import trainer
-from clawback.learning.run import TrainingRun
-from clawback.learning.sources import distillation_plan, distilled, plan
-from clawback.learning.sources.targets import evidence, is_foreign, is_named, may_learn, opening
 from clawback.records import Part, Sample
+from clawback.sources import distillation_plan, distilled, plan
+from clawback.sources.targets import evidence, is_foreign, is_named, may_learn, opening
 from clawback.templates.chat_tokens import Encoded
+from clawback.trainer import training_loop
+from clawback.trainer.run import TrainingRun
 from tests.engine.torch.test_rollouts import LikesBullets, recipe_for, same, weights
 
 OTHER = "acme/strong-1"
@@ -342,8 +342,8 @@ def test_fresh_answers_are_as_long_as_the_policys_own_and_not_as_foreign_ones(ba
 def test_a_killed_run_on_edits_goes_on_to_the_same_bits(tmp_path, monkeypatch):
     no_trust(monkeypatch)
     samples = [*unreadable(), *edits()]
-    real = trainer.LoopSettings
-    monkeypatch.setattr(trainer, "LoopSettings", lambda **kw: real(**{**kw, "checkpoint_seconds": 0.0}))
+    real = training_loop.LoopSettings
+    monkeypatch.setattr(training_loop, "LoopSettings", lambda **kw: real(**{**kw, "checkpoint_seconds": 0.0}))
 
     def train(folder, on_progress=None):
         fresh = engine.load("embedded")

@@ -9,10 +9,10 @@ pytest.importorskip("peft")
 
 from clawback import engine
 from clawback.extensions.reward.answer_checks import Regex
-from clawback.learning.run import TrainingRun
-from clawback.learning.sources import plan
 from clawback.rewards.composite import Weights
 from clawback.rewards.terms import RewardTerms
+from clawback.sources import plan
+from clawback.trainer.run import TrainingRun
 from tests.engine.torch.test_rollouts import SMALL, LikesBullets, rated, recipe_for
 
 LISTS = RewardTerms(Weights(0.5, 0.5, 0.0, 0.0, 0.0), (Regex(r"(?m)^- "),))
@@ -116,8 +116,8 @@ def test_a_policy_learns_what_a_verifier_wants(policy, samples):
         answers = policy.generate(asked, samples=4, seed=5)
         return np.mean([LISTS.verifiers[0]("", one.text) for group in answers for one in group])
 
-    from clawback.learning.loop.torch_learner import TorchLearner
-    from clawback.learning.loop.trainer import LoopSettings, fit
+    from clawback.trainer.torch_learner import TorchLearner
+    from clawback.trainer.training_loop import LoopSettings, fit
 
     before = lists()
     recipe = recipe_for(policy, "rollouts", rounds=6, prompts=6, samples=6)

@@ -15,13 +15,13 @@ from clawback import engine
 from clawback.errors import TrainingError
 from clawback.extensions.scale.process_group import from_plain, to_plain
 from clawback.gate.fresh import VersionPair, draw
-from clawback.learning.examples import TrainingExample
-from clawback.learning.run import TrainingRun
-from clawback.learning.sources import plan
 from clawback.models.types import Sampling
 from clawback.pictures import pictures
 from clawback.records import Part, Sample
+from clawback.sources import plan
 from clawback.templates import vision
+from clawback.trainer.examples import TrainingExample
+from clawback.trainer.run import TrainingRun
 from tests.engine.conftest import tokenizer
 
 TEMPLATE = (

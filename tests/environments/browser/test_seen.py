@@ -16,7 +16,7 @@ from clawback.environments import registry
 from clawback.environments.episode_loop import Order
 from clawback.environments.rollouts import Play, Rollouts
 from clawback.extensions.browser import chromium
-from clawback.learning.sources.episode_examples import look_again, sequences
+from clawback.learning.episode_examples import look_again, sequences
 from clawback.models.types import Sampling
 from tests.engine.torch.test_vision import folder  # noqa: F401 — a fixture
 

@@ -15,9 +15,9 @@ from clawback.runs.trigger import hosted_key
 
 if TYPE_CHECKING:
     from clawback.extensions.hosted.hosted_training import Where
-    from clawback.learning import Recipe, TrainingRun
     from clawback.models import TrainResult
     from clawback.policy import Policy
+    from clawback.trainer import Recipe, TrainingRun
 
 CAPABILITIES = "/api/v1/get_server_capabilities"
 """Of Tinker's API."""

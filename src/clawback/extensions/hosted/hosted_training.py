@@ -38,28 +38,26 @@ from clawback.extensions.hosted.trainer_records import (
     SamplingParams,
     ServiceUnanswered,
 )
-from clawback.learning import (
-    DRAWING,
+from clawback.learning import DRAWING, conclusion, fit_elsewhere
+from clawback.models import TrainResult
+from clawback.models.adapter import receive
+from clawback.progress import OnProgress
+from clawback.rl import algorithms
+from clawback.trainer import (
     Fitted,
     LoopSettings,
     Recipe,
     TrainingRun,
-    conclusion,
     fingerprint,
     finished,
-    fit_elsewhere,
     read_checkpoint,
     write_adapter,
     write_checkpoint,
     write_result,
 )
-from clawback.models import TrainResult
-from clawback.models.adapter import receive
-from clawback.progress import OnProgress
-from clawback.rl import algorithms
 
 if TYPE_CHECKING:
-    from clawback.learning import Plan
+    from clawback.trainer import Plan
 
 ALPHA = 32
 """Of every LoRA that is trained by Tinker's API: its requests have no field for it."""

@@ -1,4 +1,4 @@
-"""The learner at a hosted trainer: the seam of the training loop (``learning/loop/trainer.py``), each call a numbered request.
+"""The learner at a hosted trainer: the seam of the training loop (``trainer/training_loop.py``), each call a numbered request.
 
 The weights cannot be copied back and forth as in this process. ``restore`` and a lost model go back to the last state
 that was saved over there, every ``save_every`` steps.
@@ -14,9 +14,9 @@ from clawback.errors import TrainingError
 from clawback.extensions.hosted.remote_policy import RemotePolicy, datum, forward
 from clawback.extensions.hosted.tinker import TinkerTrainer
 from clawback.extensions.hosted.trainer_records import AdamParams, Datum
-from clawback.learning import LoopSettings, State, TrainingExample, logprob_gradients
 from clawback.rl.algorithms import Algorithm
 from clawback.scoring import Scored
+from clawback.trainer import LoopSettings, State, TrainingExample, logprob_gradients
 
 NORMS = ("grad_norm", "unclipped_grad_l2_norm")
 """Names that trainers give the norm of a gradient before it was clipped."""

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from clawback.extensions.hosted.vllm_sampler import VllmSampler
     from clawback.extensions.hosted.vllm_server import VllmServer
     from clawback.jobs.seams import Rollout
-    from clawback.learning import Recipe
     from clawback.paths import Home
     from clawback.policy import Policy
     from clawback.progress import OnProgress
+    from clawback.trainer import Recipe
 
 
 def check(draw: str, settings: Config) -> None:

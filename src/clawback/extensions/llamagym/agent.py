@@ -36,8 +36,8 @@ from clawback.extensions.llamagym import agent_learner
 from clawback.extensions.llamagym.agent_form import FormCheck
 from clawback.extensions.llamagym.agent_settings import settings_of
 from clawback.extensions.llamagym.agent_worlds import ActionReader, AgentWorlds, baseline, opening, shown
-from clawback.learning import summary
 from clawback.records import Episode, Message
+from clawback.trainer import summary
 
 LOOKED_AT = 8
 """Episodes of ``learn`` that show whether replies name actions."""

@@ -20,8 +20,9 @@ from clawback.errors import UsageError
 from clawback.extensions.llamagym.agent_learner import AgentLearner
 from clawback.extensions.llamagym.agent_worlds import ReplyForm, Speaks, equal_forms, reply_form
 from clawback.jobs.reply_form import form_notice, observation_notice
-from clawback.learning import exploration, is_short, summary
+from clawback.learning import exploration, is_short
 from clawback.records import Episode, Message
+from clawback.trainer import summary
 
 
 class FormCheck:

@@ -14,8 +14,9 @@ from clawback.records import Episode, Message
 if TYPE_CHECKING:
     from clawback.environments.token_record import TokenRecord
     from clawback.extensions.llamagym.agent_settings import AgentSettings
-    from clawback.learning import EpisodeSettings, Recipe
+    from clawback.learning import EpisodeSettings
     from clawback.policy import Policy
+    from clawback.trainer import Recipe
 
 STATE = "agent.pt"
 STEPS = 4

@@ -30,14 +30,14 @@ from torch import Tensor
 
 from clawback.errors import Interrupted, UsageError
 from clawback.extensions.scale import sharding
-from clawback.learning import Shared, TrainingExample, gradients, together
 from clawback.runs.run_options import environment_number, machine_count, machine_number
 from clawback.templates import Encoded, Pixels
+from clawback.trainer import Shared, TrainingExample, gradients, together
 
 if TYPE_CHECKING:
-    from clawback.learning import Recipe
     from clawback.policy import Policy
     from clawback.rl.algorithms import Algorithm
+    from clawback.trainer import Recipe
 
 WAIT = timedelta(minutes=10)
 """For a worker to load the base and do its share."""

@@ -11,10 +11,10 @@ import torch.distributed as dist
 
 from clawback.errors import ClawbackError, ModelError
 from clawback.extensions.scale import process_group, sharding
-from clawback.learning import Shared
 from clawback.models import Sampling
 from clawback.policy import Policy, load
 from clawback.rl import algorithms
+from clawback.trainer import Shared
 
 
 def main() -> int:

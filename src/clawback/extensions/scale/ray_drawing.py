@@ -14,9 +14,9 @@ from clawback.jobs.seams import Cluster, Rollout
 if TYPE_CHECKING:
     from clawback.environments.rollouts import EpisodeSource
     from clawback.jobs.judge_pass import SelfJudge
-    from clawback.learning import Recipe
     from clawback.policy import Sampler
     from clawback.progress import OnProgress
+    from clawback.trainer import Recipe
 
 
 @contextmanager

@@ -23,8 +23,8 @@ from clawback.sampling import Chance, DrawSettings, Sampled, stop_ids
 
 if TYPE_CHECKING:
     from clawback.extensions.scale.ray_crew import RayCrew
-    from clawback.learning import Recipe
     from clawback.policy import Policy
+    from clawback.trainer import Recipe
 
 UNITS = 3
 """For each worker, so that a slow one does not hold up the round for long."""

@@ -295,7 +295,7 @@ def live_answers(
 def check_use(home: Home, model: str, use: Use | None) -> None:
     """Raises ``UsageError`` where the teacher's answers are to be trained towards and the person has not said that they may be."""
     from clawback import config
-    from clawback.learning import is_named, is_other
+    from clawback.sources import is_named, is_other
 
     settings = config.load(home.config)
     if use in (None, "rate") or not is_other(model, settings.model.base):

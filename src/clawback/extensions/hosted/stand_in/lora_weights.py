@@ -30,12 +30,12 @@ from clawback.extensions.hosted.trainer_records import (
     SamplingParams,
 )
 from clawback.files import replace_folder
-from clawback.learning import read_checkpoint, write_checkpoint
 from clawback.models import Sampling
 from clawback.policy import Policy
 from clawback.sampling import DrawSettings, sample, stop_ids
 from clawback.scoring import token_logprobs
 from clawback.templates import Encoded
+from clawback.trainer import read_checkpoint, write_checkpoint
 
 LOSSES: Mapping[str, frozenset[str]] = {
     "cross_entropy": frozenset({"weights"}),

@@ -28,18 +28,18 @@ import torch
 from torch import Tensor
 
 from clawback.errors import TrainingError
-from clawback.learning.examples import SourceState, TrainingExample
-from clawback.learning.loop.torch_learner import ValueHead
 from clawback.records import Episode
 from clawback.rl import turn_advantages
 from clawback.rl.turn_advantages import AdvantageSettings
 from clawback.templates import Chat, Encoded, Pixels
+from clawback.trainer.examples import SourceState, TrainingExample
+from clawback.trainer.torch_learner import ValueHead
 
 if TYPE_CHECKING:
-    from clawback.learning.best_weights import BestWeights
-    from clawback.learning.recipe import Recipe
     from clawback.policy import Policy
     from clawback.scoring import Scorer
+    from clawback.trainer.best_weights import BestWeights
+    from clawback.trainer.recipe import Recipe
 
 
 log = logging.getLogger("clawback.engine")

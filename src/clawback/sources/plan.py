@@ -38,30 +38,30 @@ import torch
 
 from clawback.errors import TrainingError
 from clawback.features.style_features import Floats
-from clawback.learning.examples import Plan
-from clawback.learning.sources import distillation_plan, first_reading
-from clawback.learning.sources.distillation_plan import distil, fold
-from clawback.learning.sources.distilled import HELD, DistilSettings, nothing
-from clawback.learning.sources.first_reading import Inputs
-from clawback.learning.sources.fresh_answers import RolloutSettings, RolloutSource
-from clawback.learning.sources.graded import Grading, GradingSettings, Prompt
-from clawback.learning.sources.instructed import PromptMessages
-from clawback.learning.sources.ratings import from_ratings
-from clawback.learning.sources.rpo_rounds import RpoRounds
-from clawback.learning.sources.rule_grades import rule_grades
-from clawback.learning.sources.targets import AnswerTarget, DirectEvidence, room_for, with_worse
 from clawback.pictures import pictures
 from clawback.records import Turn
 from clawback.rl import advantages
 from clawback.rl.algorithms.grpo import Grpo
 from clawback.rl.algorithms.reinforce import Reinforce
 from clawback.rl.algorithms.rpo import Rpo
+from clawback.sources import distillation_plan, first_reading
+from clawback.sources.distillation_plan import distil, fold
+from clawback.sources.distilled import HELD, DistilSettings, nothing
+from clawback.sources.first_reading import Inputs
+from clawback.sources.fresh_answers import RolloutSettings, RolloutSource
+from clawback.sources.graded import Grading, GradingSettings, Prompt
+from clawback.sources.instructed import PromptMessages
+from clawback.sources.ratings import from_ratings
+from clawback.sources.rpo_rounds import RpoRounds
+from clawback.sources.rule_grades import rule_grades
+from clawback.sources.targets import AnswerTarget, DirectEvidence, room_for, with_worse
 from clawback.templates import Encoded
+from clawback.trainer.examples import Plan
 
 if TYPE_CHECKING:
-    from clawback.learning.run import TrainingRun
     from clawback.records import Message, Sample
     from clawback.rewards.reward_ensemble import RewardEnsemble
+    from clawback.trainer.run import TrainingRun
 
 NAME = "rollouts"
 

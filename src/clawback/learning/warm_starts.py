@@ -30,18 +30,18 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from clawback.learning.examples import SourceState, TrainingExample
-from clawback.learning.loop.torch_learner import TorchLearner
-from clawback.learning.loop.trainer import Loop, LoopSettings
-from clawback.learning.sources.episode_examples import flat, look_again, sequences, states_before
+from clawback.learning.episode_examples import flat, look_again, sequences, states_before
 from clawback.records import Episode
 from clawback.rl import algorithms
 from clawback.rl.action_values import fit_action_values
 from clawback.templates import Encoded
+from clawback.trainer.examples import SourceState, TrainingExample
+from clawback.trainer.torch_learner import TorchLearner
+from clawback.trainer.training_loop import Loop, LoopSettings
 
 if TYPE_CHECKING:
-    from clawback.learning.loop.trainer import State
     from clawback.policy import Policy
+    from clawback.trainer.training_loop import State
 
 
 REPLIES_PER_STEP = 16

@@ -20,17 +20,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from clawback.learning.examples import TrainingExample
-from clawback.learning.recipe import FULL_RATE
-from clawback.learning.sources.graded import Graded, Grading, Prompt, Seen
-from clawback.learning.sources.instructed import Arm, PromptMessages, draw_under, follows, picked, relevance
-from clawback.learning.sources.targets import AnswerTarget, DirectEvidence, may_learn, opening
 from clawback.policy import within
+from clawback.sources.graded import Graded, Grading, Prompt, Seen
+from clawback.sources.instructed import Arm, PromptMessages, draw_under, follows, picked, relevance
+from clawback.sources.targets import AnswerTarget, DirectEvidence, may_learn, opening
 from clawback.templates import Encoded
+from clawback.trainer.examples import TrainingExample
+from clawback.trainer.recipe import FULL_RATE
 
 if TYPE_CHECKING:
-    from clawback.learning.recipe import Recipe
-    from clawback.learning.run import TrainingRun
+    from clawback.trainer.recipe import Recipe
+    from clawback.trainer.run import TrainingRun
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from clawback.errors import TrainingError
-from clawback.learning.examples import TrainingExample
 from clawback.records import Message, Sample
 from clawback.scoring import Scorer, overlap, token_logprobs, top
 from clawback.templates import Encoded
+from clawback.trainer.examples import TrainingExample
 
 if TYPE_CHECKING:
     from clawback.policy import Policy

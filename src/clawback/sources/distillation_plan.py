@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from clawback.learning.examples import Plan, SourceSequence
-from clawback.learning.sources.distilled import (
+from clawback.rewards.instructions import Instruction, candidates
+from clawback.rl.algorithms.rpo import Rpo
+from clawback.sources.distilled import (
     BASE,
     Chosen,
     DistilSettings,
@@ -30,16 +31,15 @@ from clawback.learning.sources.distilled import (
     of_other_models,
     with_base_answers,
 )
-from clawback.learning.sources.graded import Grading, Prompt
-from clawback.learning.sources.instructed import Arm, PromptMessages, follows, search
-from clawback.learning.sources.rpo_rounds import RpoRounds
-from clawback.learning.sources.targets import AnswerTarget, DirectEvidence, with_worse
-from clawback.rewards.instructions import Instruction, candidates
-from clawback.rl.algorithms.rpo import Rpo
+from clawback.sources.graded import Grading, Prompt
+from clawback.sources.instructed import Arm, PromptMessages, follows, search
+from clawback.sources.rpo_rounds import RpoRounds
+from clawback.sources.targets import AnswerTarget, DirectEvidence, with_worse
+from clawback.trainer.examples import Plan, SourceSequence
 
 if TYPE_CHECKING:
-    from clawback.learning.run import TrainingRun
-    from clawback.learning.sources.guided import Guide
+    from clawback.sources.guided import Guide
+    from clawback.trainer.run import TrainingRun
 
 NAME = "distil"
 
@@ -154,7 +154,7 @@ def _guide(
     """The base under the sentence as a teacher; None where it is not wanted, or its head is unknown."""
     if not settings.guided_rounds:
         return None
-    from clawback.learning.sources.guided import Guide, strongest
+    from clawback.sources.guided import Guide, strongest
 
     guide = Guide(partial(conversations.under, grading), arm.instruction.text)
     return strongest(guide, grading, anchors(grading)[1][:BASE], settings.most_forgotten)
@@ -169,7 +169,7 @@ def _taught(
     note: str,
 ) -> Plan:
     """The plan that learns from the guide, then the targets: pairs in the same steps would drown it, for their gradient is by far the larger."""
-    from clawback.learning.sources.guided import GuidedRounds
+    from clawback.sources.guided import GuidedRounds
 
     settings = DistilSettings.of(grading.recipe)
     answers = [one.encoded for one in [*arm.answers, *grading.base_graded] if one.complete]

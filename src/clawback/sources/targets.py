@@ -31,8 +31,8 @@ from clawback.records import OWN_MODELS, Sample
 from clawback.templates import Encoded
 
 if TYPE_CHECKING:
-    from clawback.learning.sources.graded import Grading
     from clawback.policy import Policy
+    from clawback.sources.graded import Grading
 
 
 NONE_LEFT = (

@@ -22,13 +22,13 @@ from clawback.files import replace, sync
 from clawback.models import ModelInfo, TrainResult
 
 if TYPE_CHECKING:
-    from clawback.learning.loop.trainer import Fitted
-    from clawback.learning.recipe import Recipe
     from clawback.policy import Policy, Sampler
     from clawback.records import Message, Sample
     from clawback.rewards.reward_model import Grader
     from clawback.rewards.terms import RewardTerms
     from clawback.rewards.views import Judge
+    from clawback.trainer.recipe import Recipe
+    from clawback.trainer.training_loop import Fitted
 
 
 Progress = Mapping[str, Any]

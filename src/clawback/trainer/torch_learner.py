@@ -20,15 +20,15 @@ import torch
 from torch import Tensor, nn
 
 from clawback.errors import TrainingError
-from clawback.learning.examples import Shared, TrainingExample, gradients
-from clawback.learning.loop.trainer import State
 from clawback.policy import Policy
 from clawback.rl import algorithms
 from clawback.rl.algorithms import Algorithm
 from clawback.scoring import Scored, Scorer, divergence
+from clawback.trainer.examples import Shared, TrainingExample, gradients
+from clawback.trainer.training_loop import State
 
 if TYPE_CHECKING:
-    from clawback.learning.loop.trainer import GradientGroup, LoopSettings
+    from clawback.trainer.training_loop import GradientGroup, LoopSettings
 
 
 _PROBE = 0.1

@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 
 from clawback.features.style_features import Floats
-from clawback.learning.sources.graded import Graded, Grading, Prompt
-from clawback.learning.sources.teacher import appended
 from clawback.records import Message, under
+from clawback.sources.graded import Graded, Grading, Prompt
+from clawback.sources.teacher import appended
 from clawback.templates import Encoded
 
 if TYPE_CHECKING:

@@ -34,9 +34,9 @@ from torch import Tensor
 
 from clawback.errors import Stopped, TrainingError
 from clawback.files import sync
-from clawback.learning.examples import Shared, Source, TrainingExample, drift, pack
 from clawback.rl.algorithms import Algorithm
 from clawback.scoring import Scored
+from clawback.trainer.examples import Shared, Source, TrainingExample, drift, pack
 
 if TYPE_CHECKING:
     from clawback.policy import Policy

@@ -29,12 +29,12 @@ from clawback.errors import UsageError
 from clawback.models import Bucket, Kind, ModelInfo
 
 SOURCES = {
-    "distilled": ("distilled", "DistilSettings"),
-    "rollouts": ("fresh_answers", "RolloutSettings"),
-    "graded": ("graded", "GradingSettings"),
-    "episodes": ("episode_examples", "EpisodeSettings"),
+    "distilled": ("sources.distilled", "DistilSettings"),
+    "rollouts": ("sources.fresh_answers", "RolloutSettings"),
+    "graded": ("sources.graded", "GradingSettings"),
+    "episodes": ("learning.episode_examples", "EpisodeSettings"),
 }
-"""Name → module of ``learning/sources``, and the class of its settings."""
+"""Name → module of a source of examples, and the class of its settings. The modules stand above this one."""
 FREE = "extra"
 """A field of this name in an algorithm takes all settings that it has no field for."""
 
@@ -49,7 +49,7 @@ def option_types() -> dict[str, type]:
         name: algorithms.find(name) for name in (*algorithms.names(), *algorithms.ENVIRONMENT)
     }
     for name, (module, kind) in SOURCES.items():
-        found[name] = getattr(importlib.import_module(f"clawback.learning.sources.{module}"), kind)
+        found[name] = getattr(importlib.import_module(f"clawback.{module}"), kind)
     return found
 
 
@@ -275,7 +275,7 @@ class Recipe:
     reward: Mapping[str, Any] = field(default_factory=dict)
     """``weights``, ``verifiers`` and ``tokens`` of a reward that adds up; empty: it is the feedback."""
     learn_from: tuple[str, ...] = ()
-    """Names of other models whose answers may be learned as they are (``learning/sources/targets.py``)."""
+    """Names of other models whose answers may be learned as they are (``sources/targets.py``)."""
     curriculum: Literal["off", "reward", "length", "both"] = "off"
     """Runs on the ratings themselves begin with the easy ones: clear ratings, short answers, or both."""
 
@@ -286,7 +286,7 @@ class Recipe:
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Settings of parts as they were once written: all by name alone."""
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Settings of single algorithms and sources, by the part's name (``learning/recipe.py``)."""
+    """Settings of single algorithms and sources, by the part's name (``trainer/recipe.py``)."""
 
     def settings(self, algorithm: str = "") -> dict[str, Any]:
         """Every value by name, with an algorithm's own on top (the recipe's, unless another is named): what it picks its fields from."""

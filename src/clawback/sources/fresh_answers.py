@@ -11,14 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clawback.learning.examples import SourceState, TrainingExample
-from clawback.learning.sources.graded import Grading, Prompt, Seen
-from clawback.learning.sources.targets import AnswerTarget, opening
 from clawback.rl import advantages
+from clawback.sources.graded import Grading, Prompt, Seen
+from clawback.sources.targets import AnswerTarget, opening
 from clawback.templates import Encoded
+from clawback.trainer.examples import SourceState, TrainingExample
 
 if TYPE_CHECKING:
-    from clawback.learning.recipe import Recipe
+    from clawback.trainer.recipe import Recipe
 
 _T = TypeVar("_T")
 

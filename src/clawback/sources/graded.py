@@ -29,8 +29,8 @@ from clawback.scoring import pooled, token_logprobs
 from clawback.templates import Encoded
 
 if TYPE_CHECKING:
-    from clawback.learning.recipe import Recipe
-    from clawback.learning.run import TrainingRun
+    from clawback.trainer.recipe import Recipe
+    from clawback.trainer.run import TrainingRun
 
 Prompt = tuple[int, ...]
 GradesByRule = Callable[[Sequence[Encoded], Sequence[tuple[str, str]]], Floats]

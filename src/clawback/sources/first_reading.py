@@ -16,18 +16,18 @@ import numpy as np
 
 from clawback.errors import NothingRead
 from clawback.features.style_features import Floats
-from clawback.learning.sources.targets import DirectEvidence, evidence
 from clawback.records import BETTER
 from clawback.rewards.rating_likelihood import Ints, feedback_kinds, reader_values
+from clawback.sources.targets import DirectEvidence, evidence
 from clawback.templates import Encoded
 
 if TYPE_CHECKING:
-    from clawback.learning.recipe import Recipe
-    from clawback.learning.run import TrainingRun
-    from clawback.learning.sources.graded import Grading
     from clawback.policy import Policy
     from clawback.records import Sample
     from clawback.rewards.reward_ensemble import RewardEnsemble
+    from clawback.sources.graded import Grading
+    from clawback.trainer.recipe import Recipe
+    from clawback.trainer.run import TrainingRun
 
 
 @dataclass(frozen=True)

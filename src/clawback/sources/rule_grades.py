@@ -18,10 +18,10 @@ from clawback.features.style_features import Floats
 from clawback.templates import Encoded
 
 if TYPE_CHECKING:
-    from clawback.learning.run import TrainingRun
-    from clawback.learning.sources.graded import Grading
-    from clawback.learning.sources.instructed import PromptMessages
     from clawback.rewards.views import Judge
+    from clawback.sources.graded import Grading
+    from clawback.sources.instructed import PromptMessages
+    from clawback.trainer.run import TrainingRun
 
 MOST = 4
 """Rules that are graded together: a model that is told more at once follows few of them."""

@@ -9,7 +9,7 @@ log-probs and values are recomputed with it.
 
 Training on the ratings themselves: recorded answers and their feedback become examples, in the order given.
 
-Nothing of another model's answer is made likelier unless the person named that model (``learning/sources/targets.py``): liked answers
+Nothing of another model's answer is made likelier unless the person named that model (``sources/targets.py``): liked answers
 are left out, and disliked ones have no positive advantage.
 """
 
@@ -24,20 +24,20 @@ import torch
 from torch import Tensor
 
 from clawback.errors import TrainingError
-from clawback.learning.examples import Plan, RatingSource, SourceState, TrainingExample
-from clawback.learning.loop.torch_learner import ValueHead
-from clawback.learning.sources.targets import NONE_LEFT, may_learn
 from clawback.policy import Policy
 from clawback.records import BETTER
 from clawback.rl import algorithms
 from clawback.scoring import Scored
+from clawback.sources.targets import NONE_LEFT, may_learn
 from clawback.templates import Encoded
+from clawback.trainer.examples import Plan, RatingSource, SourceState, TrainingExample
+from clawback.trainer.torch_learner import ValueHead
 
 if TYPE_CHECKING:
-    from clawback.learning.run import TrainingRun
     from clawback.records import Sample
     from clawback.rl.algorithms import Algorithm
     from clawback.rl.curriculum import By
+    from clawback.trainer.run import TrainingRun
 
 
 _MADE = ("old", "token_advantages", "returns", "old_values")
@@ -201,7 +201,7 @@ def from_ratings(run: TrainingRun, algorithm: Algorithm) -> Plan:
         for one, a, sample, s, r in zip(encoded, advantages, samples, start, ref, strict=True)
     ]
     if "teacher" in wants:
-        from clawback.learning.sources.teacher import taught
+        from clawback.sources.teacher import taught
 
         examples = taught(policy, examples, samples, int(getattr(algorithm, "top_k", 0)))
     if "mismatched" in wants:
@@ -271,7 +271,7 @@ def _dealt(
     policy, recipe, wants, each = run.policy, run.recipe, algorithms.needs(algorithm), 1
     units = [[example] for example in examples]
     if "pairs" in wants:
-        from clawback.learning.sources.targets import find_pairs
+        from clawback.sources.targets import find_pairs
 
         pairs, each = find_pairs(samples, [example.encoded for example in examples]), 2
         base, learn_from = policy.info.base, recipe.learn_from

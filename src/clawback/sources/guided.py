@@ -23,10 +23,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from clawback.learning.examples import RatingSource, SourceState, TrainingExample
-from clawback.learning.sources.distilled import DistilSettings, forgotten, take_back
-from clawback.learning.sources.graded import Grading, Prompt
+from clawback.sources.distilled import DistilSettings, forgotten, take_back
+from clawback.sources.graded import Grading, Prompt
 from clawback.templates import Encoded
+from clawback.trainer.examples import RatingSource, SourceState, TrainingExample
 
 Under = Callable[[Prompt, str], Prompt]
 """(prompt, sentence) → the prompt with the sentence after it."""

@@ -26,8 +26,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from clawback.learning.examples import RatingSource, SourceState, TrainingExample
-from clawback.learning.sources.distilled import (
+from clawback.sources.distilled import (
     Chosen,
     DistilSettings,
     chosen,
@@ -37,9 +36,10 @@ from clawback.learning.sources.distilled import (
     take_back,
     worst,
 )
-from clawback.learning.sources.graded import Graded, Grading, Prompt
-from clawback.learning.sources.instructed import Tell, answers_to
+from clawback.sources.graded import Graded, Grading, Prompt
+from clawback.sources.instructed import Tell, answers_to
 from clawback.templates import Encoded
+from clawback.trainer.examples import RatingSource, SourceState, TrainingExample
 
 LEFT = 0.15
 """Standard deviations of the base's rewards between what is learned and what the policy says by itself below which nothing is left to learn."""

@@ -1,1 +1,0 @@
-"""Where training examples come from: ratings, preference pairs, a teacher, graded rollouts."""
