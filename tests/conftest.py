@@ -24,9 +24,10 @@ import pytest
 from hypothesis import settings
 
 from clawback import feedback, jobs, store
+from clawback.encryption import keys
 from clawback.paths import Home
 from clawback.records import Turn
-from clawback.store import connection, keys
+from clawback.store import connection
 
 T = TypeVar("T")
 

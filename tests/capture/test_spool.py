@@ -17,10 +17,11 @@ from clawback import store
 from clawback.capture import hook, ingest, spool
 from clawback.capture.events import AnswerEvent, PromptEvent
 from clawback.cli import main
+from clawback.encryption import keys
 from clawback.errors import StoreBusy, StoreError
 from clawback.extensions.crypt import database_encryption
 from clawback.paths import Home
-from clawback.store import connection, keys
+from clawback.store import connection
 from clawback.store.connection import sqlite3
 
 AGENT = "claude-code"

@@ -20,12 +20,13 @@ pytest.importorskip("pyrage", reason="needs the extra `crypt`")
 
 from clawback import feedback, pictures, store
 from clawback.cli import main
+from clawback.encryption import keys
 from clawback.errors import Busy, NotFound, StoreError, UsageError
 from clawback.extensions.crypt import database_encryption
 from clawback.paths import Home
 from clawback.privacy import age
 from clawback.records import Turn
-from clawback.store import connection, keys
+from clawback.store import connection
 from clawback.store.connection import newest
 
 WORDS = "The treasure of Abelard"
@@ -103,7 +104,7 @@ def at_line(number: int, work: Callable[[], object]) -> bool:
         def trace(frame: FrameType, event: str, _: object) -> Any:
             nonlocal seen
             if not frame.f_code.co_filename.endswith(
-                ("extensions/crypt/database_encryption.py", "store/keys.py", "clawback/files.py")
+                ("extensions/crypt/database_encryption.py", "encryption/keys.py", "clawback/files.py")
             ):
                 return None
             if event == "line":

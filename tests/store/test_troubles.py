@@ -15,13 +15,15 @@ import pytest
 
 from clawback import feedback, store
 from clawback.cli import main
+from clawback.encryption import keys
 from clawback.errors import StoreError
 from clawback.extensions.crypt import database_encryption
 from clawback.files import replace
 from clawback.paths import Home
 from clawback.privacy import erasure
 from clawback.records import Turn
-from clawback.store import connection, copies, damaged_database, keys, salvage_pages
+from clawback.salvage import copies, damaged_database, salvage_pages
+from clawback.store import connection
 from clawback.store.connection import DAMAGED
 
 DAY = 86_400.0

@@ -7,9 +7,9 @@ from clawback.admin import rating_inbox
 from clawback.errors import Busy, StoreBusy, StoreError
 from clawback.paths import Home
 from clawback.release.version_registry import LOCK_SECONDS
-from clawback.store import copies, damaged_database
+from clawback.salvage import copies, damaged_database
+from clawback.salvage.salvage_rows import SalvageReport
 from clawback.store.connection import DAMAGED
-from clawback.store.salvage_rows import SalvageReport
 
 
 def upkeep(home: Home) -> None:

@@ -92,7 +92,7 @@ def keep_served(here: Home, served: ServedTurn, privacy: PrivacySection) -> None
 
 
 def _keep(here: Home, record: JsonObject) -> None:
-    from clawback.store import keys
+    from clawback.encryption import keys
 
     try:
         here.create()
@@ -121,7 +121,8 @@ def _write_sealed(here: Home, path: Path, data: bytes) -> None:
     """A file that the home's key opens: written beside, synced, renamed."""
     from contextlib import closing
 
-    from clawback.store import connection, keys
+    from clawback.encryption import keys
+    from clawback.store import connection
     from clawback.store.connection import sqlite3
 
     key = keys.load(here.database)
@@ -145,7 +146,8 @@ def _read_sealed(here: Home, path: Path) -> bytes:
     """Raises ``ValueError`` for a file that the home's key does not open, ``StoreError`` where there is no key."""
     from contextlib import closing
 
-    from clawback.store import connection, keys
+    from clawback.encryption import keys
+    from clawback.store import connection
     from clawback.store.connection import sqlite3
 
     if not path.exists():

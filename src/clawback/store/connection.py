@@ -16,7 +16,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import clawback.store.keys as keys
+from clawback.encryption import keys
 from clawback.errors import MissingExtra, StoreBusy, StoreError
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def open_encrypted(
 ) -> sqlite3.Connection:
     """A connection through SQLCipher; without a key to a plain database. Raises ``MissingExtra``."""
     try:
-        from clawback.store import cipher
+        from clawback.encryption import cipher
     except ImportError:
         from clawback import installed
 

@@ -86,8 +86,8 @@ def recovery(path: Path, to: tuple[str, ...], phrase: bool, as_json: bool) -> No
     clawback data encryption recovery key.age --passphrase
     clawback data encryption recovery key.age --to age1…
     """
+    from clawback.encryption import keys
     from clawback.privacy import age
-    from clawback.store import keys
 
     if bool(to) == phrase:
         raise UsageError("Name who may open it: --passphrase, or --to KEY.")
@@ -108,8 +108,9 @@ def recover(path: Path, identity: Path | None, phrase: bool, as_json: bool) -> N
     \b
     clawback data encryption recover key.age --passphrase
     """
+    from clawback.encryption import keys
     from clawback.privacy import age
-    from clawback.store import connection, keys
+    from clawback.store import connection
 
     secret = passphrase(phrase, new=False)
     with waiting("decrypting", as_json):

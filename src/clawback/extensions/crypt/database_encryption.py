@@ -17,12 +17,14 @@ from pathlib import Path
 
 from clawback import store
 from clawback.capture import spool
+from clawback.encryption import keys
+from clawback.encryption.keys import Kept
 from clawback.errors import Busy, StoreError, UsageError
 from clawback.files import sync
 from clawback.paths import Home
 from clawback.release.version_registry import LOCK_SECONDS
-from clawback.store import connection, copies, keys
-from clawback.store.keys import Kept
+from clawback.salvage import copies
+from clawback.store import connection
 
 PART = ".part"
 PLAIN = b"SQLite format 3\0"

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from clawback import config, files, jobs, store
 from clawback.admin import model_choice
+from clawback.encryption import keys
 from clawback.errors import Busy, ModelError, NotFound, UsageError
 from clawback.feedback import provenance
 from clawback.jobs import inputs
@@ -27,7 +28,6 @@ from clawback.records import Run, Version
 from clawback.release import prompted, trial, version_registry
 from clawback.runs import trigger
 from clawback.runs.trigger import under_way
-from clawback.store import keys
 
 if TYPE_CHECKING:
     from clawback.store import Store

@@ -15,11 +15,12 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from clawback.encryption import keys
 from clawback.errors import ClawbackError, StoreError
-from clawback.store import connection, keys
+from clawback.salvage.salvage_pages import transplant
+from clawback.salvage.salvage_rows import SalvageReport, copy_table
+from clawback.store import connection
 from clawback.store.connection import DAMAGED, newest, open_database, sqlite3
-from clawback.store.salvage_pages import transplant
-from clawback.store.salvage_rows import SalvageReport, copy_table
 
 if TYPE_CHECKING:
     from clawback.records import JsonObject
