@@ -100,8 +100,8 @@ def report(
 
 def load() -> None:
     """Load the base model of the home, say so, and end: in a process of its own."""
+    from clawback.inference.local import LocalEngine
     from clawback.paths import home
-    from clawback.serve.local import LocalEngine
 
     LocalEngine(home()).start()
     print("loaded", flush=True)

@@ -119,7 +119,7 @@ def victim(home: Path, seed: int, wish: Mapping[str, Any]) -> int:
     try:
         import torch
 
-        from clawback.jobs import playing
+        from clawback.episode_jobs import playing
         from clawback.paths import Home
         from clawback.trainer import training_loop
 
@@ -268,7 +268,7 @@ def main(argv: list[str]) -> int:
     torch.set_num_threads(1)
     from benchmarks.gym import model
     from clawback import engine
-    from clawback.jobs import playing  # noqa: F401
+    from clawback.episode_jobs import playing  # noqa: F401
 
     inside = bool(options.harness)
     wish = harness_wish(options.harness, options.tasks) if inside else LAKE

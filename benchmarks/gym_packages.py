@@ -39,7 +39,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
 
 def returns(home: Path) -> tuple[dict[str, float], dict[str, float]]:
     """Task → return of its held-out episode before and after; before under the same rule, where replies were held to actions."""
-    from clawback.jobs.playing import AFTER, BEFORE, HELD
+    from clawback.episode_jobs.playing import AFTER, BEFORE, HELD
 
     with sqlite3.connect(home / "clawback.db") as db:
         rows = db.execute("SELECT number, total FROM episodes WHERE split = 'test' AND status != 'failed'")

@@ -50,8 +50,8 @@ def main(argv: list[str] | None = None) -> int:
     from clawback import engine
     from clawback.capture import conversation_threads
     from clawback.dialects import parsing
+    from clawback.inference import tools
     from clawback.redact import redact, redact_all
-    from clawback.serve import tools
 
     policy = engine.load("embedded")
     waiting = Waiting()

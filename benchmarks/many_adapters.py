@@ -24,10 +24,10 @@ import torch
 from benchmarks._people_adapters import write_adapters
 from clawback import engine
 from clawback.extensions.people.shared_rows import SharedShelf
+from clawback.inference.batcher import Batcher
 from clawback.models.types import Sampling
 from clawback.sampling.choose import SamplingRequest
 from clawback.sampling.decoder_choice import drawing_dtype
-from clawback.serve.batcher import Batcher
 
 GREEDY = Sampling(temperature=0.0)
 PROMPTS = 8

@@ -27,8 +27,8 @@ from clawback.errors import TrainingError
 from clawback.extensions.demo import cloud
 from clawback.gate import prompt_gate as prompt_gate
 from clawback.gate.report import Report, answered
-from clawback.jobs import prompt_learning
 from clawback.paths import Home
+from clawback.prompt_jobs import prompt_learning
 from clawback.prompts import ScriptedLLM
 from clawback.records import Turn, under
 from clawback.release import prompted

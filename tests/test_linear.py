@@ -20,11 +20,11 @@ from clawback.extensions.sandbox.terminal import folders
 from clawback.extensions.sandbox.terminal import shell_tools as terminal_tools
 from clawback.features import style_features
 from clawback.feedback import verdict
+from clawback.inference import tools
 from clawback.prompts import prompt_guards
 from clawback.redact import redact
 from clawback.reminders import without_reminders
 from clawback.rules import checks, phrases, wording
-from clawback.serve import tools
 
 SIZE = 60_000
 """Pieces of the shorter text."""

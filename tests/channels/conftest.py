@@ -15,10 +15,10 @@ import pytest
 from clawback import config, store
 from clawback.extensions import channels
 from clawback.extensions.channels.channel import Desk
+from clawback.inference import wire
 from clawback.paths import Home
 from clawback.records import Feedback, Turn
 from clawback.serve import app as serving
-from clawback.serve import wire
 from tests.channels.world import World
 from tests.serve.conftest import Running
 

@@ -19,9 +19,9 @@ from clawback.extensions import channels
 from clawback.extensions.channels import bot_runner
 from clawback.extensions.channels.bot_runner import Masked
 from clawback.extensions.channels.channel import NOT_RUNNING, Desk, Heard, address, cut, sign_of
+from clawback.inference import wire
 from clawback.paths import Home
 from clawback.serve import app as serving
-from clawback.serve import wire
 from tests.serve.conftest import Running
 
 

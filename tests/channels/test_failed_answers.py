@@ -15,8 +15,8 @@ from clawback.capture import ingest, server_proof, spool
 from clawback.capture.events import PromptEvent
 from clawback.extensions.channels import channel
 from clawback.extensions.channels.channel import Desk, Heard
+from clawback.inference import wire
 from clawback.paths import Home
-from clawback.serve import wire
 from clawback.store.connection import sqlite3
 from tests.serve.conftest import Running
 

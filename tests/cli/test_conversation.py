@@ -12,9 +12,9 @@ from clawback import store
 from clawback.cli import conversation
 from clawback.cli.chat import show_answer
 from clawback.errors import ClawbackError
+from clawback.inference.streams import AnswerRequest
 from clawback.paths import Home
 from clawback.records import Turn
-from clawback.serve.streams import AnswerRequest
 
 
 class Echo:

@@ -15,8 +15,8 @@ from clawback.cli import main
 from clawback.errors import DoesNotFit
 from clawback.extensions.demo import cloud
 from clawback.gate.questions import MOST
-from clawback.jobs import prompt_learning
 from clawback.paths import home as home_of
+from clawback.prompt_jobs import prompt_learning
 from clawback.records import GATE
 from clawback.release import prompted
 

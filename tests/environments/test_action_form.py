@@ -23,6 +23,9 @@ from clawback.environments.action_form import (
     unread_share,
 )
 from clawback.environments.registry import find
+from clawback.episode_jobs import playing
+from clawback.episode_jobs.episode_runs import Wish
+from clawback.episode_jobs.reply_form import form_notice, observation_notice, picture_notice, plan_replies
 from clawback.errors import UsageError
 from clawback.extensions.llamagym.agent import Agent
 from clawback.extensions.llamagym.agent_worlds import (
@@ -33,9 +36,6 @@ from clawback.extensions.llamagym.agent_worlds import (
     is_possible,
     reply_form,
 )
-from clawback.jobs import playing
-from clawback.jobs.episode_runs import Wish
-from clawback.jobs.reply_form import form_notice, observation_notice, picture_notice, plan_replies
 from clawback.learning import warm_starts
 from clawback.learning.episode_examples import sequences
 from clawback.learning.episode_run import episode_recipe, exploration

@@ -215,8 +215,8 @@ def test_ones_own_first_task_is_validated(
 
 
 def test_samples_of_a_set_without_training_tasks_are_a_sentence(tmp_path: Path) -> None:
+    from clawback.episode_jobs import episode_runs
     from clawback.errors import UsageError
-    from clawback.jobs import episode_runs
     from clawback.paths import Home
 
     (tmp_path / "held.toml").write_text('[[tasks]]\nprompt = "x"\nanswer = "1"\nsplit = "test"\n')

@@ -18,10 +18,10 @@ from clawback.environments.group_judge import COMPARE, GroupJudge, read_scores
 from clawback.environments.own_reward import OwnReward, RulesKept, with_reward
 from clawback.environments.play import episode
 from clawback.environments.policies import Script
+from clawback.episode_jobs import playing
 from clawback.errors import JudgeError, UsageError
 from clawback.feedback import endpoint
 from clawback.feedback.endpoint import JudgeAnswer, NoAnswer
-from clawback.jobs import playing
 from clawback.records import Episode, EpisodeStep, Rule
 from tests.environments.worlds import Worlds
 

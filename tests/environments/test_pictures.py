@@ -18,7 +18,7 @@ from clawback.environments.play import View
 from clawback.environments.policies import LocalPolicy
 from clawback.environments.rollouts import Play, Rollouts
 from clawback.environments.token_record import Dialogue
-from clawback.jobs import playing
+from clawback.episode_jobs import playing
 from clawback.learning.episode_examples import Episodes, EpisodeSettings, look_again, sequences
 from clawback.models.types import Sampling
 from clawback.records import Episode

@@ -371,7 +371,7 @@ def test_a_model_that_only_talks_does_not_look_readable() -> None:
      ("Blackjack-v1", "a:B", 32), ("mine.py:Own", None, 128), ("repository", None, 1024)],
 )  # fmt: skip
 def test_a_reply_is_as_long_as_its_environment_needs(task: str, agent: str | None, tokens: int) -> None:
-    from clawback.jobs.episode_runs import Wish
+    from clawback.episode_jobs.episode_runs import Wish
 
     assert Wish(task, agent).play.max_tokens == tokens
     assert Wish(task, agent, max_tokens=7).play.max_tokens == 7

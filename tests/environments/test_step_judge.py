@@ -11,9 +11,9 @@ from clawback.environments.core import EnvironmentFailure
 from clawback.environments.play import PlayedEpisode, episode
 from clawback.environments.policies import Script
 from clawback.environments.step_judge import StepJudged
+from clawback.episode_jobs.episode_runs import Wish
 from clawback.errors import JudgeError, UsageError
 from clawback.feedback.endpoint import JudgeAnswer, NoAnswer
-from clawback.jobs.episode_runs import Wish
 from tests.environments.worlds import Worlds
 
 TURNS = 3

@@ -133,7 +133,7 @@ def test_what_was_outside_the_share_of_an_earlier_run_is_not_asked(tmp_path: Pat
 
 
 def test_a_search_for_a_prompt_leaves_out_what_is_kept(home: Home) -> None:
-    from clawback.jobs.prompt_search import Search
+    from clawback.prompt_jobs.prompt_search import Search
 
     with store.connect(home.database) as db:
         for question in QUESTIONS:

@@ -15,11 +15,11 @@ from clawback.environments.episode_loop import Order
 from clawback.environments.program_dialogue import REQUEST_TOKENS, ProgramDialogue, cut_notice
 from clawback.environments.registry import find
 from clawback.environments.rollouts import Play, Rollouts
+from clawback.episode_jobs.episode_runs import Wish
+from clawback.episode_jobs.reply_form import plan_replies
 from clawback.errors import NotFound, SandboxRefused, UsageError
 from clawback.extensions.harness import commands, wrap
 from clawback.extensions.sandbox import Limits, open_sandbox
-from clawback.jobs.episode_runs import Wish
-from clawback.jobs.reply_form import plan_replies
 from clawback.learning.episode_examples import sequences
 from clawback.models.types import Sampling
 from clawback.records import Episode

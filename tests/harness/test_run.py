@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from clawback import release, store
-from clawback.jobs import playing
+from clawback.episode_jobs import playing
 from clawback.learning.episode_examples import sequences
 from clawback.models.types import Sampling
 from tests.harness.boxes import boxes

@@ -10,7 +10,7 @@ import urllib.request
 from clawback import engine
 from clawback.dialects import BY_PATH
 from clawback.extensions.harness.session import HarnessSession
-from clawback.serve.conversation_tokens import fitted_conversation
+from clawback.inference.conversation_tokens import fitted_conversation
 
 
 async def answered(listener: socket.socket) -> list[str]:

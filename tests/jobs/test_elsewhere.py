@@ -9,11 +9,12 @@ from urllib.parse import urlsplit
 import pytest
 
 from clawback import config, engine, jobs, store
+from clawback.episode_jobs import playing
 from clawback.errors import ConfigError, Interrupted, UsageError
 from clawback.extensions.hosted import hosted_run as elsewhere
 from clawback.extensions.hosted.stand_in.around import Faults
 from clawback.extensions.hosted.trainer_records import CapReached
-from clawback.jobs import playing, training_job
+from clawback.jobs import training_job
 from clawback.jobs.run_job import RunJob
 from clawback.paths import Home
 from clawback.records import Run

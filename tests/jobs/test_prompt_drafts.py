@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clawback.errors import UsageError
-from clawback.jobs import prompt_drafts
-from clawback.jobs.prompt_drafts import BEGIN, END, draft, write
+from clawback.prompt_jobs import prompt_drafts
+from clawback.prompt_jobs.prompt_drafts import BEGIN, END, draft, write
 
 PROMPT = "## Tone\n- Be kind."
 

@@ -16,10 +16,10 @@ import pytest
 from clawback import config, feedback, store
 from clawback.errors import Busy, TrainingError, UsageError
 from clawback.extensions.demo import cloud
-from clawback.jobs import prompt_learning
-from clawback.jobs.prompt_models import BudgetSpent, Meter
-from clawback.jobs.prompt_search import GATE, JOURNAL, SEARCH
 from clawback.paths import Home
+from clawback.prompt_jobs import prompt_learning
+from clawback.prompt_jobs.prompt_models import BudgetSpent, Meter
+from clawback.prompt_jobs.prompt_search import GATE, JOURNAL, SEARCH
 from clawback.prompts import Price, ScriptedLLM
 from clawback.records import Message, Turn
 from clawback.release import prompted, screening
@@ -287,14 +287,14 @@ def test_a_damaged_plan_is_thrown_away(rated: Home) -> None:
 @pytest.mark.slow
 def test_the_loop_goes_on_by_itself_from_what_the_store_says(rated: Home) -> None:
     """Each process does what is due and may be another one each time."""
-    from clawback.jobs import prompt_worker
+    from clawback.prompt_jobs import prompt_worker
 
     settings = config.load(rated.config)
     assert prompt_learning.phase(rated) == "refinement"
     assert not prompt_worker.maybe_start(rated), "it costs calls: only where the settings allow it"
     with cloud.Cloud() as there:
         config.save(rated.config, TRUSTING | {"prompts": {"url": there.url, "automatic": True}})
-        worker = [sys.executable, "-m", "clawback.jobs.prompt_worker", str(rated.root)]
+        worker = [sys.executable, "-m", "clawback.prompt_jobs.prompt_worker", str(rated.root)]
         assert prompt_worker.due(rated, settings)
         subprocess.run(worker, check=True, timeout=120)
     assert prompt_learning.phase(rated) == "online"

@@ -294,7 +294,7 @@ def test_answers_of_an_earlier_base_are_those_of_another_model(home: Home) -> No
 def test_a_server_answers_with_the_base_that_it_has_loaded(
     trained: Home, trained_once: Home, new: Path
 ) -> None:
-    from clawback.serve.server import Server
+    from clawback.inference.server import Server
 
     server = Server(trained)
     learned(trained, trained_once, new)

@@ -18,8 +18,8 @@ from clawback.admin import remote_commands
 from clawback.capture import hook, ingest
 from clawback.capture.events import AnswerEvent, PromptEvent, ReactionEvent
 from clawback.cli import main
-from clawback.jobs import prompt_worker
 from clawback.paths import Home
+from clawback.prompt_jobs import prompt_worker
 from clawback.runs import trigger
 
 SECRETS = (

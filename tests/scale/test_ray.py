@@ -15,10 +15,11 @@ import torch
 from safetensors.torch import load_file
 
 from clawback import config, embedded, engine, jobs, store
+from clawback.episode_jobs import playing
 from clawback.extensions.scale import ray_drawing
 from clawback.extensions.scale.ray_sampler import RaySampler
 from clawback.feedback.endpoint import CallBudget
-from clawback.jobs import judge_pass, playing
+from clawback.jobs import judge_pass
 from clawback.paths import Home
 from clawback.policy import load
 from clawback.policy.policy import Policy

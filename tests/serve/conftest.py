@@ -15,9 +15,10 @@ import pytest
 import uvicorn
 
 from clawback import config, jobs, paths
+from clawback.inference import wire
 from clawback.paths import Home
 from clawback.serve import app as serving
-from clawback.serve import protocol, wire
+from clawback.serve import protocol
 
 from .desk import Desk
 from .page import CHROMIUM, PATIENCE_MS, QUIET, fill, fits, is_wrong

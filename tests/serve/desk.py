@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from clawback import store
+from clawback.inference import wire
 from clawback.paths import Home
 from clawback.records import Turn
-from clawback.serve import wire
 
 from .page import sse, user
 

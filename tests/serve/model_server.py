@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from clawback.serve import wire
+from clawback.inference import wire
 
 Json = dict[str, Any]
 ANIMAL = {"name": "otter", "legs": 4, "kind": "mammal"}

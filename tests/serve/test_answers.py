@@ -353,7 +353,7 @@ PLACES = [
 
 @pytest.mark.parametrize(("base", "path", "address"), PLACES)
 def test_an_upstream_may_have_its_api_under_any_path(base: str, path: str, address: str) -> None:
-    from clawback.serve.forward import upstream_url
+    from clawback.inference.forward import upstream_url
 
     assert (
         upstream_url(f"https://api.example.com{base}".rstrip("/"), path)

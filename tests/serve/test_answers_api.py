@@ -15,9 +15,9 @@ import pytest
 
 from clawback import store
 from clawback.dialects import BY_PATH, shapes
+from clawback.inference.local import LocalEngine
 from clawback.paths import Home
 from clawback.serve import app as serving
-from clawback.serve.local import LocalEngine
 
 from .conftest import Running
 

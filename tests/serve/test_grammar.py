@@ -11,13 +11,13 @@ import torch
 
 from clawback import engine
 from clawback.errors import UsageError
+from clawback.inference import schema_grammar
+from clawback.inference.batcher import Batcher
+from clawback.inference.schema_grammar import Grammars
 from clawback.models.types import Sampling
 from clawback.policy.policy import Policy
 from clawback.sampling.batched_sampler import stop_ids
 from clawback.sampling.choose import SamplingRequest
-from clawback.serve import schema_grammar
-from clawback.serve.batcher import Batcher
-from clawback.serve.schema_grammar import Grammars
 
 pytest.importorskip("llguidance")
 

@@ -13,8 +13,8 @@ import pytest
 
 from clawback import store
 from clawback.dialects import BY_PATH
+from clawback.inference import schema_grammar
 from clawback.paths import Home
-from clawback.serve import schema_grammar
 
 from .conftest import Running
 

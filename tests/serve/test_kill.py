@@ -19,8 +19,8 @@ import httpx
 import pytest
 
 from clawback import store
+from clawback.inference import wire
 from clawback.paths import Home
-from clawback.serve import wire
 
 from .conftest import Running
 

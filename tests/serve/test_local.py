@@ -18,10 +18,10 @@ import pytest
 from clawback import engine, release, store
 from clawback.dialects import parsing, shapes
 from clawback.environments.tools.calls import in_words
+from clawback.inference import tools
+from clawback.inference.local import LocalEngine
 from clawback.paths import Home
 from clawback.serve import app as serving
-from clawback.serve import tools
-from clawback.serve.local import LocalEngine
 
 from .conftest import Running
 

@@ -14,9 +14,9 @@ from clawback import store
 from clawback.capture import ingest, served, spool
 from clawback.config import PrivacySection
 from clawback.errors import StoreBusy
+from clawback.inference import recorder
 from clawback.paths import Home
 from clawback.records import Turn
-from clawback.serve import recorder
 from clawback.store.connection import sqlite3
 
 from .conftest import Running, Upstream

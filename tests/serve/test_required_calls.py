@@ -11,8 +11,8 @@ import pytest
 
 from clawback import store
 from clawback.dialects import BY_PATH, Asked
+from clawback.inference import tool_choice
 from clawback.paths import Home
-from clawback.serve import tool_choice
 
 from .conftest import Running
 

@@ -17,10 +17,11 @@ from clawback.capture import script
 from clawback.cli import main
 from clawback.cli.chat import show_answer
 from clawback.errors import ClawbackError, UsageError
+from clawback.inference import streams
+from clawback.inference.local import LocalEngine
 from clawback.paths import Home
 from clawback.records import Turn
-from clawback.serve import app, streams
-from clawback.serve.local import LocalEngine
+from clawback.serve import app
 
 from .conftest import Running
 
@@ -145,6 +146,6 @@ def test_a_server_with_another_model_or_an_upstream_is_not_asked(
 def test_asking_needs_no_part_of_the_server() -> None:
     program = (
         "import sys; sys.modules.update(dict.fromkeys(('starlette', 'uvicorn', 'aiohttp', 'uvloop', 'httptools')));"
-        "import clawback.serve.streams, clawback.serve.local"
+        "import clawback.inference.streams, clawback.inference.local"
     )
     subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).parent)

@@ -18,9 +18,9 @@ from clawback.terminal import current_home, emit, json_option, open_store, say
 from clawback.terminal.progress_bar import waiting
 
 if TYPE_CHECKING:
+    from clawback.inference.streams import AnswerRequest, AnswerSource
     from clawback.paths import Home
     from clawback.records import JsonObject, Turn, Version
-    from clawback.serve.streams import AnswerRequest, AnswerSource
     from clawback.store import Store
 
 KEYS = "[g]ood [b]ad [1-9,0] score [e]dit [enter] skip [q]uit"
@@ -38,7 +38,7 @@ STOPPED = 130
 def open_source(home: Home, store: Store, quiet: bool = False) -> AnswerSource:
     """The running server, or an engine in this process; a damaged live version is passed over, and named."""
     with waiting(f"loading {model_name(home)}", quiet):
-        from clawback.serve import streams
+        from clawback.inference import streams
 
         source = streams.source_of(home, store)
         if not isinstance(source, streams.ServerAnswers):  # the server checks what it loads
@@ -124,7 +124,7 @@ def ask(text: str, shown: tuple[Path, ...], max_tokens: int | None, seed: int | 
     here = current_home()
     with open_store() as store:
         source = open_source(here, store, as_json)
-        from clawback.serve.streams import AnswerRequest, limit_of
+        from clawback.inference.streams import AnswerRequest, limit_of
 
         question = AnswerRequest(
             messages=({"role": "user", "content": content},),

@@ -84,7 +84,7 @@ class Conversation:
 
     def answer(self, question: Message) -> None:
         """Ask, show the answer, and let the person rate it."""
-        from clawback.serve.streams import AnswerRequest, limit_of
+        from clawback.inference.streams import AnswerRequest, limit_of
 
         if self.version is None and (live := self.store.live()).number != self.live:
             self.live = live.number

@@ -27,8 +27,8 @@ from clawback.terminal import (
 )
 
 if TYPE_CHECKING:
-    from clawback.jobs.episode_runs import PlayOptions, Wish
-    from clawback.jobs.playing import PlayResult
+    from clawback.episode_jobs.episode_runs import PlayOptions, Wish
+    from clawback.episode_jobs.playing import PlayResult
     from clawback.records import Episode
 
 
@@ -144,8 +144,8 @@ if TYPE_CHECKING:
 @click.option("--live", is_flag=True, help="Put the version live if held-out tasks accept it.")
 @click.option("--resume", type=int, metavar="RUN", help="Continue a run that was stopped or died.")
 @json_option
-@as_record("clawback.jobs.episode_runs:Wish", "wish")
-@as_record("clawback.jobs.episode_runs:PlayOptions")
+@as_record("clawback.episode_jobs.episode_runs:Wish", "wish")
+@as_record("clawback.episode_jobs.episode_runs:PlayOptions")
 def gym(wish: Wish, options: PlayOptions, num_samples: int | None, as_json: bool) -> int:
     """Train in an environment. TASK is one of `clawback env list`, or with --agent a Gymnasium id.
 
@@ -168,8 +168,8 @@ def gym(wish: Wish, options: PlayOptions, num_samples: int | None, as_json: bool
     clawback env train --resume 7
     """
     needs("torch")
-    from clawback.jobs import episode_runs
-    from clawback.jobs.episode_runs import check_options
+    from clawback.episode_jobs import episode_runs
+    from clawback.episode_jobs.episode_runs import check_options
     from clawback.terminal.progress_bar import progress_bar
 
     here = current_home()
@@ -183,7 +183,7 @@ def gym(wish: Wish, options: PlayOptions, num_samples: int | None, as_json: bool
     try:
         with progress_bar(quiet=as_json) as follow:
             follow({"phase": "preparation"})
-            from clawback.jobs import playing
+            from clawback.episode_jobs import playing
 
             played = playing.learn(here, wish, options, on_progress=follow)
     except KeyboardInterrupt:

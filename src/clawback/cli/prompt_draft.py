@@ -36,7 +36,7 @@ def draft(name: str, folder: Path, which: str, remove: bool, yes: bool, as_json:
     clawback prompts draft --file AGENTS.md --folder ~/project --yes
     clawback prompts draft --remove
     """
-    from clawback.jobs import prompt_drafts
+    from clawback.prompt_jobs import prompt_drafts
     from clawback.release import prompted
 
     with open_store() as store:

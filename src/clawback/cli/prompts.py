@@ -32,8 +32,8 @@ from clawback.terminal import (
 from clawback.terminal.progress_bar import waiting
 
 if TYPE_CHECKING:
-    from clawback.jobs.prompt_search import SearchOptions, SearchResult
     from clawback.paths import Home
+    from clawback.prompt_jobs.prompt_search import SearchOptions, SearchResult
     from clawback.records import Version
 
 STAGES = {
@@ -90,7 +90,7 @@ def prompts(ctx: click.Context) -> None:
 @click.option("--afresh", is_flag=True, help="Start anew instead of continuing a stopped search.")
 @click.option("--yes", is_flag=True, help="Do not ask before calls are paid for.")
 @json_option
-@as_record("clawback.jobs.prompt_search:SearchOptions", "options")
+@as_record("clawback.prompt_jobs.prompt_search:SearchOptions", "options")
 def optimize(options: SearchOptions, dry_run: bool, afresh: bool, yes: bool, as_json: bool) -> int:
     """Search for a better prompt, and let the gate decide.
 
@@ -102,7 +102,7 @@ def optimize(options: SearchOptions, dry_run: bool, afresh: bool, yes: bool, as_
     clawback prompts optimize --proposer model
     """
     needs("numpy", "prompts")
-    from clawback.jobs import prompt_learning
+    from clawback.prompt_jobs import prompt_learning
 
     here = current_home()
     if afresh:
@@ -119,8 +119,8 @@ def search(
     here: Home, options: SearchOptions | None = None, *, yes: bool = False, as_json: bool = False
 ) -> int:
     """Say what it costs, search, and say what came of it."""
-    from clawback.jobs import prompt_learning
-    from clawback.jobs.prompt_search import DEFAULTS
+    from clawback.prompt_jobs import prompt_learning
+    from clawback.prompt_jobs.prompt_search import DEFAULTS
     from clawback.terminal.progress_bar import progress_bar
 
     options = options or DEFAULTS
@@ -201,7 +201,7 @@ def show(version: str, as_json: bool) -> None:
     clawback prompts show
     clawback prompts show 3
     """
-    from clawback.jobs import prompt_learning
+    from clawback.prompt_jobs import prompt_learning
     from clawback.release import prompted, screening
 
     here = current_home()

@@ -220,7 +220,8 @@ def drop(number: int, as_json: bool) -> None:
     \b
     clawback rules drop 3
     """
-    from clawback.jobs import rule_prompt, rule_proposals
+    from clawback.jobs import rule_proposals
+    from clawback.prompt_jobs import rule_prompt
 
     _for_the_owner("withdrawing a rule")
     with open_store() as store:
@@ -247,7 +248,7 @@ def use(yes: bool, as_json: bool) -> None:
     """
     import difflib
 
-    from clawback.jobs import rule_prompt
+    from clawback.prompt_jobs import rule_prompt
     from clawback.release import prompted
 
     _for_the_owner("changing the live prompt")

@@ -323,7 +323,7 @@ def gate(version: str, as_json: bool) -> int:
     with open_store() as store, progress_bar(quiet=as_json) as follow:
         chosen, live = named_version(store, version), store.live()
         if chosen.prompt != live.prompt and chosen.path == live.path and prompted.searched(store, chosen):
-            from clawback.jobs import prompt_learning
+            from clawback.prompt_jobs import prompt_learning
 
             report = prompt_learning.judge_one(current_home(), chosen.number, on_progress=follow)
         else:

@@ -33,7 +33,7 @@ PLAIN = Sampling()
 
 
 class Constraint(Protocol):
-    """What an answer keeps to (``serve/schema_grammar.py``)."""
+    """What an answer keeps to (``inference/schema_grammar.py``)."""
 
     def allowed(self, logits: Tensor) -> Tensor:
         """``logits [vocabulary]`` with minus infinity where a token would lead nowhere."""

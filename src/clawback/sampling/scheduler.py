@@ -5,7 +5,7 @@ model's own forward with rows padded on the left (``padded.py``); and where that
 where pictures are looked at, with rows of equal length in a batch of their own each (``ways.Apart``).
 
 Whoever draws is a caller of the scheduler: many answers at once (``sampling.sample``), turns of conversations (``environments/conversations.py``)
-and a server's requests that come at any time (``serve/batcher.py``). The rows only read and step.
+and a server's requests that come at any time (``inference/batcher.py``). The rows only read and step.
 
 * A row that ends is overwritten by the last live one, so that nothing is computed for rows that have ended.
 * The random numbers of a request are its own, so that its answer does not depend on its neighbours or on when it

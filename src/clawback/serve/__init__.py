@@ -1,1 +1,1 @@
-"""The HTTP server: a recording proxy, the live model, the API and the web page, in one ASGI app."""
+"""The HTTP server: who may ask, the API of the loop and the web page, in one ASGI app over ``inference``."""

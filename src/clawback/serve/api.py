@@ -24,8 +24,8 @@ from clawback.serve.endpoints import answered, decoded, endpoint, writing
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from clawback.serve.local import PartialAnswer
-    from clawback.serve.server import Server
+    from clawback.inference.local import PartialAnswer
+    from clawback.inference.server import Server
 
 MOST_ROWS = 200
 HISTORY = 100

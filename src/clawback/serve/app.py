@@ -9,10 +9,11 @@ from typing import Any
 from clawback import config, plugins, store
 from clawback.dialects import OLLAMA
 from clawback.errors import ClawbackError
+from clawback.inference import wire
+from clawback.inference.answers_api import AnswersAPI
+from clawback.inference.server import Server
 from clawback.paths import Home, secret
-from clawback.serve import api, guard, hooks, prompts_api, rater_api, roles, rules_api, setup_api, wire
-from clawback.serve.answers_api import AnswersAPI
-from clawback.serve.server import Server
+from clawback.serve import api, guard, hooks, prompts_api, rater_api, roles, rules_api, setup_api
 
 WEB = Path(__file__).with_name("web")
 KINDS = {

@@ -13,7 +13,7 @@ from clawback.progress import describe
 from clawback.records import Feedback, JsonObject, Run, Turn, Version
 
 if TYPE_CHECKING:
-    from clawback.serve.server import Server
+    from clawback.inference.server import Server
 
 
 class FeedbackBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):

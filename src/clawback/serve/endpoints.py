@@ -13,7 +13,7 @@ from clawback.errors import Busy, ClawbackError, NotFound, UsageError
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from clawback.serve.server import Server
+    from clawback.inference.server import Server
 
 
 def decoded(raw: bytes, shape: Any) -> Any:

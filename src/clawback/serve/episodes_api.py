@@ -13,7 +13,7 @@ from clawback.serve.endpoints import endpoint
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from clawback.serve.server import Server
+    from clawback.inference.server import Server
 
 MOST_ROWS = 200
 

@@ -16,7 +16,7 @@ from clawback.serve.roles import Person, person, said_by
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from clawback.serve.server import Server
+    from clawback.inference.server import Server
     from clawback.store.version_tables import Use
 
 

@@ -23,8 +23,8 @@ from typing import Any
 from urllib.parse import unquote
 
 from clawback.dialects import is_model_path
+from clawback.inference import wire
 from clawback.redact import redact
-from clawback.serve import wire
 from clawback.serve.roles import ROOT, Person
 from clawback.store.invitations import ADDRESSED, MARK, TOKEN
 

@@ -19,8 +19,8 @@ from clawback.rules.hook import respond
 if TYPE_CHECKING:
     from starlette.requests import Request
 
+    from clawback.inference.server import Server
     from clawback.paths import Home
-    from clawback.serve.server import Server
 
 
 def routes(server: Server) -> list[Any]:

@@ -14,8 +14,8 @@ from clawback.serve.endpoints import endpoint, writing
 if TYPE_CHECKING:
     from starlette.requests import Request
 
+    from clawback.inference.server import Server
     from clawback.records import JsonObject, Version
-    from clawback.serve.server import Server
     from clawback.store import Store
 
 
@@ -30,7 +30,7 @@ def routes(server: Server) -> list[Any]:
 
 def prompts(server: Server, request: Request) -> Any:  # noqa: ARG001
     """The phase, the live version, and every version whose prompt is another than its parent's, newest first."""
-    from clawback.jobs import prompt_learning
+    from clawback.prompt_jobs import prompt_learning
 
     with store.connect(server.home.database) as db:
         prompted.edited(db, server.home)

@@ -20,8 +20,8 @@ from clawback.serve.roles import Person, person
 if TYPE_CHECKING:
     from starlette.requests import Request
 
+    from clawback.inference.server import Server
     from clawback.records import Feedback, Turn
-    from clawback.serve.server import Server
     from clawback.store import Store
 
 MOST_ROWS = 200

@@ -6,7 +6,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from clawback import feedback, store
-from clawback.jobs import rule_prompt, rule_proposals
+from clawback.jobs import rule_proposals
+from clawback.prompt_jobs import rule_prompt
 from clawback.records import Rule
 from clawback.rules import receipts, rule_reminders
 from clawback.serve.bodies import NewRule
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from clawback.serve.server import Server
+    from clawback.inference.server import Server
     from clawback.store import Store
 
 MOST_BREACHES = 100

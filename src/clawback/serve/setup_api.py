@@ -21,7 +21,7 @@ from clawback.serve.endpoints import endpoint, writing
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from clawback.serve.server import Server
+    from clawback.inference.server import Server
 
 CHANGEABLE = (
     "training.threshold",

@@ -15,13 +15,13 @@ import numpy as np
 import torch
 
 from clawback import engine
+from clawback.inference.batcher import Batcher
 from clawback.models.types import Sampling
 from clawback.records import Part, Sample
 from clawback.sampling import prefix_tree, scheduler
 from clawback.sampling.batched_sampler import DrawSettings, rows_of, stop_ids
 from clawback.sampling.choose import SamplingRequest
 from clawback.sampling.scheduler import Scheduler
-from clawback.serve.batcher import Batcher
 from clawback.trainer import RunConditions, RunRules, TrainingRun
 from tests.engine.test_train import make_samples, recipe
 
@@ -515,7 +515,7 @@ def serve(policy, folders, prompts, pixels=None, shelf=None, late=False, **more)
 def served(stage):
     """With and without adapters, under a grammar, with likeliest tokens, and with a shelf of adapters."""
     from clawback.extensions.people.shared_rows import shelf_of
-    from clawback.serve.schema_grammar import Grammars
+    from clawback.inference.schema_grammar import Grammars
 
     stage.monkeypatch.setattr(prefix_tree, "LEAST", 4)
     stage.monkeypatch.setattr(scheduler, "LEAST", 4)

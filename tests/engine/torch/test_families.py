@@ -11,13 +11,13 @@ from benchmarks import _family_models, families
 from clawback import engine
 from clawback.environments.conversations import Conversations, TurnRequest
 from clawback.errors import ModelError
+from clawback.inference.batcher import Batcher
 from clawback.models import traits
 from clawback.models.types import GREEDY, Sampling
 from clawback.sampling import ways
 from clawback.sampling.batched_sampler import DrawSettings, sample
 from clawback.sampling.choose import SamplingRequest
 from clawback.scoring.logprobs import Scorer
-from clawback.serve.batcher import Batcher
 from clawback.templates.chat_tokens import Encoded
 
 ROOT = Path(__file__).parents[3]

@@ -15,12 +15,12 @@ from clawback import engine
 from clawback.errors import ModelError
 from clawback.extensions.people.shared_rows import SharedRows, SharedShelf
 from clawback.extensions.people.shelf import pack, places_of
+from clawback.inference import batcher as batcher_module
+from clawback.inference.batcher import Batcher
 from clawback.models import adapter as adapters
 from clawback.models.types import Sampling
 from clawback.sampling.choose import SamplingRequest
 from clawback.sampling.scheduler import Lean
-from clawback.serve import batcher as batcher_module
-from clawback.serve.batcher import Batcher
 
 PEOPLE = 12
 GREEDY = Sampling(temperature=0.0)

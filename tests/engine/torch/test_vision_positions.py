@@ -10,10 +10,10 @@ import torch
 pytest.importorskip("PIL")
 
 from clawback import engine
+from clawback.inference.batcher import Batcher
 from clawback.models.types import Sampling
 from clawback.sampling.batched_sampler import stop_ids
 from clawback.sampling.choose import SamplingRequest
-from clawback.serve.batcher import Batcher
 from clawback.templates.vision import Vision
 from tests.engine.conftest import tokenizer
 from tests.engine.torch.test_vision import BLUE, RED, asked

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from clawback.environments.tools import call_formats, calls
 from clawback.environments.tools.calls import Call
-from clawback.serve import tools as served
+from clawback.inference import tools as served
 
 ARGUMENTS = '{"a": 1, "b": "two"}'
 OBJECT = f'{{"name": "add", "arguments": {ARGUMENTS}}}'

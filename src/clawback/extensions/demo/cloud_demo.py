@@ -25,10 +25,10 @@ from clawback import config, feedback, release, store
 from clawback.admin.rating_inbox import Inbox
 from clawback.errors import ClawbackError, UsageError
 from clawback.extensions.demo.cloud import MODEL, TASTES, Cloud, questions
-from clawback.jobs import prompt_learning
-from clawback.jobs.prompt_search import SearchResult
 from clawback.paths import Home, secret
 from clawback.progress import OnProgress
+from clawback.prompt_jobs import prompt_learning
+from clawback.prompt_jobs.prompt_search import SearchResult
 from clawback.records import Turn, Version
 
 AGENT = "You are a helpful assistant inside a terminal. Answer what is asked."

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 from clawback.dialects import BY_PATH, Asked, Dialect, parsing
 from clawback.dialects.shapes import DialectReply
 from clawback.environments.core import ConversationRequest
-from clawback.serve import tools, wire
-from clawback.serve.conversation_tokens import fitted_conversation
+from clawback.inference import tools, wire
+from clawback.inference.conversation_tokens import fitted_conversation
 
 if TYPE_CHECKING:
     from clawback.policy import Policy

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from clawback.serve.server import Server
+    from clawback.inference.server import Server
 
 PART_BYTES = 8 << 20
 """Largest part of a file in one request."""

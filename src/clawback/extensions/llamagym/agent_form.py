@@ -16,10 +16,10 @@ from clawback.environments.action_form import (
     unread_share,
 )
 from clawback.environments.world_helpers import mixed
+from clawback.episode_jobs.reply_form import form_notice, observation_notice
 from clawback.errors import UsageError
 from clawback.extensions.llamagym.agent_learner import AgentLearner
 from clawback.extensions.llamagym.agent_worlds import ReplyForm, Speaks, equal_forms, reply_form
-from clawback.jobs.reply_form import form_notice, observation_notice
 from clawback.learning import exploration, is_short
 from clawback.records import Episode, Message
 from clawback.trainer import summary

@@ -25,11 +25,12 @@ from clawback.dialects import is_model_path
 from clawback.errors import ClawbackError
 from clawback.extensions.people.fair import FairQueue
 from clawback.extensions.people.homes import PersonHomes
+from clawback.inference import wire
+from clawback.inference.local import LocalEngine
+from clawback.inference.server import Server, keep_little, keep_what_is_loaded
 from clawback.jobs.control import under_way
 from clawback.paths import Home
-from clawback.serve import app, guard, wire
-from clawback.serve.local import LocalEngine
-from clawback.serve.server import Server, keep_little, keep_what_is_loaded
+from clawback.serve import app, guard
 from clawback.store.invitations import ADDRESSED
 
 if TYPE_CHECKING:

@@ -142,7 +142,7 @@ class SharedRows(Lean):
 
 
 class SharedShelf(Shelf):
-    """A shelf whose adapters answer in one batch: for ``serve.batcher.Batcher``."""
+    """A shelf whose adapters answer in one batch: for ``inference.batcher.Batcher``."""
 
     def rows(self, model: Any, expected: int) -> SharedRows:
         """Rows for everybody. ``expected``: how many weights are put in order for."""

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from clawback import config, store
 from clawback.errors import Busy
 from clawback.gate.report import Report, answered, settle
-from clawback.jobs.prompt_models import LOCAL, Meter, backend_of, model_of
-from clawback.jobs.prompt_search import DEFAULTS, SEARCH, Search, SearchOptions, SearchResult, judge
 from clawback.paths import Home
 from clawback.progress import OnProgress
+from clawback.prompt_jobs.prompt_models import LOCAL, Meter, backend_of, model_of
+from clawback.prompt_jobs.prompt_search import DEFAULTS, SEARCH, Search, SearchOptions, SearchResult, judge
 from clawback.release import prompted
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ from urllib.parse import urlsplit
 
 from clawback.dialects import DialectReading, of
 from clawback.dialects.parsing import is_events
+from clawback.inference import wire
+from clawback.inference.prompting import PromptChooser, Prompted
+from clawback.inference.recorder import ProxyExchange, Recorder
 from clawback.redact import redact
-from clawback.serve import wire
-from clawback.serve.prompting import PromptChooser, Prompted
-from clawback.serve.recorder import ProxyExchange, Recorder
 
 log = logging.getLogger("clawback.serve")
 

@@ -18,15 +18,15 @@ from typing import Any
 from clawback.capture.served import placed
 from clawback.dialects import BY_PATH, OLLAMA, Asked, Dialect, ollama, parsing, shapes
 from clawback.errors import ClawbackError, NotFound, UsageError
+from clawback.inference import ollama_api, tool_choice, wire
+from clawback.inference.local import BASE, PartialAnswer, asks_about_a_picture
+from clawback.inference.local_responses import Talk
+from clawback.inference.prompting import PROMPT_HEADER
+from clawback.inference.recorder import ProxyExchange
+from clawback.inference.server import Server
 from clawback.records import JsonObject, Version
 from clawback.redact import redact
 from clawback.release.best_of import BestOfTrial
-from clawback.serve import ollama_api, tool_choice, wire
-from clawback.serve.local import BASE, PartialAnswer, asks_about_a_picture
-from clawback.serve.local_responses import Talk
-from clawback.serve.prompting import PROMPT_HEADER
-from clawback.serve.recorder import ProxyExchange
-from clawback.serve.server import Server
 
 log = logging.getLogger("clawback.serve")
 MOST_TEXTS = 256

@@ -16,19 +16,19 @@ from clawback.dialects import Asked, Said
 from clawback.dialects.parsing import dicts
 from clawback.dialects.shapes import DialectReply
 from clawback.errors import ClawbackError, UsageError
+from clawback.inference import tool_choice, tools
+from clawback.inference.conversation_tokens import conversation_tokens
 from clawback.paths import Home
 from clawback.pictures import pictures
 from clawback.records import Ending, Version, under
 from clawback.release.best_of import model_name
-from clawback.serve import tool_choice, tools
-from clawback.serve.conversation_tokens import conversation_tokens
 
 if TYPE_CHECKING:
+    from clawback.inference.batcher import AdapterShelf, Batcher
+    from clawback.inference.schema_grammar import Grammars, JsonConstraint
     from clawback.models import Sampling
     from clawback.policy import Policy
     from clawback.sampling import SamplingRequest
-    from clawback.serve.batcher import AdapterShelf, Batcher
-    from clawback.serve.schema_grammar import Grammars, JsonConstraint
     from clawback.templates import Pixels
 
 LONG = 20_000
@@ -124,9 +124,9 @@ class LocalEngine:
     def start(self) -> None:
         """Load the base model; seconds for a large one. Raises ``ModelError`` or ``MissingExtra``."""
         from clawback import engine
+        from clawback.inference.batcher import Batcher
+        from clawback.inference.schema_grammar import Grammars
         from clawback.sampling import stop_ids
-        from clawback.serve.batcher import Batcher
-        from clawback.serve.schema_grammar import Grammars
 
         model = self.settings.model
         self.policy = engine.load(

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from clawback.dialects.parsing import text
 from clawback.dialects.shapes import Body, Json
 from clawback.errors import NotFound
-from clawback.serve.local import BASE, LIVE
+from clawback.inference.local import BASE, LIVE
 
 if TYPE_CHECKING:
-    from clawback.serve.server import Server
+    from clawback.inference.server import Server
 
 API_VERSION = "0.12.0"
 """The version of Ollama whose API this is: clients compare it."""

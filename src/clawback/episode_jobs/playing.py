@@ -19,10 +19,11 @@ from clawback.environments.action_form import MOST_UNREAD, cure
 from clawback.environments.core import EnvironmentSet
 from clawback.environments.rounds import Collector, Dealing, HeldOutVerdict, compare, evaluate, orders
 from clawback.environments.world_helpers import single_task_notice
+from clawback.episode_jobs import episode_runs
+from clawback.episode_jobs.episode_runs import DEFAULTS, PlayOptions, Wish, connected, players
+from clawback.episode_jobs.reply_form import ReplyPlan, plan_replies
 from clawback.errors import Busy, Stopped, UsageError
-from clawback.jobs import episode_runs, inputs
-from clawback.jobs.episode_runs import DEFAULTS, PlayOptions, Wish, connected, players
-from clawback.jobs.reply_form import ReplyPlan, plan_replies
+from clawback.jobs import inputs
 from clawback.jobs.run_job import RunJob
 from clawback.jobs.seams import Cluster, Rollout, chosen
 from clawback.paths import Home

@@ -1,4 +1,4 @@
-"""The background process that refines a prompt, where ``[prompts] automatic`` allows it: ``python -m clawback.jobs.prompt_worker HOME``.
+"""The background process that refines a prompt, where ``[prompts] automatic`` allows it: ``python -m clawback.prompt_jobs.prompt_worker HOME``.
 
 What is due follows from the store (``prompt_learning.phase``), so the process may die at any time and another one
 continues.
@@ -14,9 +14,9 @@ from pathlib import Path
 
 from clawback import config, store
 from clawback.errors import ClawbackError
-from clawback.jobs import prompt_learning
 from clawback.jobs.worker import say, write_to_log
 from clawback.paths import Home
+from clawback.prompt_jobs import prompt_learning
 from clawback.runs import trigger
 
 FAILED = "prompts_failed"
@@ -29,7 +29,7 @@ def maybe_start(home: Home) -> bool:
     if not settings.prompts.automatic or not due(home, settings) or trigger.is_held(home.prompts_lock):
         return False
     trigger.start_process(
-        home, "clawback.jobs.prompt_worker", [str(home.root)], keys=[settings.prompts.key_env]
+        home, "clawback.prompt_jobs.prompt_worker", [str(home.root)], keys=[settings.prompts.key_env]
     )
     return True
 

@@ -17,7 +17,7 @@ from clawback.environments.action_form import (
 from clawback.environments.core import EnvironmentSet
 from clawback.environments.program_dialogue import cut_notice
 from clawback.environments.rounds import orders
-from clawback.jobs.episode_runs import Wish
+from clawback.episode_jobs.episode_runs import Wish
 from clawback.pictures import pictures
 from clawback.records import Episode, text_of
 

@@ -14,8 +14,8 @@ from typing import Any
 
 from clawback.dialects import Asked, Dialect
 from clawback.errors import ClawbackError
-from clawback.serve import wire
-from clawback.serve.local import PartialAnswer
+from clawback.inference import wire
+from clawback.inference.local import PartialAnswer
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from typing import Any
 
 from clawback.dialects.parsing import dicts, text
 from clawback.dialects.shapes import Asked, Body, Json
+from clawback.inference import tools
 from clawback.records import Message
-from clawback.serve import tools
 
 _MODES = {"auto": "auto", "none": "none", "required": "required", "any": "required"}
 _AS_IT_STANDS = ("const", "enum", "default", "examples")

@@ -17,15 +17,15 @@ from clawback.admin import upkeep
 from clawback.capture import spool
 from clawback.errors import ClawbackError
 from clawback.feedback import training_due
-from clawback.jobs import prompt_worker
+from clawback.inference.best_answer import BestAnswers
+from clawback.inference.forward import Forward
+from clawback.inference.local import LocalEngine, PartialAnswer, named
+from clawback.inference.prompting import PromptChooser
+from clawback.inference.recorder import Recorder
 from clawback.paths import Home
 from clawback.policy.memory import give_back
+from clawback.prompt_jobs import prompt_worker
 from clawback.records import Turn, Version
-from clawback.serve.best_answer import BestAnswers
-from clawback.serve.forward import Forward
-from clawback.serve.local import LocalEngine, PartialAnswer, named
-from clawback.serve.prompting import PromptChooser
-from clawback.serve.recorder import Recorder
 
 log = logging.getLogger("clawback.serve")
 SETTLE_SECONDS = 30.0

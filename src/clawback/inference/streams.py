@@ -20,7 +20,7 @@ from clawback.paths import Home, secret
 from clawback.records import Message, Turn, Version
 
 if TYPE_CHECKING:
-    from clawback.serve.local import LocalEngine, PartialAnswer
+    from clawback.inference.local import LocalEngine, PartialAnswer
     from clawback.store import Store
 
 LONGEST = 2048
@@ -141,7 +141,7 @@ class EngineAnswers:
     def __init__(self, home: Home, store: Store) -> None:
         import asyncio
 
-        from clawback.serve.best_answer import BestAnswers
+        from clawback.inference.best_answer import BestAnswers
 
         self.home, self.store = home, store
         self.runner = asyncio.Runner()
@@ -161,8 +161,8 @@ class EngineAnswers:
         """Load the version's base model, unless it is loaded. Raises ``ModelError``, ``MissingExtra``."""
         import msgspec
 
+        from clawback.inference.local import LocalEngine
         from clawback.release.version_registry import check, revision_of
-        from clawback.serve.local import LocalEngine
 
         check(version)
         settings = config.load(self.home.config)
@@ -181,7 +181,7 @@ class EngineAnswers:
     def answer(self, question: AnswerRequest) -> Iterator[str]:
         """See ``AnswerSource``."""
         from clawback.dialects import Asked
-        from clawback.serve.local import asks_about_a_picture
+        from clawback.inference.local import asks_about_a_picture
 
         version = question.version or self.store.live()
         self.load(version)

@@ -22,9 +22,9 @@ from clawback.gate import prompt_gate as prompt_gate
 from clawback.gate.report import Report, settle
 from clawback.jobs import inputs
 from clawback.jobs.inputs import feedback_of, newest
-from clawback.jobs.prompt_models import Meter, StoredMeter, model_of
 from clawback.paths import Home
 from clawback.progress import OnProgress
+from clawback.prompt_jobs.prompt_models import Meter, StoredMeter, model_of
 from clawback.records import BETTER, JsonObject, Run, Sample, Turn, Version, under, with_keys
 from clawback.release import prompted, screening, text_reading
 

@@ -11,16 +11,16 @@ from collections.abc import AsyncGenerator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from clawback.inference.local import PartialAnswer, named
 from clawback.records import Turn
 from clawback.release import best_of
-from clawback.serve.local import PartialAnswer, named
 
 if TYPE_CHECKING:
     from clawback.config import Config
     from clawback.dialects import Asked
+    from clawback.inference.local import LocalEngine
     from clawback.records import Version
     from clawback.release.best_of import BestOfTrial
-    from clawback.serve.local import LocalEngine
     from clawback.store import Store
 
 
