@@ -116,6 +116,7 @@ def test_what_ends_where_something_ends(text: str, whole: bool) -> None:
 def test_no_text_breaks_the_looks_at_it(text: str) -> None:
     assert overoptimization.ends_whole(text) in (True, False)
     assert overoptimization.repeats(text) in (True, False)
+    assert overoptimization.quotes(text, "Be brief.") in (True, False)
     assert overoptimization.canned([text, text], [text, "x"]) == 0.0
 
 
@@ -128,6 +129,23 @@ def test_repeating_the_question_is_no_answer_but_taking_it_up_is() -> None:
     )
     assert not overoptimization.copies(asked, "")
     assert overoptimization.copies("Hi there", "hi there!")
+
+
+@pytest.mark.parametrize(
+    ("text", "does"),
+    [
+        ("Lists help.\n\nAnswer in at most two short sentences.", True),
+        ("ANSWER in AT most two, please.", True),
+        ("The answer: at most two.", False),
+        ("Use no numbers. I like otters.", True),  # a sentence of three words, whole
+        ("Use of numbers is fine.", False),
+        ("Otters eat fish.", False),
+        ("", False),
+    ],
+)
+def test_repeating_the_instruction_is_no_answer(text: str, does: bool) -> None:
+    assert overoptimization.quotes(text, "Use no numbers. Answer in at most two short sentences.") is does
+    assert not overoptimization.quotes(text, "")
 
 
 def test_an_answer_to_everybody_is_canned_and_the_same_answer_to_the_same_question_is_not() -> None:

@@ -145,6 +145,23 @@ def repeats(text: str) -> bool:
     return total >= 4 and sum(n for n in runs.values() if n > 1) > 0.5 * total
 
 
+def quotes(text: str, instruction: str) -> bool:
+    """Whether an answer repeats the instruction that it was drawn under: four words of one of its sentences in a row, or a shorter sentence whole. A base
+    model without instruction tuning often goes on with the prompt in place of an answer."""
+    words = re.findall(r"\w+", text.lower())
+    sentences = [re.findall(r"\w+", piece) for piece in re.split(r"[\n.!?]+", instruction.lower())]
+    return any(
+        _contains(words, sentence[i : i + 4])
+        for sentence in sentences
+        if len(sentence) > 1
+        for i in range(max(1, len(sentence) - 3))
+    )
+
+
+def _contains(words: Sequence[str], run: Sequence[str]) -> bool:
+    return any(words[i : i + len(run)] == run for i in range(len(words) - len(run) + 1))
+
+
 def ends_whole(text: str) -> bool:
     """Whether an answer ends completely: with a sentence, a bracket or quotation, an emoji, an item of a list, a row of a table, code.
 

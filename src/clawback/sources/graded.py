@@ -12,7 +12,7 @@ from torch import Tensor
 
 from clawback.errors import TrainingError
 from clawback.features.style_features import SHARES, Floats
-from clawback.rewards.overoptimization import repeats
+from clawback.rewards.overoptimization import copies, repeats
 from clawback.rewards.rating_likelihood import Ints
 from clawback.rewards.reward_ensemble import (
     RIDGE,
@@ -73,7 +73,7 @@ class Graded:
     encoded: Encoded
     reward: float
     complete: bool
-    """It says something, ends (as far as the base's own answers do), and does not repeat itself."""
+    """It says something that its question does not, ends (both as far as the base's own answers do), and does not repeat itself."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +139,8 @@ class Grading:
         """Answers of the base to the person's prompts, with what they are worth ``base_rewards [S]``."""
         self.base_rewards: Floats = np.zeros(0)
         self.base_ended: list[bool] = []
+        self.base_copied = 0.0
+        """Share of the base's answers that only copy their question."""
         self.base_seen = Seen([], [], np.zeros((0, 0)))
         self.shortest = 1.0
         """Tokens that answers have in the mean, at least, or they are stubs."""
@@ -218,6 +220,7 @@ class Grading:
         with self.policy.base():
             drawn = self.draw(prompts, each, self.generator(-1, 3))
         self.base, self.base_ended = drawn.answers, drawn.ended
+        self.base_copied = float(self._copied(self.base).mean())
         if self.follows_base:
             ended = [one.response for one, whole in zip(self.base, self.base_ended, strict=True) if whole]
             self.room = min(self.room, self.policy.room(ended)) if ended else self.room
@@ -321,13 +324,19 @@ class Grading:
         return np.asarray(rewards, dtype=np.float64)
 
     def broken(self, answers: Sequence[Encoded], ended: Sequence[bool]) -> Floats:
-        """``[S]`` 1 for an answer that is empty or repeats itself. An answer that was cut off counts as broken
-        to the extent that the base's own answers end: where half of those are cut off for lack of room, a cut
-        says nothing.
+        """``[S]`` 1 for an answer that is empty or repeats itself. One that was cut off, or only copies its question, counts as broken to the extent
+        that the base's own answers end, or say something: where half of those are cut off for lack of room, a cut says nothing; where
+        texts are to be corrected, a copy says nothing.
         """
         cut = ~np.asarray(ended, dtype=bool) * max(0.0, 2 * float(np.mean(self.base_ended or [True])) - 1)
+        copied = self._copied(answers) * max(0.0, 1 - 2 * self.base_copied)
         bad = [not text.strip() or repeats(text) for text in self.texts(answers)]
-        return np.maximum(np.asarray(bad, dtype=np.float64), cut)
+        return np.maximum(np.asarray(bad, dtype=np.float64), np.maximum(cut, copied))
+
+    def _copied(self, answers: Sequence[Encoded]) -> Floats:
+        """``[S]`` 1 for an answer that says little more than its question."""
+        asked = [self.questions.get(one.question, "") for one in answers]
+        return np.array([copies(q, a) for q, a in zip(asked, self.texts(answers), strict=True)], dtype=float)
 
     def texts(self, answers: Sequence[Encoded]) -> list[str]:
         return [

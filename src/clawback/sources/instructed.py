@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from torch import Tensor
 
 from clawback.features.style_features import Floats
 from clawback.records import Message, under
+from clawback.rewards.overoptimization import quotes
 from clawback.sources.graded import Graded, Grading, Prompt
 from clawback.sources.teacher import appended
 from clawback.templates import Encoded
@@ -107,11 +108,32 @@ def answers_to(
     each: int,
     generator: torch.Generator,
 ) -> list[Graded]:
-    """``each`` answers of the model as it stands to each of the prompts ``instructed``, graded as answers to the ``plain`` that they are made of."""
+    """``each`` answers of the model as it stands to each of the prompts ``instructed``, graded as answers to the ``plain`` that they are made of. One that
+    repeats what it was instructed counts as broken: learned after the plain prompt, it would be said there, too."""
     drawn = grading.draw(instructed, each, generator)
     asked = [prompt for prompt in plain for _ in range(each)]
     answers = [Encoded(prompt, one.response) for prompt, one in zip(asked, drawn.answers, strict=True)]
-    return grading.judged(answers, drawn.ended)
+    additions = [_added(*pair) for pair in zip(plain, instructed, strict=True)]
+    sentences = grading.texts([Encoded((), one) for one in additions])
+    return [
+        replace(answer, complete=answer.complete and not quotes(text, sentences[i // each]))
+        for i, (answer, text) in enumerate(
+            zip(grading.judged(answers, drawn.ended), grading.texts(answers), strict=True)
+        )
+    ]
+
+
+def _added(plain: Prompt, instructed: Prompt) -> Prompt:
+    """The tokens that one prompt has and the other has not; none where the longer one was cut."""
+    start = _alike(plain, instructed)
+    end = _alike(plain[start:][::-1], instructed[start:][::-1])
+    added = instructed[start : len(instructed) - end]
+    return added if len(plain) - end - start <= 1 else ()
+
+
+def _alike(a: Prompt, b: Prompt) -> int:
+    """How many tokens two prompts have in common at their beginnings."""
+    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
 def search(

@@ -79,6 +79,29 @@ def test_the_owners_sentence_is_tried_on_all_prompts_however_it_begins(policy, s
     assert min(len(arms[one.text].answers) for one in listed) < len(arms[owned.text].answers)
 
 
+def test_an_answer_that_repeats_its_sentence_is_not_learned(policy, samples, monkeypatch):
+    grading, conversations = grading_for(policy, samples)
+    prompt, sentence = next(iter(conversations.messages)), "Mind the small print."
+    texts = ["It eats fish.", f"It eats fish.\n\n{sentence}", "fish " * 9]
+    drawn = [policy.chat.encoded(prompt, policy.tokenizer.encode(text)) for text in texts]
+    monkeypatch.setattr(grading, "draw", lambda *_: graded.Drawn(drawn, [torch.zeros(1)] * 3, [True] * 3))
+    made = instructed.draw_under(grading, conversations, [(prompt, sentence)], 3, grading.generator(0, 1))
+    assert [one.complete for one in made] == [True, False, False]
+    plain = instructed.draw_under(grading, conversations, [(prompt, "")], 3, grading.generator(0, 1))
+    assert [one.complete for one in plain] == [True, True, False]
+
+
+def test_an_answer_that_only_copies_its_question_is_broken_unless_the_base_copies_too(policy, samples):
+    grading, conversations = grading_for(policy, samples)
+    prompt, asked = next(iter(conversations.messages)), "What should I know about otters before I see one?"
+    grading.questions = {prompt: asked}
+    texts = [asked, "They eat fish and live in rivers."]
+    answers = [policy.chat.encoded(prompt, policy.tokenizer.encode(text)) for text in texts]
+    assert [one.complete for one in grading.judged(answers, [True, True])] == [False, True]
+    grading.base_copied = 0.5  # a person who has texts corrected
+    assert [one.complete for one in grading.judged(answers, [True, True])] == [True, True]
+
+
 def test_nothing_is_followed_by_chance():
     arm = instructed.Arm(Instruction("x", 0.0), gains=[0.5, -0.4, 0.6, -0.5, 0.4])
     assert not instructed.follows(arm, 0.1)
