@@ -278,6 +278,8 @@ class World:
             self.kept(),
             Drawing(ROOM, seed),
         )
+        # All that it is asked on are kept prompts.
+        evidence = dataclasses.replace(evidence, unlearned=evidence.prompts)
         pairs = [(shown.candidate[one.candidate].text, shown.live[one.live].text) for one in shown.questions]
         decision, questions = decided(evidence, pairs, taste.likes, random.Random(500 + seed), WRONG)
         return {
