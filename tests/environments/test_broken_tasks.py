@@ -16,9 +16,9 @@ import pytest
 from clawback.environments import play, policies, registry
 from clawback.environments.core import Observation, Split, Step, Task
 from clawback.environments.episode_loop import Order
-from clawback.environments.rollouts import Play, Rollouts
 from clawback.environments.validate import validate
 from clawback.errors import ClawbackError, NotFound
+from clawback.rollouts.concurrent import Play, Rollouts
 
 FOREVER = threading.Event()
 """Never set."""

@@ -96,7 +96,7 @@ def _report(version: Version) -> str:
     """What the gate, or held-out tasks of an environment, said."""
     report = dict(version.report or {})
     if report.get("kind") == "episodes":
-        from clawback.environments.rounds import HeldOutVerdict
+        from clawback.rollouts.rounds import HeldOutVerdict
 
         return HeldOutVerdict.from_dict(report).text()
     from clawback.gate.report import Report
