@@ -226,8 +226,8 @@ def test_samples_of_a_set_without_training_tasks_are_a_sentence(tmp_path: Path) 
 
 
 def test_samples_that_all_failed_are_summed_up() -> None:
-    from clawback.cli.gym import _samples
     from clawback.records import Episode
+    from clawback.training_commands.gym import _samples
 
     failed = Episode(
         environment="e",
