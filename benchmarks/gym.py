@@ -208,11 +208,11 @@ def learn(
     """One game from one seed. ``temperature``: of a real model, in place of that of its answers; ``base``: another real model's folder."""
     from clawback import engine
     from clawback.environments.registry import find
-    from clawback.environments.rollouts import Play, Rollouts
-    from clawback.environments.rounds import Collector, Dealing, evaluate, orders
     from clawback.learning.episode_examples import EpisodeSettings
     from clawback.models.types import Sampling
     from clawback.records import Episode
+    from clawback.rollouts.concurrent import Play, Rollouts
+    from clawback.rollouts.rounds import Collector, Dealing, evaluate, orders
     from clawback.trainer import TrainingRun
 
     game = GAMES[name]
@@ -271,8 +271,8 @@ def throughput() -> list[dict[str, Any]]:
     from clawback import engine
     from clawback.environments.episode_loop import Order
     from clawback.environments.registry import find
-    from clawback.environments.rollouts import Play, Rollouts
     from clawback.models.types import Sampling
+    from clawback.rollouts.concurrent import Play, Rollouts
 
     rows = []
     # The tiny model says what it sees and a way, so that its replies are steps of the game; the embedded one's are not, and every other turn is a hint.

@@ -54,10 +54,10 @@ def ours(folder: Path, episodes: int) -> dict[str, Any]:
     """Rounds of ``TOGETHER`` hands at once, each learned from, with our defaults but LoRA's rank."""
     from clawback import engine
     from clawback.environments.registry import find
-    from clawback.environments.rollouts import Play, Rollouts
-    from clawback.environments.rounds import Collector, Dealing
     from clawback.learning.training import fresh
     from clawback.models.types import Sampling
+    from clawback.rollouts.concurrent import Play, Rollouts
+    from clawback.rollouts.rounds import Collector, Dealing
     from clawback.trainer import TrainingRun
 
     policy = engine.load(str(folder))

@@ -133,9 +133,9 @@ def prepared(options: argparse.Namespace, folder: Path) -> tuple[Any, list[str],
 
 def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     from clawback import engine
-    from clawback.environments.action_form import RandomReplies
-    from clawback.environments.rollouts import Play, Rollouts
-    from clawback.environments.rounds import Collector, Dealing, evaluate, orders
+    from clawback.rollouts.action_form import RandomReplies
+    from clawback.rollouts.concurrent import Play, Rollouts
+    from clawback.rollouts.rounds import Collector, Dealing, evaluate, orders
     from clawback.trainer import TrainingRun
 
     policy, texts, environments, tasks = prepared(options, folder)

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from clawback import pictures, store
-from clawback.cli.generate import read_prompts
 from clawback.errors import UsageError
 from clawback.paths import Home
 from clawback.records import Feedback, Turn
+from clawback.training_commands.generate import read_prompts
 from tests.engine.torch.test_vision import BLUE, RED, folder, picture  # noqa: F401 — a fixture
 
 Run = Callable[..., tuple[int, str, str]]

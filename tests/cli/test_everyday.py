@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from clawback import paths, store
-from clawback.cli import COMMANDS, SUMMARIES, main, versions
+from clawback.cli import COMMANDS, SUMMARIES, main
 from clawback.records import Feedback, Rule, Turn, Version
+from clawback.training_commands import versions
 
 from .conftest import Terminal
 

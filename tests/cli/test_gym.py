@@ -8,8 +8,8 @@ from pathlib import Path
 
 from clawback import store
 from clawback.cli import main
-from clawback.environments.rounds import HeldOutVerdict
 from clawback.records import Branch, Episode, EpisodeStep
+from clawback.rollouts.rounds import HeldOutVerdict
 
 AGENTS = Path(__file__).parents[2] / "examples" / "agents"
 SMALL = ["--episodes", "4", "--batch", "2", "--held-out", "2", "--max-tokens", "3", "--seed", "1"]

@@ -191,7 +191,7 @@ def test_where_a_run_does_not_fit_a_prompt_is_offered(
     run: Run, model: cloud.Cloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from clawback import jobs
-    from clawback.cli import chat, train
+    from clawback.training_commands import train
 
     def refused(*_: Any, **__: Any) -> None:
         raise DoesNotFit("A run of m takes about 9 h here.")
@@ -205,7 +205,7 @@ def test_where_a_run_does_not_fit_a_prompt_is_offered(
         pressed.append(question)
         return "p"
 
-    monkeypatch.setattr(chat, "one_key", key)
+    monkeypatch.setattr(train, "one_key", key)
     monkeypatch.setattr(train.sys.stdin, "isatty", lambda: True, raising=False)
     monkeypatch.setattr(train.sys.stderr, "isatty", lambda: True, raising=False)
     monkeypatch.setattr("click.confirm", lambda *_, **__: True)
@@ -219,7 +219,7 @@ def test_where_a_run_does_not_fit_a_prompt_is_offered(
 
 def test_a_search_that_cannot_begin_is_not_asked_about(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """A question whose yes leads to an error is no question."""
-    monkeypatch.setattr("clawback.cli.prompts.confirm", lambda *_, **__: pytest.fail("asked"))
+    monkeypatch.setattr("clawback.training_commands.prompts.confirm", lambda *_, **__: pytest.fail("asked"))
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     home_of().create()
     fill(home_of())

@@ -20,6 +20,7 @@ from .test_commands import ALL
 CLI = Path(cli.__file__).parent
 SOURCES = [
     *CLI.glob("*.py"),
+    *(CLI.parent / "training_commands").glob("*.py"),
     *Path(terminal.__file__).parent.glob("*.py"),
     *(CLI.parent / "extensions").rglob("commands.py"),
 ]

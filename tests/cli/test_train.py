@@ -20,11 +20,11 @@ from rich.console import Console
 from rich.progress import Progress
 
 from clawback import store
-from clawback.cli.train import became
 from clawback.jobs import control
 from clawback.jobs.training_job import RunResult
 from clawback.paths import Home
 from clawback.terminal.progress_bar import bar_columns, figures, progress_bar
+from clawback.training_commands.train import became
 
 Run = Callable[..., tuple[int, str, str]]
 

@@ -11,17 +11,6 @@ import pytest
 import torch
 
 from clawback import release, store
-from clawback.environments.action_form import (
-    CLEAR,
-    TokenDistance,
-    action_replies,
-    answered_at_random,
-    clear_form,
-    cure,
-    quoted,
-    unread_notice,
-    unread_share,
-)
 from clawback.environments.registry import find
 from clawback.episode_jobs import playing
 from clawback.episode_jobs.episode_runs import Wish
@@ -43,6 +32,17 @@ from clawback.learning.training import fresh
 from clawback.learning.warm_starts import imitate, improve, is_short
 from clawback.policy.policy import Policy
 from clawback.records import Episode, EpisodeStep
+from clawback.rollouts.action_form import (
+    CLEAR,
+    TokenDistance,
+    action_replies,
+    answered_at_random,
+    clear_form,
+    cure,
+    quoted,
+    unread_notice,
+    unread_share,
+)
 from clawback.scoring.choices import Choices, choice_logprobs
 from clawback.scoring.lm_head import Head
 from clawback.templates.chat_tokens import Encoded

@@ -16,9 +16,9 @@ import pytest
 from clawback.environments import play, policies, registry
 from clawback.environments.core import Observation, Split, Step, Task
 from clawback.environments.episode_loop import Order
-from clawback.environments.rollouts import Play, Rollouts
 from clawback.environments.validate import validate
 from clawback.errors import ClawbackError, NotFound
+from clawback.rollouts.concurrent import Play, Rollouts
 
 FOREVER = threading.Event()
 """Never set."""
@@ -226,8 +226,8 @@ def test_samples_of_a_set_without_training_tasks_are_a_sentence(tmp_path: Path) 
 
 
 def test_samples_that_all_failed_are_summed_up() -> None:
-    from clawback.cli.gym import _samples
     from clawback.records import Episode
+    from clawback.training_commands.gym import _samples
 
     failed = Episode(
         environment="e",

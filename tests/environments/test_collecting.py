@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from clawback.environments.rollouts import Play, Rollouts
-from clawback.environments.rounds import Collector, Dealing
 from clawback.errors import ClawbackError, UsageError
+from clawback.rollouts.concurrent import Play, Rollouts
+from clawback.rollouts.rounds import Collector, Dealing
 from tests.environments.worlds import Worlds
 
 PLAY = Play(together=4, max_tokens=3, patience=5.0)

@@ -19,9 +19,9 @@ from clawback.environments.episode_loop import (
     advance,
     episode_loop,
 )
-from clawback.environments.rollouts import Play, Rollouts
 from clawback.environments.world_loops import Hanging
 from clawback.errors import MissingExtra
+from clawback.rollouts.concurrent import Play, Rollouts
 from clawback.sampling.batched_sampler import Sampled
 from tests.environments.worlds import Worlds
 

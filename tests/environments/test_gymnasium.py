@@ -14,11 +14,11 @@ import gymnasium
 import numpy
 
 from clawback.environments import play, policies, registry, world_helpers
-from clawback.environments.action_form import action_replies
 from clawback.environments.core import EnvironmentFailure
 from clawback.environments.validate import validate
 from clawback.errors import MissingExtra, NotFound, UsageError
 from clawback.extensions.worlds import toy_text
+from clawback.rollouts.action_form import action_replies
 from tests.environments.playing import walk
 
 LAKE = "gymnasium:FrozenLake-v1?is_slippery=false"

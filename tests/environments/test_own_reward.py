@@ -12,10 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clawback import store
-from clawback.environments import group_judge
 from clawback.environments.core import EnvironmentFailure
-from clawback.environments.group_judge import COMPARE, GroupJudge, read_scores
-from clawback.environments.own_reward import OwnReward, RulesKept, with_reward
 from clawback.environments.play import episode
 from clawback.environments.policies import Script
 from clawback.episode_jobs import playing
@@ -23,6 +20,9 @@ from clawback.errors import JudgeError, UsageError
 from clawback.feedback import endpoint
 from clawback.feedback.endpoint import JudgeAnswer, NoAnswer
 from clawback.records import Episode, EpisodeStep, Rule
+from clawback.rollouts import group_judge
+from clawback.rollouts.group_judge import COMPARE, GroupJudge, read_scores
+from clawback.rollouts.own_reward import OwnReward, RulesKept, with_reward
 from tests.environments.worlds import Worlds
 
 

@@ -16,13 +16,13 @@ from clawback.environments.core import Observation, Step, Task
 from clawback.environments.episode_loop import Order
 from clawback.environments.play import View
 from clawback.environments.policies import LocalPolicy
-from clawback.environments.rollouts import Play, Rollouts
-from clawback.environments.token_record import Dialogue
 from clawback.episode_jobs import playing
 from clawback.learning.episode_examples import Episodes, EpisodeSettings, look_again, sequences
 from clawback.models.types import Sampling
 from clawback.records import Episode
 from clawback.release.version_registry import WEIGHTS
+from clawback.rollouts.concurrent import Play, Rollouts
+from clawback.rollouts.token_record import Dialogue
 from tests.engine.torch.test_vision import BLUE, RED, asked, folder  # noqa: F401 — a fixture
 
 SHORT = Play(together=4, max_tokens=4, patience=5.0)

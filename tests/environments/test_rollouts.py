@@ -13,7 +13,6 @@ import torch
 from clawback.environments import registry
 from clawback.environments.core import EnvironmentFailure, Task
 from clawback.environments.episode_loop import Order
-from clawback.environments.rollouts import Play, Rollouts
 from clawback.environments.tools.calls import in_words
 from clawback.environments.validate import validate
 from clawback.errors import MissingExtra, TrainingError
@@ -26,6 +25,7 @@ from clawback.learning.episode_examples import (
     states_before,
 )
 from clawback.records import Episode
+from clawback.rollouts.concurrent import Play, Rollouts
 from clawback.sampling.batched_sampler import Sampled
 from tests.environments.worlds import Worlds
 

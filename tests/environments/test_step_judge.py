@@ -10,10 +10,10 @@ import pytest
 from clawback.environments.core import EnvironmentFailure
 from clawback.environments.play import PlayedEpisode, episode
 from clawback.environments.policies import Script
-from clawback.environments.step_judge import StepJudged
 from clawback.episode_jobs.episode_runs import Wish
 from clawback.errors import JudgeError, UsageError
 from clawback.feedback.endpoint import JudgeAnswer, NoAnswer
+from clawback.rollouts.step_judge import StepJudged
 from tests.environments.worlds import Worlds
 
 TURNS = 3

@@ -89,7 +89,7 @@ def test_it_is_sound() -> None:
 
 
 def test_replies_named_after_the_name_are_its_actions() -> None:
-    from clawback.environments.action_form import action_replies
+    from clawback.rollouts.action_form import action_replies
 
     game = registry.find("textarena:Secretary-v0?replies=[accept]|[continue]")
     assert action_replies(game) == ("[accept]", "[continue]")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clawback.environments.program_dialogue import EpisodeBranches, unheard
+from clawback.rollouts.program_dialogue import EpisodeBranches, unheard
 
 TOKENS = st.lists(st.integers(0, 3), max_size=4)
 """Few tokens, so that prompts often begin alike."""

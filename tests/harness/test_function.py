@@ -14,12 +14,12 @@ import clawback
 from clawback import store
 from clawback.environments.core import EnvironmentSet
 from clawback.environments.episode_loop import Ending, Order
-from clawback.environments.rollouts import Play, Rollouts
-from clawback.environments.token_record import TokenRecord
 from clawback.episode_jobs import playing
 from clawback.episode_jobs.episode_runs import Wish
 from clawback.errors import UsageError
 from clawback.learning.episode_examples import sequences
+from clawback.rollouts.concurrent import Play, Rollouts
+from clawback.rollouts.token_record import TokenRecord
 from clawback.sampling import Sampled
 from tests.environments.conftest import policy  # noqa: F401
 

@@ -12,9 +12,7 @@ import pytest
 from clawback import engine
 from clawback.environments.core import ConversationRequest, EnvironmentFailure
 from clawback.environments.episode_loop import Order
-from clawback.environments.program_dialogue import REQUEST_TOKENS, ProgramDialogue, cut_notice
 from clawback.environments.registry import find
-from clawback.environments.rollouts import Play, Rollouts
 from clawback.episode_jobs.episode_runs import Wish
 from clawback.episode_jobs.reply_form import plan_replies
 from clawback.errors import NotFound, SandboxRefused, UsageError
@@ -23,6 +21,8 @@ from clawback.extensions.sandbox import Limits, open_sandbox
 from clawback.learning.episode_examples import sequences
 from clawback.models.types import Sampling
 from clawback.records import Episode
+from clawback.rollouts.concurrent import Play, Rollouts
+from clawback.rollouts.program_dialogue import REQUEST_TOKENS, ProgramDialogue, cut_notice
 from tests.harness.boxes import boxes
 
 AGENT = Path(__file__).with_name("agent.py")

@@ -21,7 +21,6 @@ import torch
 
 from clawback import engine, feedback, store
 from clawback.config import VllmSection
-from clawback.environments.conversations import Conversations, TurnRequest
 from clawback.extensions.hosted.trainer_records import Forgotten
 from clawback.extensions.hosted.vllm_conversations import VllmConversations
 from clawback.extensions.hosted.vllm_process import serving_of
@@ -36,6 +35,7 @@ from clawback.records import Run
 from clawback.records import Turn as RatedTurn
 from clawback.release.publishers import Publication, Target, probe
 from clawback.sampling.batched_sampler import Sampled
+from clawback.sampling.conversations import Conversations, TurnRequest
 from clawback.templates.chat_tokens import Encoded
 
 COMMAND = os.environ.get("CLAWBACK_VLLM", "")

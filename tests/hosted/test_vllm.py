@@ -15,15 +15,15 @@ import torch
 import uvicorn
 
 from clawback import engine
-from clawback.environments.conversations import TurnRequest
-from clawback.environments.rollouts import Play, Rollouts
-from clawback.environments.rounds import Collector, Dealing
 from clawback.errors import TrainingError
 from clawback.extensions.hosted.trainer_records import HostedError
 from clawback.extensions.hosted.vllm_conversations import VllmConversations
 from clawback.extensions.hosted.vllm_server import STARTS, RemoteVllm, VllmEnded
 from clawback.models.types import Sampling
 from clawback.policy.policy import Policy
+from clawback.rollouts.concurrent import Play, Rollouts
+from clawback.rollouts.rounds import Collector, Dealing
+from clawback.sampling.conversations import TurnRequest
 from clawback.trainer import TrainingRun
 from tests.environments.worlds import Worlds
 from tests.hosted import vllm_imitation

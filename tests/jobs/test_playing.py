@@ -10,9 +10,9 @@ import pytest
 
 from clawback import jobs, release, store
 from clawback.environments.core import EnvironmentFailure
-from clawback.environments.rollouts import Rollouts
 from clawback.episode_jobs import playing
 from clawback.errors import Busy, Stopped, TrainingError, UsageError
+from clawback.rollouts.concurrent import Rollouts
 from tests.environments.worlds import Worlds
 
 WISH = playing.Wish("rows", episodes=12, groups=4, held_out=4, max_tokens=3, together=8)

@@ -10,8 +10,6 @@ import torch
 
 from clawback import embedded, engine
 from clawback.environments.core import EnvironmentFailure
-from clawback.environments.rollouts import Play, Rollouts
-from clawback.environments.rounds import Collector, Dealing
 from clawback.errors import TrainingError
 from clawback.extensions.scale.player import PlayingWorker, Scene
 from clawback.extensions.scale.process_group import description_of
@@ -20,6 +18,8 @@ from clawback.models.types import Sampling
 from clawback.policy import load
 from clawback.policy.policy import Policy
 from clawback.records import Episode
+from clawback.rollouts.concurrent import Play, Rollouts
+from clawback.rollouts.rounds import Collector, Dealing
 from tests.scale.crews import Here
 
 WORLDS = "tests.environments.worlds:Worlds"

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 NOT_ON_WINDOWS = "Clawback does not run on Windows itself. It runs in WSL 2, which is Linux: docs/guides/windows.md has the steps."
 EXTENSION = ""
 """In place of a file: an extension has the command (``plugins.COMMANDS``)."""
+TRAINING = "clawback.training_commands."
 DAILY: dict[str, tuple[str, str]] = {
     "init": ("setup", "Set Clawback up, or remove it (--remove)."),
     "start": ("start", "The first evening, step by step."),
@@ -37,8 +38,8 @@ DAILY: dict[str, tuple[str, str]] = {
     "inbox": ("inbox", "What is worth a rating, most informative first."),
     "ask": ("chat", "Ask the live version one thing."),
     "chat": ("chat", "Talk to the live version; rate with one key."),
-    "train": ("train", "Train a new version now."),
-    "versions": ("versions", "Versions: list, compare, check, roll back, publish."),
+    "train": (f"{TRAINING}train", "Train a new version now."),
+    "versions": (f"{TRAINING}versions", "Versions: list, compare, check, roll back, publish."),
     "rules": ("rules", "What you want of every answer, and how often it was kept."),
     "import": (EXTENSION, "Bring histories and preference sets in."),
     "export": (EXTENSION, "Write turns with their feedback to a file."),
@@ -46,15 +47,15 @@ DAILY: dict[str, tuple[str, str]] = {
     "doctor": ("setup", "Find out what is wrong, and how to fix it."),
     "config": ("settings", "Show and change the settings."),
 }
-"""The commands of every day: command → the file under ``cli/`` that holds it, and what it does. Kept here so that help imports no command."""
+"""The commands of every day: command → the file under ``cli/`` that holds it, or its module, and what it does. Kept here so that help imports no command."""
 AREAS: dict[str, tuple[str, str]] = {
     "turns": ("inspect", "What was recorded: turns, conversations, remarks on them."),
-    "runs": ("runs", "Training runs: list, show, stop, resume, report."),
+    "runs": (f"{TRAINING}runs", "Training runs: list, show, stop, resume, report."),
     "model": ("model", "Which models this machine has, and what they are."),
     "move": (EXTENSION, "Take what was learned to another base model."),
-    "adopt": ("adopt", "Take an adapter of another trainer in as a version."),
-    "prompts": ("prompts", "Learned prompts, for models whose weights you lack."),
-    "env": ("env", "Environments: play, train in them, look at episodes."),
+    "adopt": (f"{TRAINING}adopt", "Take an adapter of another trainer in as a version."),
+    "prompts": (f"{TRAINING}prompts", "Learned prompts, for models whose weights you lack."),
+    "env": (f"{TRAINING}env", "Environments: play, train in them, look at episodes."),
     "connect": ("areas", "Slack, Discord, Telegram, MCP, a service, the Tab key."),
     "people": (EXTENSION, "Homes and tokens of people who share this server."),
     "raters": (EXTENSION, "Who rates, how far they agree; invite people."),

@@ -19,7 +19,7 @@ DATA = {
     "salvage": "salvage:salvage",
 }
 LAB = {
-    "judge": "judge:judge",
+    "judge": "clawback.training_commands.judge:judge",
     **extension_commands("lab"),
 }
 

@@ -14,7 +14,7 @@ import click
 
 from clawback import config, endings
 from clawback.errors import ClawbackError, UsageError
-from clawback.terminal import current_home, emit, json_option, open_store, say
+from clawback.terminal import current_home, emit, json_option, one_key, open_store, say
 from clawback.terminal.progress_bar import waiting
 
 if TYPE_CHECKING:
@@ -191,31 +191,6 @@ def chat(seed: int | None) -> None:
 
 def name_of(version: Version) -> str:
     return "the base model" if version.number == 0 else f"version {version.number}"
-
-
-def one_key(question: str, err: bool = False) -> str:
-    """Ask, and read the key that is pressed, in lower case; "" for Ctrl-D. Ctrl-C is raised.
-
-    What was typed before is thrown away, for it cannot be about an answer that nobody has seen yet; and that is done
-    before the question is shown, so that a quick answer to it counts.
-    """
-    import termios
-    import tty
-
-    terminal = sys.stdin.fileno()
-    before = termios.tcgetattr(terminal)
-    try:
-        tty.setcbreak(terminal, termios.TCSAFLUSH)
-        mode = termios.tcgetattr(terminal)
-        mode[3] &= ~termios.ISIG  # Ctrl-C comes as a key: it is ours to raise, whoever owns the terminal
-        termios.tcsetattr(terminal, termios.TCSANOW, mode)
-        click.echo(question, nl=False, err=err)
-        key = os.read(terminal, 32).decode("utf-8", "replace").lower()
-    finally:
-        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
-    if key == "\x03":
-        raise KeyboardInterrupt
-    return "" if key == "\x04" else key
 
 
 def known_key(question: str, known: Collection[str]) -> str:

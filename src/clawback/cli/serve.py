@@ -1,13 +1,11 @@
-"""``serve sessions``: the server on the network, and the conversations that it knows."""
+"""``serve``: the server on the network; and ``turns sessions``: the conversations that it knows."""
 
 from __future__ import annotations
 
 import os
 import signal
 import socket
-import statistics
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -22,24 +20,19 @@ from clawback.cli.inspect import marks
 from clawback.errors import ClawbackError, MissingExtra, UsageError
 from clawback.paths import Home, secret
 from clawback.terminal import (
-    VERSION,
     columns,
     current_home,
     emit,
     fold,
     json_option,
-    named_version,
     open_store,
-    quantity,
     say,
     shorten,
-    version_option,
     when,
 )
-from clawback.terminal.progress_bar import waiting
 
 if TYPE_CHECKING:
-    from clawback.release.best_of import BestOfTrial
+    pass
 
 IDLE_SECONDS = 30
 CLOSING_SECONDS = 10
@@ -281,129 +274,3 @@ def sessions(name: str | None, limit: int, as_json: bool) -> None:
         "\n".join([f"{one.agent} · {one.main} main, {one.side} side · {when(one.created_at)}", *lines]),
         as_json,
     )
-
-
-@click.command()
-@click.argument("version", type=VERSION, required=False)
-@click.option(
-    "--share", default=0.2, show_default=True, help="Share of the sessions that it answers, at most 0.5."
-)
-@click.option("--alpha", default=0.05, show_default=True, help="Accepted error rate of the verdict.")
-@click.option(
-    "--best-of", type=click.IntRange(2, 16), metavar="N",
-    help="Without a version: answer with the best of N draws, as your ratings read, until a version goes live.",
-)  # fmt: skip
-@click.option("--stop", is_flag=True, help="End the trial; the live version stays.")
-@json_option
-def trial(
-    version: str | None, share: float, alpha: float, best_of: int | None, stop: bool, as_json: bool
-) -> None:
-    """Try a version on a share of the sessions until your ratings of both decide. Without a version: show the trial.
-
-    You may look at it as often as you like: the test stays valid. The better version then goes live by itself.
-
-    With --best-of nothing is trained: the live version answers several times, and you get the answer that your ratings so far speak for.
-
-    \b
-    clawback versions trial 3 --share 0.2
-    clawback versions trial --best-of 4
-    clawback versions trial
-    clawback versions trial --stop
-    """
-    from clawback import release
-
-    with open_store() as store:
-        if stop:
-            release.trial.stop(store)
-            release.best_of.stop(store)
-            emit({"trial": None}, "No trial is on.", as_json)
-            return
-        if best_of is not None:
-            if version is not None:
-                raise UsageError("--best-of is a trial of the live version: leave the version out.")
-            with waiting("reading the ratings", as_json):
-                release.best_of.begin(store, config.load(current_home().config), best_of, time.time())
-        if version is None and (chosen := release.best_of.running(store)) is not None:
-            live = store.live().number
-            emit({"trial": None, "best_of": asdict(chosen), "live": live}, _best_of(chosen), as_json)
-            return
-        if version is not None:
-            release.trial.begin(store, named_version(store, version).number, share, alpha, time.time())
-        ended = release.trial.settle(store, current_home(), time.time())
-        now = release.trial.running(store)
-        found = ended[0] if ended else release.trial.score(store, now, time.time()) if now else None
-        live = store.live().number
-    data = {"trial": asdict(now) if now else None, "score": asdict(found) if found else None, "live": live}
-    if found is None:
-        emit(data, "No trial is on.", as_json)
-        return
-    rows = [
-        f"{name:<10} {count:>4} sessions, mean reward {'–' if mean is None else f'{mean:+.2f}'}"
-        for name, count, mean in (
-            ("candidate", found.candidate_sessions, found.candidate_mean),
-            ("live", found.live_sessions, found.live_mean),
-        )
-    ]
-    end = (
-        f"The candidate is {found.verdict}: version {live} is live."
-        if found.verdict
-        else f"Open: evidence {found.better:.2g} for better, {found.worse:.2g} for worse; {1 / now.alpha:.0f} decides."
-        if now
-        else ""
-    )
-    emit(data, "\n".join([*rows, end]), as_json)
-
-
-def _best_of(chosen: BestOfTrial) -> str:
-    name = "the base model" if chosen.live == 0 else f"version {chosen.live}"
-    return (
-        f"{name[:1].upper()}{name[1:]} draws {chosen.count} answers, and you get the one that your ratings speak for, since {when(chosen.began)}. "
-        "`clawback versions trial --stop` ends it, and so does a version that goes live."
-    )
-
-
-@click.command()
-@click.argument("score", type=click.IntRange(1, 5), required=False)
-@version_option()
-@click.option("--person", default="", help="Who answers, if several people use it.")
-@click.option("--note", default="", help="Why.")
-@json_option
-def survey(score: int | None, which: str, person: str, note: str, as_json: bool) -> None:
-    """Score the live version from 1 (poor) to 5 (excellent), after using it for a while. Without a score: the scores of all versions.
-
-    \b
-    clawback versions survey 4
-    clawback versions survey
-    """
-    with open_store() as store:
-        if score is not None:
-            store.add_survey(named_version(store, which).number, score, person, note)
-        found = store.surveys()
-    data = [
-        {
-            "version": version,
-            "answers": len(scores),
-            "mean": statistics.fmean(scores),
-            "error": standard_error(scores),
-        }
-        for version, scores in sorted(found.items())
-    ]
-    lines = [
-        f"version {version:>3}  {statistics.fmean(scores):.2f}{plus_minus(standard_error(scores))}  of 5, {quantity(len(scores), 'answer')}"
-        for version, scores in sorted(found.items())
-    ]
-    emit(
-        data,
-        "\n".join(lines)
-        or "No scores yet. `clawback versions survey 4` scores the live version, from 1 to 5.",
-        as_json,
-    )
-
-
-def plus_minus(error: float | None) -> str:
-    return "" if error is None else f" ± {error:.2f}"
-
-
-def standard_error(scores: list[int]) -> float | None:
-    """Of the mean; None for fewer than two answers."""
-    return statistics.stdev(scores) / len(scores) ** 0.5 if len(scores) > 1 else None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from clawback import plugins
 from clawback.errors import UsageError
 from clawback.paths import home
 from clawback.terminal import confirm, current_home, emit, json_option, load_command, open_store, say
@@ -82,7 +83,7 @@ def bring_in(history: Path | None) -> int:
     """Import the named file, or one of those that look like an export, if the person wants it. How many answers are recorded then."""
     for file in [history] if history else exports():
         if history or confirm(f"Is {file} an export of your chats that you want to bring in?", default=False):
-            run("import_files:import_", [str(file)])
+            run(plugins.where(plugins.COMMANDS, "import"), [str(file)])
     with open_store() as store:
         count = store.count_turns()
     if count and not history:
@@ -151,7 +152,7 @@ def train_now() -> None:
     if choice == "later":
         say("`clawback train` starts a run whenever you like.")
         return
-    run("train:train", ["--background"] if choice == "now" else ["--at", NIGHT])
+    run("clawback.training_commands.train:train", ["--background"] if choice == "now" else ["--at", NIGHT])
 
 
 def headline(number: str, title: str) -> None:

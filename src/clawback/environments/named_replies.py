@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from clawback.environments import core, world_helpers
-from clawback.environments.action_form import MOST_REPLIES
 from clawback.environments.play import let_go
+from clawback.environments.world_helpers import MOST_REPLIES
 from clawback.errors import NotFound, UsageError
 from clawback.records import Message
 

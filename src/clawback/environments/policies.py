@@ -150,7 +150,7 @@ class LocalPolicy:
     """Episodes that are being played: ``play`` keeps it."""
 
     def __init__(self, policy: Policy, max_tokens: int | None = None, seed: int = 0) -> None:
-        from clawback.environments.conversations import Conversations
+        from clawback.sampling import Conversations
 
         self.policy, self.max_tokens, self.seed = policy, max_tokens or policy.max_tokens, seed
         self.conversations = Conversations(policy, sampling=policy.sampling)
@@ -184,7 +184,7 @@ class LocalPolicy:
             await asyncio.sleep(0)
 
     def _answers(self, views: Sequence[View]) -> list[str]:
-        from clawback.environments.conversations import TurnRequest
+        from clawback.sampling import TurnRequest
 
         chat, turns = self.policy.chat, []
         for view in views:

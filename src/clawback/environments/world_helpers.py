@@ -23,6 +23,8 @@ T = TypeVar("T")
 HELD_OUT_FROM = 1_000_000
 """Seeds of held-out tasks begin here, those of training tasks at 0."""
 TRAIN_TASKS, TEST_TASKS = 1000, 100
+MOST_REPLIES = 64
+"""Actions beyond which nothing is drawn at random: they are rather texts than actions."""
 _MARKER = re.compile(r"(?:<action>|\baction\b\s*(?:is|=|:))\s*", re.IGNORECASE)
 
 

@@ -12,23 +12,23 @@ from typing import TYPE_CHECKING, Any
 from clawback import config, plugins, release, store
 from clawback.environments import registry
 from clawback.environments.core import EnvironmentSet
-from clawback.environments.program_dialogue import cut_notice
 from clawback.environments.registry import find
-from clawback.environments.rollouts import Play, Rollouts
-from clawback.environments.rounds import orders
 from clawback.environments.world_helpers import single_task_notice
 from clawback.errors import Busy, UsageError
 from clawback.jobs import seams
 from clawback.jobs.seams import Cluster, Rollout, chosen
 from clawback.paths import Home
 from clawback.records import Episode, Run
+from clawback.rollouts.concurrent import Play, Rollouts
+from clawback.rollouts.program_dialogue import cut_notice
+from clawback.rollouts.rounds import orders
 from clawback.trainer import conditions_of, ignore
 
 if TYPE_CHECKING:
-    from clawback.environments.group_judge import GroupJudge
-    from clawback.environments.rollouts import Drawer, EpisodeSource
     from clawback.models import ModelInfo
     from clawback.progress import OnProgress
+    from clawback.rollouts.concurrent import Drawer, EpisodeSource
+    from clawback.rollouts.group_judge import GroupJudge
     from clawback.store import Store
     from clawback.trainer import Recipe
 
@@ -77,13 +77,13 @@ class Wish:
                 environments, self.harness, self.max_turns
             )
         if self.reward:
-            from clawback.environments.own_reward import with_reward
+            from clawback.rollouts.own_reward import with_reward
 
             environments = with_reward(environments, self.reward)
         if not self.judge_steps:
             return environments
-        from clawback.environments.step_judge import StepJudged
         from clawback.feedback.endpoint import configured_judge
+        from clawback.rollouts.step_judge import StepJudged
 
         return StepJudged(environments, configured_judge(), self.judge_steps)
 
@@ -93,8 +93,8 @@ class Wish:
             return None
         if self.size < 2:
             raise UsageError("--reward judge compares tries at the same task: add --group 4, or more.")
-        from clawback.environments.group_judge import GroupJudge
         from clawback.feedback.endpoint import configured_judge
+        from clawback.rollouts.group_judge import GroupJudge
 
         return GroupJudge(configured_judge())
 

@@ -15,9 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from clawback import feedback, release, store
-from clawback.environments.action_form import MOST_UNREAD, cure
 from clawback.environments.core import EnvironmentSet
-from clawback.environments.rounds import Collector, Dealing, HeldOutVerdict, compare, evaluate, orders
 from clawback.environments.world_helpers import single_task_notice
 from clawback.episode_jobs import episode_runs
 from clawback.episode_jobs.episode_runs import DEFAULTS, PlayOptions, Wish, connected, players
@@ -30,11 +28,13 @@ from clawback.paths import Home
 from clawback.progress import OnProgress, Progress
 from clawback.records import Episode, Message, Run, Sample, Version
 from clawback.release.version_registry import LOCK_SECONDS
+from clawback.rollouts.action_form import MOST_UNREAD, cure
+from clawback.rollouts.rounds import Collector, Dealing, HeldOutVerdict, compare, evaluate, orders
 
 if TYPE_CHECKING:
-    from clawback.environments.group_judge import GroupJudge
-    from clawback.environments.rollouts import EpisodeSource
     from clawback.policy import Policy
+    from clawback.rollouts.concurrent import EpisodeSource
+    from clawback.rollouts.group_judge import GroupJudge
 
 BEFORE, HELD, AFTER = 1_000_000_000, 1_500_000_000, 2_000_000_000
 """Where the numbers of a run's held-out episodes begin. ``HELD``: before training, with replies held to actions."""

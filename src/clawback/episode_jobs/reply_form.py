@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from itertools import combinations, islice
 from typing import TYPE_CHECKING
 
-from clawback.environments.action_form import (
+from clawback.environments.core import EnvironmentSet
+from clawback.episode_jobs.episode_runs import Wish
+from clawback.pictures import pictures
+from clawback.records import Episode, text_of
+from clawback.rollouts.action_form import (
     action_replies,
     cure,
     form_sentence,
     random_episodes,
     unread_notice,
 )
-from clawback.environments.core import EnvironmentSet
-from clawback.environments.program_dialogue import cut_notice
-from clawback.environments.rounds import orders
-from clawback.episode_jobs.episode_runs import Wish
-from clawback.pictures import pictures
-from clawback.records import Episode, text_of
+from clawback.rollouts.program_dialogue import cut_notice
+from clawback.rollouts.rounds import orders
 
 if TYPE_CHECKING:
     from clawback.learning import Form
@@ -85,7 +85,7 @@ def _joined(*sentences: str) -> str:
 
 def form_notice(policy: Policy, replies: Sequence[str]) -> str:
     """A sentence where the model hardly tells two replies apart; "" elsewhere."""
-    from clawback.environments.action_form import CLEAR, TokenDistance
+    from clawback.rollouts.action_form import CLEAR, TokenDistance
 
     if TokenDistance(policy, written=True).of_replies(replies) >= CLEAR:
         return ""
@@ -104,7 +104,7 @@ def picture_notice(policy: Policy, episodes: Sequence[Episode]) -> str:
 
 def observation_notice(policy: Policy, episodes: Sequence[Episode]) -> str:
     """A sentence where the model reads many of the observations of these episodes nearly alike; "" elsewhere."""
-    from clawback.environments.action_form import CLEAR, TokenDistance
+    from clawback.rollouts.action_form import CLEAR, TokenDistance
 
     users = (m for e in episodes for m in e.messages if m.get("role") == "user")
     texts = list(islice(dict.fromkeys(text_of(m.get("content")) for m in users), MOST_TEXTS))

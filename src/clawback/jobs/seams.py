@@ -20,12 +20,12 @@ from clawback.errors import UsageError
 if TYPE_CHECKING:
     from clawback.config import Config
     from clawback.environments.core import EnvironmentSet
-    from clawback.environments.rollouts import Drawer, EpisodeSource
     from clawback.models import TrainResult
     from clawback.paths import Home
     from clawback.policy import Policy, Sampler
     from clawback.progress import OnProgress
     from clawback.records import Episode, Run
+    from clawback.rollouts.concurrent import Drawer, EpisodeSource
     from clawback.runs.run_options import RunOptions
     from clawback.sampling import Chance, Sampled
     from clawback.trainer import Recipe, TrainingRun

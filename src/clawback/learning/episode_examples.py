@@ -8,7 +8,7 @@ another model), nothing says what was seen, and the episode is left out with a w
 
 Episodes as training examples: each round of episodes arrives as token ids with log-probs and leaves with an advantage per token.
 
-Where episodes come from does not matter here: ``collect(round)`` returns them (``environments/rollouts.py``).
+Where episodes come from does not matter here: ``collect(round)`` returns them (``rollouts/concurrent.py``).
 The log-probs recorded at sampling time are the old policy of the ratio, so that episodes which were begun
 under older weights are corrected for; the collector limits how old they may be. A log-prob of the round's own
 weights must equal the learner's, up to rounding: otherwise the wrong adapter, template or temperature was

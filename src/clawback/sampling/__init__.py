@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         until_speaker,
     )
     from clawback.sampling.choose import PLAIN, ChatModel, SamplingRequest
+    from clawback.sampling.conversations import Conversations, TurnRequest
     from clawback.sampling.decoder import Cache
     from clawback.sampling.decoder_choice import drawing_dtype, fits, lean
     from clawback.sampling.scheduler import READ_TOKENS, Lean, Rows, Scheduler
@@ -33,6 +34,7 @@ else:
     __all__, __getattr__ = plugins.face(
         __name__,
         {
+            "conversations": "Conversations TurnRequest",
             "decoder": "Cache",
             "decoder_choice": "drawing_dtype fits lean",
             "batched_sampler": "Chance DrawSettings Sampled answer completion draw_answers evaluating most_rows requests_for rows_of sample stop_ids until_speaker",

@@ -4,7 +4,7 @@ Rows read prompts and go on, one token at a time; what is drawn is the scheduler
 model's own forward with rows padded on the left (``padded.py``); and where that is not right for a model (``ways.Apart``) or
 where pictures are looked at, with rows of equal length in a batch of their own each (``ways.Apart``).
 
-Whoever draws is a caller of the scheduler: many answers at once (``sampling.sample``), turns of conversations (``environments/conversations.py``)
+Whoever draws is a caller of the scheduler: many answers at once (``sampling.sample``), turns of conversations (``sampling/conversations.py``)
 and a server's requests that come at any time (``inference/batcher.py``). The rows only read and step.
 
 * A row that ends is overwritten by the last live one, so that nothing is computed for rows that have ended.

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         emit,
         fold,
         fold_words,
+        one_key,
         quantity,
         say,
         shorten,
@@ -48,6 +49,6 @@ else:
             "groups": "CommandGroup HelpContext extension_commands in_walk load_command note_new_name",
             "homes": "current_home open_store open_turns",
             "options": "VERSION as_record json_option named_version needs ray_option version_option",
-            "output": "COLUMNS columns confirm emit fold fold_words quantity say shorten when width",
+            "output": "COLUMNS columns confirm emit fold fold_words one_key quantity say shorten when width",
         },
     )

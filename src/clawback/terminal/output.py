@@ -37,6 +37,31 @@ def confirm(question: str, *, default: bool = False, abort: bool = False, err: b
     )
 
 
+def one_key(question: str, err: bool = False) -> str:
+    """Ask, and read the key that is pressed, in lower case; "" for Ctrl-D. Ctrl-C is raised.
+
+    What was typed before is thrown away, for it cannot be about an answer that nobody has seen yet; and that is done
+    before the question is shown, so that a quick answer to it counts.
+    """
+    import termios
+    import tty
+
+    terminal = sys.stdin.fileno()
+    before = termios.tcgetattr(terminal)
+    try:
+        tty.setcbreak(terminal, termios.TCSAFLUSH)
+        mode = termios.tcgetattr(terminal)
+        mode[3] &= ~termios.ISIG  # Ctrl-C comes as a key: it is ours to raise, whoever owns the terminal
+        termios.tcsetattr(terminal, termios.TCSANOW, mode)
+        click.echo(question, nl=False, err=err)
+        key = os.read(terminal, 32).decode("utf-8", "replace").lower()
+    finally:
+        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+    if key == "\x03":
+        raise KeyboardInterrupt
+    return "" if key == "\x04" else key
+
+
 def width() -> int:
     """Columns of the terminal, or of COLUMNS."""
     import shutil

@@ -330,8 +330,8 @@ def by_other_families(stage):
 @scenario
 def pictures(stage):
     """Learned from, drawn after, compared by the gate and served."""
-    from clawback.environments.conversations import Conversations, TurnRequest
     from clawback.gate.fresh import VersionPair, draw
+    from clawback.sampling.conversations import Conversations, TurnRequest
     from clawback.templates import vision
     from tests.engine.torch.test_vision import BLUE, RED, asked
 
@@ -366,8 +366,8 @@ def pictures(stage):
 @scenario
 def episodes(stage):
     """Played and learned from by each algorithm that can, with ratings beside them, and killed and resumed."""
-    from clawback.environments.rollouts import Play, Rollouts
-    from clawback.environments.rounds import Collector, Dealing
+    from clawback.rollouts.concurrent import Play, Rollouts
+    from clawback.rollouts.rounds import Collector, Dealing
     from tests.environments.worlds import Worlds
 
     small = {"rounds": 2, "round_steps": 2, "prompts": 2, "samples": 2, "grounding": 8, "cut_off": 0.0}
@@ -414,8 +414,8 @@ def agent(stage):
 @scenario
 def first_policy(stage):
     """Values of two replies are fitted to random episodes, and the adapter to what they prefer."""
-    from clawback.environments.action_form import answered_at_random
     from clawback.learning import episode_run, warm_starts
+    from clawback.rollouts.action_form import answered_at_random
 
     stage.monkeypatch.setattr(warm_starts, "FEWEST_STEPS", 2)
     stage.monkeypatch.setattr(warm_starts, "PASSES", 0)
@@ -436,12 +436,12 @@ def first_policy(stage):
 @scenario
 def held_to_actions(stage):
     """The form of replies is learned from examples, and replies are held to the actions that there are."""
-    from clawback.environments.action_form import answered_at_random
-    from clawback.environments.conversations import Conversations, TurnRequest
-    from clawback.environments.rollouts import Play, Rollouts
-    from clawback.environments.rounds import Collector, Dealing
     from clawback.learning import warm_starts
     from clawback.learning.episode_examples import sequences
+    from clawback.rollouts.action_form import answered_at_random
+    from clawback.rollouts.concurrent import Play, Rollouts
+    from clawback.rollouts.rounds import Collector, Dealing
+    from clawback.sampling.conversations import Conversations, TurnRequest
     from tests.environments.worlds import Worlds
 
     stage.monkeypatch.setattr(warm_starts, "MOST_STEPS", 2)
@@ -541,7 +541,7 @@ def served(stage):
 @scenario
 def conversed(stage):
     """Turns of conversations, with what was read kept."""
-    from clawback.environments.conversations import Conversations, TurnRequest
+    from clawback.sampling.conversations import Conversations, TurnRequest
 
     policy = stirred(stage.policy())
     for keep in (True, False):
@@ -708,7 +708,7 @@ def beside_others(stage):
 @scenario
 def replies_told_apart(stage):
     """How far apart the model holds texts, by its embeddings."""
-    from clawback.environments.action_form import TokenDistance
+    from clawback.rollouts.action_form import TokenDistance
 
     policy = stage.policy()
     for written in (True, False):

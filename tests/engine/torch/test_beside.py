@@ -11,12 +11,12 @@ import torch
 pytest.importorskip("peft")
 
 from clawback import engine
-from clawback.environments.rollouts import Play, Rollouts
-from clawback.environments.rounds import Collector, Dealing
 from clawback.errors import TrainingError, UsageError
 from clawback.extensions.demo import corpus, tastes
 from clawback.models.types import Sampling
 from clawback.records import Sample
+from clawback.rollouts.concurrent import Play, Rollouts
+from clawback.rollouts.rounds import Collector, Dealing
 from clawback.trainer import TrainingRun
 from tests.environments.worlds import Worlds
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clawback import engine
-from clawback.environments.conversations import Conversations, TurnRequest
 from clawback.models.types import GREEDY, Sampling
+from clawback.sampling.conversations import Conversations, TurnRequest
 from clawback.templates.chat_tokens import Encoded
 
 

@@ -6,7 +6,7 @@ import copy
 
 import pytest
 
-from clawback.environments.token_record import Dialogue
+from clawback.rollouts.token_record import Dialogue
 from clawback.templates.chat_tokens import Chat
 from tests.engine.test_templates import FAMILIES
 

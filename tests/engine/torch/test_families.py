@@ -9,7 +9,6 @@ from transformers.cache_utils import LinearAttentionCacheLayerMixin
 
 from benchmarks import _family_models, families
 from clawback import engine
-from clawback.environments.conversations import Conversations, TurnRequest
 from clawback.errors import ModelError
 from clawback.inference.batcher import Batcher
 from clawback.models import traits
@@ -17,6 +16,7 @@ from clawback.models.types import GREEDY, Sampling
 from clawback.sampling import ways
 from clawback.sampling.batched_sampler import DrawSettings, sample
 from clawback.sampling.choose import SamplingRequest
+from clawback.sampling.conversations import Conversations, TurnRequest
 from clawback.scoring.logprobs import Scorer
 from clawback.templates.chat_tokens import Encoded
 

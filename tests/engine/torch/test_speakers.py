@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 
 from clawback import engine, store
 from clawback.dialects import Asked
-from clawback.environments import conversations
 from clawback.inference.local import LocalEngine
 from clawback.paths import Home
 from clawback.records import Sample
-from clawback.sampling import batched_sampler
+from clawback.sampling import batched_sampler, conversations
 from clawback.sampling.batched_sampler import DrawSettings, Sampled, until_speaker
 from clawback.sampling.choose import SamplingRequest
 from clawback.templates.rendering import NextSpeaker

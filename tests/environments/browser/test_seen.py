@@ -14,10 +14,10 @@ pytest.importorskip("PIL")
 from clawback import engine
 from clawback.environments import registry
 from clawback.environments.episode_loop import Order
-from clawback.environments.rollouts import Play, Rollouts
 from clawback.extensions.browser import chromium
 from clawback.learning.episode_examples import look_again, sequences
 from clawback.models.types import Sampling
+from clawback.rollouts.concurrent import Play, Rollouts
 from tests.engine.torch.test_vision import folder  # noqa: F401 — a fixture
 
 pytestmark = pytest.mark.skipif(

@@ -279,7 +279,7 @@ def summary(here: Demo, looks: list[Look], back: dict[str, Any] | None, seconds:
 
 def by_key(total: int) -> Rate:
     """A real person, asked ``total`` times a round: g or b, enter for no opinion, q for enough."""
-    from clawback.cli.chat import one_key
+    from clawback.terminal import one_key
 
     asked = count()
 
@@ -297,7 +297,7 @@ def by_key(total: int) -> Rate:
 
 def choice_by_key(prompt: TopicPrompt, first: str, second: str) -> int | None:
     """A real person, asked which of two answers is better: 1 or 2, enter for neither, q for enough."""
-    from clawback.cli.chat import one_key
+    from clawback.terminal import one_key
 
     say(f"\nWhich is better, for the gate? {prompt.text}\n\n[1] {first}\n\n[2] {second}", err=True)
     ways = {"1": 1, "2": -1, "\r": 0, "\n": 0, "q": None, "": None}

@@ -23,12 +23,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clawback.environments.conversations import TurnRequest
 from clawback.extensions.hosted import trainer_http
 from clawback.extensions.hosted.trainer_http import Wire
 from clawback.extensions.hosted.trainer_records import Forgotten, HostedError
 from clawback.extensions.hosted.vllm_server import STARTS, RemoteVllm, VllmEnded, VllmServer, address
-from clawback.sampling import Sampled, stop_ids, until_speaker
+from clawback.sampling import Sampled, TurnRequest, stop_ids, until_speaker
 
 if TYPE_CHECKING:
     from clawback.models import Sampling

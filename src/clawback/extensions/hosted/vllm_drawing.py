@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from clawback.config import Config
-    from clawback.environments.rollouts import Drawer
     from clawback.extensions.hosted.vllm_process import Serving
     from clawback.extensions.hosted.vllm_sampler import VllmSampler
     from clawback.extensions.hosted.vllm_server import VllmServer
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from clawback.paths import Home
     from clawback.policy import Policy
     from clawback.progress import OnProgress
+    from clawback.rollouts.concurrent import Drawer
     from clawback.trainer import Recipe
 
 

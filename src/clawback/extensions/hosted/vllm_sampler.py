@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from clawback.environments.conversations import TurnRequest
 from clawback.extensions.hosted.vllm_conversations import VllmConversations
 from clawback.extensions.hosted.vllm_server import OwnVllm, RemoteVllm, VllmServer
 from clawback.policy import gap
-from clawback.sampling import Chance, Sampled
+from clawback.sampling import Chance, Sampled, TurnRequest
 from clawback.templates import Encoded
 
 if TYPE_CHECKING:

@@ -18,18 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clawback.environments.action_form import EPISODES as FORM_EPISODES
-from clawback.environments.action_form import (
-    action_replies,
-    quoted,
-    random_episodes,
-    unread_notice,
-    unread_share,
-)
 from clawback.environments.core import Observation, Task
 from clawback.environments.episode_loop import Ending, Order
-from clawback.environments.rollouts import Play, Rollouts
-from clawback.environments.token_record import TokenRecord
 from clawback.environments.world_helpers import mixed
 from clawback.errors import UsageError
 from clawback.extensions.llamagym import agent_learner
@@ -37,6 +27,16 @@ from clawback.extensions.llamagym.agent_form import FormCheck
 from clawback.extensions.llamagym.agent_settings import settings_of
 from clawback.extensions.llamagym.agent_worlds import ActionReader, AgentWorlds, baseline, opening, shown
 from clawback.records import Episode, Message
+from clawback.rollouts.action_form import EPISODES as FORM_EPISODES
+from clawback.rollouts.action_form import (
+    action_replies,
+    quoted,
+    random_episodes,
+    unread_notice,
+    unread_share,
+)
+from clawback.rollouts.concurrent import Play, Rollouts
+from clawback.rollouts.token_record import TokenRecord
 from clawback.trainer import summary
 
 LOOKED_AT = 8

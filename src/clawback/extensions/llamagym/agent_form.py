@@ -7,14 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from clawback.environments.action_form import (
-    CURE,
-    answered_at_random,
-    clear_form,
-    form_sentence,
-    unread_notice,
-    unread_share,
-)
 from clawback.environments.world_helpers import mixed
 from clawback.episode_jobs.reply_form import form_notice, observation_notice
 from clawback.errors import UsageError
@@ -22,6 +14,14 @@ from clawback.extensions.llamagym.agent_learner import AgentLearner
 from clawback.extensions.llamagym.agent_worlds import ReplyForm, Speaks, equal_forms, reply_form
 from clawback.learning import exploration, is_short
 from clawback.records import Episode, Message
+from clawback.rollouts.action_form import (
+    CURE,
+    answered_at_random,
+    clear_form,
+    form_sentence,
+    unread_notice,
+    unread_share,
+)
 from clawback.trainer import summary
 
 

@@ -12,10 +12,10 @@ from clawback.errors import ModelError, UsageError
 from clawback.records import Episode, Message
 
 if TYPE_CHECKING:
-    from clawback.environments.token_record import TokenRecord
     from clawback.extensions.llamagym.agent_settings import AgentSettings
     from clawback.learning import EpisodeSettings
     from clawback.policy import Policy
+    from clawback.rollouts.token_record import TokenRecord
     from clawback.trainer import Recipe
 
 STATE = "agent.pt"
@@ -27,8 +27,8 @@ class AgentLearner:
     """One policy that plays and learns."""
 
     def __init__(self, model: Any, tokenizer: Any, device: Any, settings: AgentSettings, seed: int) -> None:
-        from clawback.environments.conversations import Conversations
         from clawback.learning import EpisodeTrainer
+        from clawback.sampling import Conversations
 
         self.policy = policy_of(model, tokenizer, device)
         self.settings, self.seed = settings, seed

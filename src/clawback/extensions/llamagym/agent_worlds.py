@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, overload
 
-from clawback.environments.action_form import MOST_REPLIES
 from clawback.environments.core import Environment, Observation, Split, Step, Task
+from clawback.environments.world_helpers import MOST_REPLIES
 from clawback.records import Message
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")

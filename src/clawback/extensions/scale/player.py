@@ -10,9 +10,9 @@ from typing import Any
 
 from clawback.environments.core import EnvironmentSet
 from clawback.environments.registry import find
-from clawback.environments.rollouts import Play, Rollouts
 from clawback.extensions.scale.model_worker import ModelWorker, Weights
 from clawback.models import Sampling
+from clawback.rollouts.concurrent import Play, Rollouts
 from clawback.templates import Chat
 
 

@@ -12,10 +12,10 @@ from clawback.extensions.scale.ray_crew import connect
 from clawback.jobs.seams import Cluster, Rollout
 
 if TYPE_CHECKING:
-    from clawback.environments.rollouts import EpisodeSource
     from clawback.jobs.judge_pass import SelfJudge
     from clawback.policy import Sampler
     from clawback.progress import OnProgress
+    from clawback.rollouts.concurrent import EpisodeSource
     from clawback.trainer import Recipe
 
 

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from clawback.environments.episode_loop import Order
-from clawback.environments.rollouts import Rollouts, check_broken
 from clawback.errors import TrainingError
 from clawback.extensions.scale.adapters import AdapterCrew, lost, published
 from clawback.extensions.scale.dispatch import AHEAD, Dispatcher, Unit
 from clawback.records import Episode
+from clawback.rollouts.concurrent import Rollouts, check_broken
 
 if TYPE_CHECKING:
     from clawback.environments.core import EnvironmentSet

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
-from clawback.environments.action_form import MOST_REPLIES
+from clawback.environments.world_helpers import MOST_REPLIES
 
 MOST_GOAL = 400
 """Characters of a goal."""

@@ -15,22 +15,21 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from clawback.models import Sampling
-from clawback.sampling import (
+from clawback.sampling.batched_sampler import (
     Chance,
-    Lean,
     Sampled,
-    SamplingRequest,
-    Scheduler,
     answer,
     evaluating,
-    fits,
     most_rows,
     rows_of,
     stop_ids,
 )
+from clawback.sampling.choose import SamplingRequest
+from clawback.sampling.decoder_choice import fits
+from clawback.sampling.scheduler import Lean, Scheduler
 
 if TYPE_CHECKING:
-    from clawback.sampling import ChatModel
+    from clawback.sampling.choose import ChatModel
     from clawback.templates import Pixels
 
 

@@ -24,6 +24,7 @@ from clawback.terminal import (
     json_option,
     named_version,
     needs,
+    one_key,
     open_store,
     ray_option,
     say,
@@ -249,7 +250,6 @@ def instead(here: Home, error: DoesNotFit, as_json: bool) -> int:
         raise DoesNotFit(
             f"{error} Or learn a prompt from the same ratings: `clawback prompts optimize`."
         ) from error
-    from clawback.cli.chat import one_key
 
     say(f"clawback: {error}", "  ", err=True)
     say("The same ratings can teach a prompt: the model stays as it is.", err=True)
@@ -258,7 +258,7 @@ def instead(here: Home, error: DoesNotFit, as_json: bool) -> int:
         return 1
     say("a prompt", err=True)
     from clawback import config
-    from clawback.cli.prompts import search
+    from clawback.training_commands.prompts import search
 
     given = config.load(here.config)
     if not (given.prompts.url or given.serve.upstream):

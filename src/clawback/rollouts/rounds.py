@@ -19,11 +19,11 @@ from typing import Any
 
 from clawback.environments.core import EnvironmentFailure, Task
 from clawback.environments.episode_loop import Order
-from clawback.environments.rollouts import EpisodeSource
 from clawback.environments.world_helpers import mixed
 from clawback.errors import UsageError
 from clawback.progress import OnProgress
 from clawback.records import Episode, JsonObject, with_keys
+from clawback.rollouts.concurrent import EpisodeSource
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,7 +93,7 @@ GROWTH, BLOCK = 1.5, 1024
 
 
 class ProgramDialogue:
-    """As ``environments.token_record.Dialogue``, for ``rollouts.Rollouts``."""
+    """As ``rollouts.token_record.Dialogue``, for ``rollouts.Rollouts``."""
 
     pixels = None
 

@@ -22,18 +22,17 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from clawback.environments.core import UNDELIVERED, ConversationRequest, EnvironmentFailure, Observation, Step
-from clawback.environments.program_dialogue import ProgramDialogue
 from clawback.environments.tools.calls import in_words
 from clawback.pictures import pictures
 from clawback.records import Branch, Episode, EpisodeStep, Message
+from clawback.rollouts.program_dialogue import ProgramDialogue
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from clawback.environments.conversations import TurnRequest
     from clawback.environments.episode_loop import Ending, Order
     from clawback.policy import Policy
-    from clawback.sampling import Sampled
+    from clawback.sampling import Sampled, TurnRequest
     from clawback.templates import Chat, Pixels
 
 
@@ -197,7 +196,7 @@ class TokenRecord:
 
     def turn(self, key: Hashable, seed: int) -> TurnRequest:
         """The next reply, to be drawn."""
-        from clawback.environments.conversations import TurnRequest
+        from clawback.sampling import TurnRequest
 
         assert self.dialogue is not None
         prompt, most = self.dialogue.prompt(), self.max_tokens

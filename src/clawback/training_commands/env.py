@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from clawback.cli import episode_output
 from clawback.environments.core import EnvironmentSet, Selective, Split, Task
 from clawback.environments.world_helpers import single_task_notice
 from clawback.errors import ClawbackError, NotFound
@@ -26,6 +25,7 @@ from clawback.terminal import (
     say,
     width,
 )
+from clawback.training_commands import episode_output
 
 if TYPE_CHECKING:
     from clawback.environments.play import PlayedEpisode, Player
@@ -71,7 +71,13 @@ _TURNS = click.option(
 )
 
 
-@click.group(cls=CommandGroup, members={"train": "gym:gym", "episodes": "gym:episodes"})
+@click.group(
+    cls=CommandGroup,
+    members={
+        "train": "clawback.training_commands.gym:gym",
+        "episodes": "clawback.training_commands.gym:episodes",
+    },
+)
 def env() -> None:
     """Environments: list them, check one, let a policy play one.
 

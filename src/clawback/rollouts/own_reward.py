@@ -1,7 +1,7 @@
 """Rewards that no environment gives: ``--reward judge``, ``rules``, or a function of yours (``file.py:function``).
 
 What the environment itself rewards is left out, in training and on held-out tasks alike. A function and your rules score each
-episode as it ends. A judge compares tries at one task (``environments/group_judge.py``), so these wait for their reward until the
+episode as it ends. A judge compares tries at one task (``rollouts/group_judge.py``), so these wait for their reward until the
 group is over.
 """
 

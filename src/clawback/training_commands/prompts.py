@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from clawback.cli.prompt_draft import draft
-from clawback.cli.train import train_here
 from clawback.errors import UsageError
 from clawback.terminal import (
     VERSION,
@@ -30,6 +28,8 @@ from clawback.terminal import (
     when,
 )
 from clawback.terminal.progress_bar import waiting
+from clawback.training_commands.prompt_draft import draft
+from clawback.training_commands.train import train_here
 
 if TYPE_CHECKING:
     from clawback.paths import Home
@@ -47,7 +47,11 @@ STAGES = {
 @click.group(
     cls=CommandGroup,
     invoke_without_command=True,
-    members={"distill": "prompts:distill", "rollback": "versions:rollback", **extension_commands("prompts")},
+    members={
+        "distill": "clawback.training_commands.prompts:distill",
+        "rollback": "clawback.training_commands.versions:rollback",
+        **extension_commands("prompts"),
+    },
     renamed={"list": "history"},
 )
 @click.pass_context

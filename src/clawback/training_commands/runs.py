@@ -14,7 +14,11 @@ if TYPE_CHECKING:
     from clawback.records import JsonObject, Run
 
 
-@click.group(cls=CommandGroup, invoke_without_command=True, members={"report": "report:report"})
+@click.group(
+    cls=CommandGroup,
+    invoke_without_command=True,
+    members={"report": "clawback.training_commands.report:report"},
+)
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 10_000), help="How many.")
 @json_option
 @click.pass_context
@@ -132,8 +136,8 @@ def resume(run: int | None, background: bool, as_json: bool) -> int:
     clawback runs resume --background
     """
     from clawback import jobs
-    from clawback.cli.train import in_background, train_here
     from clawback.runs.run_options import RunOptions
+    from clawback.training_commands.train import in_background, train_here
 
     here = current_home()
     found = jobs.resumable(here, run)

@@ -37,17 +37,16 @@ from clawback.environments.episode_loop import (
     advance,
     episode_loop,
 )
-from clawback.environments.token_record import TokenRecord
 from clawback.environments.world_helpers import mixed
 from clawback.environments.world_loops import RESPONDS, BackgroundLoop, Hanging, WorldLoops, answer_seconds
 from clawback.errors import MissingExtra
 from clawback.models import Sampling
 from clawback.records import Episode
+from clawback.rollouts.token_record import TokenRecord
 
 if TYPE_CHECKING:
-    from clawback.environments.conversations import TurnRequest
     from clawback.policy import Policy
-    from clawback.sampling import Sampled
+    from clawback.sampling import Sampled, TurnRequest
 
 T = TypeVar("T")
 LATE = 1.0
@@ -146,7 +145,7 @@ class Rollouts:
     ) -> None:
         """``on_episodes``: told of the episodes that a wave finished, once each, before anything else is done with them. ``drawer``: who draws the
         replies in place of this process; it is closed with the rollouts."""
-        from clawback.environments.conversations import Conversations
+        from clawback.sampling import Conversations
 
         self.policy, self.worlds, self.how = policy, worlds, play or Play()
         self.max_tokens = min(self.how.max_tokens, max(1, policy.info.context // 2))

@@ -20,16 +20,15 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from clawback.environments.core import EnvironmentSet
 from clawback.environments.episode_loop import Order
-from clawback.environments.rollouts import Play, Rollouts
-from clawback.environments.world_helpers import mixed
+from clawback.environments.world_helpers import MOST_REPLIES, mixed
 from clawback.records import Episode, EpisodeStep, Message, text_of
+from clawback.rollouts.concurrent import Play, Rollouts
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from clawback.environments.conversations import TurnRequest
     from clawback.policy import Policy
-    from clawback.sampling import Sampled
+    from clawback.sampling import Sampled, TurnRequest
 
 
 CLEAR = 0.25
@@ -77,8 +76,6 @@ EPISODES = 64
 """Episodes that are played with replies at random."""
 MOST_TURNS = 12
 """Of each of these."""
-MOST_REPLIES = 64
-"""Actions beyond which nothing is drawn at random: they are rather texts than actions."""
 CURE = (
     "Show worked examples (--shots N, or a file of them), say in the system prompt what a reply looks like word for word, "
     "name the replies (`?replies=A|B` after the environment's name, or `action_replies` of the agent), or take a larger base."
@@ -203,8 +200,8 @@ def answered_at_random(
     policy: Policy, turns: Sequence[Sequence[Message]], replies: Sequence[str], seed: int
 ) -> Episode:
     """An episode in which each of these turns (what the policy read there) is answered with one of the replies at random."""
-    from clawback.environments.conversations import TurnRequest
-    from clawback.environments.token_record import Dialogue
+    from clawback.rollouts.token_record import Dialogue
+    from clawback.sampling import TurnRequest
 
     drawer = RandomReplies(policy, replies)
     dialogue = Dialogue(policy.chat, turns[0], max_prompt=policy.max_prompt)

@@ -37,7 +37,13 @@ GIVEN_UP = "given up before it was decided"
 
 @click.group(
     cls=CommandGroup, invoke_without_command=True,
-    members={"check": "train:gate", "trial": "serve:trial", "survey": "serve:survey", "generate": "generate:generate", "publish": "publish:publish"},
+    members={
+        "check": "clawback.training_commands.train:gate",
+        "trial": "clawback.training_commands.trials:trial",
+        "survey": "clawback.training_commands.trials:survey",
+        "generate": "clawback.training_commands.generate:generate",
+        "publish": "clawback.training_commands.publish:publish",
+    },
 )  # fmt: skip
 @click.option(
     "--report",
@@ -96,7 +102,7 @@ def _report(version: Version) -> str:
     """What the gate, or held-out tasks of an environment, said."""
     report = dict(version.report or {})
     if report.get("kind") == "episodes":
-        from clawback.environments.rounds import HeldOutVerdict
+        from clawback.rollouts.rounds import HeldOutVerdict
 
         return HeldOutVerdict.from_dict(report).text()
     from clawback.gate.report import Report
@@ -240,8 +246,8 @@ def compare(first: str, second: str, options: CompareOptions, as_json: bool) -> 
     clawback versions compare 2 3 --prompts prompts.txt
     clawback versions compare live base --judge --count 100
     """
-    from clawback.cli.generate import read_prompts
     from clawback.terminal.progress_bar import progress_bar
+    from clawback.training_commands.generate import read_prompts
 
     wanted = options.count or (JUDGED_PROMPTS if options.judge else COMPARE_PROMPTS)
     with open_store() as store:
