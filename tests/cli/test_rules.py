@@ -11,7 +11,7 @@ from clawback import feedback, store
 from clawback.capture import hook
 from clawback.feedback import command
 from clawback.feedback.provenance import AGENT_SHELLS
-from clawback.feedback.rule_consent import may_be_said
+from clawback.feedback.rule_consent import LIST, may_be_said
 from clawback.jobs import rule_proposals
 from clawback.paths import Home
 from clawback.paths import home as home_of
@@ -96,7 +96,7 @@ def test_json_says_the_same(here: Home, run: Run) -> None:
         (("keep", "9"), "There is no rule 9"),
         (("drop", "9"), "There is no rule 9"),
         (("show", str(10**30)), "so large a number"),
-        (("use", "--yes"), "The live prompt holds all rules"),
+        (("use", "--yes"), "There is no rule that a model may be told of yet"),
     ],
 )
 def test_wrong_usage_is_a_sentence(here: Home, run: Run, arguments: tuple[str, ...], sentence: str) -> None:
@@ -234,3 +234,45 @@ def test_strangers_in_a_chat_learn_nothing_of_the_rules(here: Home, run: Run) ->
             reply = command.run(db, [word], None, source="telegram:42").text
             assert "apologise" not in reply
             assert "four" not in reply
+
+
+def test_a_rule_again_in_other_case_and_without_its_full_stop_is_the_same_rule(here: Home, run: Run) -> None:
+    run(*ADD)
+    assert run("rules", "add", "never apologise")[1].startswith("Rule 1: Never apologise.")
+    assert run("rules", "add", 'Never say "sorry".')[1].startswith("Rule 2")
+    assert len(json.loads(run("rules", "--json")[1])) == 2
+
+
+def test_a_sentence_of_the_list_needs_no_yes_and_does_not_ask_for_one(here: Home, run: Run) -> None:
+    with store.connect(here.database) as db:
+        db.add_rule(Rule("Do not apologise.", "apology = no", LIST, status="believed"))
+        db.add_rule(Rule("Use a table.", "table = yes", "model:m", status="believed"))
+    assert "before you say yes" not in run("rules", "show", "1")[1]
+    assert "before you say yes: `clawback rules keep 2`" in " ".join(run("rules", "show", "2")[1].split())
+
+
+def test_a_model_is_told_once_what_two_rules_say(here: Home, run: Run) -> None:
+    with store.connect(here.database) as db:
+        db.add_rule(Rule("Do not apologise.", "apology = no", LIST, status="believed"))
+    run(*ADD)
+    run("rules", "use", "--yes")
+    with store.connect(here.database) as db:
+        assert db.live().prompt == "## Constraints\n- Never apologise."
+    assert (here.root / "rules.json").read_text().count("apologise") == 1
+
+
+def test_too_few_ratings_test_nothing_and_that_is_what_is_said(here: Home, run: Run) -> None:
+    out = " ".join(run("rules", "learn")[1].split())
+    assert "Nothing is tested yet: that takes 8 ratings" in out
+    assert "rules tested" not in out
+
+
+def test_no_stored_text_commands_the_terminal(here: Home, run: Run) -> None:
+    with store.connect(here.database) as db:
+        db.add_turn(Turn("s", ({"role": "user", "content": "What?\x1b[2J"},), "Red\x1b[31m\x9b1A.\rOver\nit"))
+    run("rules", "add", "Never use\x1b]0;x\x07 lists.")
+    for arguments in (("turns",), ("turns", "show", "5"), ("rules",), ("rules", "show", "1")):
+        code, out, _ = run(*arguments)
+        assert code == 0
+        assert not {"\x1b", "\x9b", "\x07", "\r"} & set(out), arguments
+    assert "Over\nit" in run("turns", "show", "5")[1]

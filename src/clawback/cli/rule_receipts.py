@@ -41,7 +41,8 @@ def whose(rule: Rule) -> str:
     return {"owner": "you", "list": "our list"}.get(rule.author, rule.author)
 
 
-def head(receipt: Receipt) -> str:
+def head(receipt: Receipt, waits: bool) -> str:
+    """``waits``: whether no model is told of the rule before the owner says yes."""
     rule = receipt.rule
     checked = "a judge checks it" if receipt.judged else f"code checks it: {rule.check}"
     lines = [
@@ -52,7 +53,7 @@ def head(receipt: Receipt) -> str:
         lines.append(
             f"It waits for your yes: `clawback rules keep {rule.id}`, or `clawback rules drop {rule.id}`."
         )
-    elif rule.status == "believed" and rule.author != "owner" and not rule.evidence.get("accepted"):
+    elif waits:
         lines.append(f"Your ratings speak for it. It goes into no prompt before you say yes: `clawback rules keep {rule.id}`.")  # fmt: skip
     return "\n".join([*map(fold, lines), "", f"Kept {receipt.overall.text()}"])
 

@@ -20,6 +20,7 @@ from clawback.cli.common import (
     fold,
     json_option,
     open_store,
+    quantity,
     say,
     shorten,
 )
@@ -105,6 +106,7 @@ def show(number: int, limit: int, end_id: int | None, as_json: bool) -> None:
     clawback rules show 1 --limit 100 --json
     """
     from clawback import feedback
+    from clawback.feedback.rule_consent import accepted_sentences, may_be_said
     from clawback.rules import receipts
 
     with open_store() as store:
@@ -114,13 +116,14 @@ def show(number: int, limit: int, end_id: int | None, as_json: bool) -> None:
         by_model = receipts.table(store, rule)
         rated = receipts.ratings(store, rule, feedback.samples(store))
         broken = receipts.breaches(store, rule, limit, end_id)
+        waits = rule.status == "believed" and not may_be_said(rule, accepted_sentences(store))
     data = receipts.as_json(receipt) | {
         "by_model_and_week": {m: {w: s.to_dict() for w, s in weeks.items()} for m, weeks in by_model.items()},
         "ratings": asdict(rated),
         "breaches": [one.to_dict() for one in broken],
     }
     parts = [
-        rule_receipts.head(receipt),
+        rule_receipts.head(receipt, waits),
         rule_receipts.by_week(receipt, by_model),
         rule_receipts.ratings(rated),
         rule_receipts.breaches(broken, receipt.overall.checked - receipt.overall.passes),
@@ -345,9 +348,16 @@ def _planned(planned: LearnPlan) -> str:
 
 def _learned(outcome: LearnOutcome) -> str:
     """What came of a pass, for a person."""
+    from clawback.rules.rule_pass import FEWEST
+
     if outcome.unchanged:
         lines = [
             f"Nothing is new since the last time ({outcome.ratings} ratings; --again tests all the same)."
+        ]
+    elif outcome.ratings < FEWEST:
+        lines = [
+            f"Nothing is tested yet: that takes {FEWEST} ratings beside those that are kept for the gate, and there are {outcome.ratings}. "
+            f"{quantity(outcome.new, 'new rule')} came in."
         ]
     else:
         lines = [f"{outcome.tested} rules tested on {outcome.ratings} ratings; {outcome.new} of them new."]

@@ -20,8 +20,8 @@ MOST_LINES = 20
 """Rules that a reply lists."""
 ASKS = ("status", "rules", "learn")
 """Words that ask something and are about no answer."""
-ADMIN = ("train", "rollback", "reset")
-"""Words that change more than a rating. They are not run here: who may say them is for the place to decide."""
+ADMIN = {"train": "train", "rollback": "versions rollback", "reset": "versions reset"}
+"""Words that change more than a rating, and the commands that do the same in a terminal. They are not run here: who may say them is for the place to decide."""
 REMARKS = ("remark", "note", "critique")
 """Words in which an answer is described; the first is the one that help names."""
 COMPARES = ("ab", "a", "b", "same")
