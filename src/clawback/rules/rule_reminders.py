@@ -58,8 +58,10 @@ def write(here: Home, db: Store) -> None:
         agent: text for agent in db.recent_agents(10 * RECENT) if (text := reminder(at_risk(db, agent)))
     }
     data = json.dumps({"agents": agents}, ensure_ascii=False, sort_keys=True).encode()
-    known = path.read_bytes() if path.exists() else None
-    if known is None:
+    try:
+        known = path.read_bytes()
+    except FileNotFoundError:
+        known = b""
         _renew_program(here)
     if known != data:
         replace(path, data, mode=0o600)
