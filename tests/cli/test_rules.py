@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -276,3 +277,33 @@ def test_no_stored_text_commands_the_terminal(here: Home, run: Run) -> None:
         assert code == 0
         assert not {"\x1b", "\x9b", "\x07", "\r"} & set(out), arguments
     assert "Over\nit" in run("turns", "show", "5")[1]
+
+
+def test_what_becomes_of_a_rules_file_is_said(here: Home, run: Run, tmp_path: Path) -> None:
+    with store.connect(here.database) as db:
+        for number in range(5, 17):
+            turn = db.add_turn(
+                Turn("s", ({"role": "user", "content": f"What is {number}?"},), f"It is {number}.")
+            )
+            feedback.rate(db, turn.id, 1 if number % 2 else -1)
+    named = tmp_path / "CLAUDE.md"
+    named.write_text("- Run the tests.\n- Never use tables in your answers.\n")
+    out = " ".join(run("rules", "learn", "--file", str(named))[1].split())
+    why = "all rated answers keep it, so that the ratings say nothing about it"
+    assert f"Set aside: 1. Never use tables in your answers. ({why})" in out
+    assert why in " ".join(run("rules", "show", "1")[1].split())
+    named.write_bytes("Keine Tabellen, bitte.".encode("utf-16"))
+    assert "CLAUDE.md holds no line, in English," in " ".join(
+        run("rules", "learn", "--file", str(named))[1].split()
+    )
+
+
+def test_a_rule_that_does_not_fit_is_listed_in_full(
+    here: Home, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    text = "Say in one sentence what the answer is before you explain how you came to it, please."
+    run("rules", "add", text)
+    out = run("rules")[1]
+    assert text in " ".join(out.split())
+    assert all(len(line) <= 80 for line in out.splitlines()), out

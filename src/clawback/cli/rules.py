@@ -173,11 +173,8 @@ def add(text: str, as_json: bool) -> None:
 def _next_steps(rule: Rule) -> list[str]:
     from clawback.feedback.rule_consent import may_be_said
 
-    return (
-        ["`clawback rules use` puts it into the prompt that your agent's model reads."]
-        if may_be_said(rule)
-        else []
-    )
+    text = "`clawback rules use` puts it into the prompt that your agent's model reads."
+    return [text] if may_be_said(rule) else []
 
 
 def _typed_by() -> str:
@@ -348,6 +345,7 @@ def _planned(planned: LearnPlan) -> str:
 
 def _learned(outcome: LearnOutcome) -> str:
     """What came of a pass, for a person."""
+    from clawback.feedback.rule_consent import LIST
     from clawback.rules.rule_pass import FEWEST
 
     if outcome.unchanged:
@@ -355,10 +353,7 @@ def _learned(outcome: LearnOutcome) -> str:
             f"Nothing is new since the last time ({outcome.ratings} ratings; --again tests all the same)."
         ]
     elif outcome.ratings < FEWEST:
-        lines = [
-            f"Nothing is tested yet: that takes {FEWEST} ratings beside those that are kept for the gate, and there are {outcome.ratings}. "
-            f"{quantity(outcome.new, 'new rule')} came in."
-        ]
+        lines = [f"Nothing is tested yet: that takes {FEWEST} ratings beside those kept for the gate, and there are {outcome.ratings}. {quantity(outcome.new, 'new rule')} came in."]  # fmt: skip
     else:
         lines = [f"{outcome.tested} rules tested on {outcome.ratings} ratings; {outcome.new} of them new."]
     if outcome.unjudged:
@@ -368,5 +363,7 @@ def _learned(outcome: LearnOutcome) -> str:
     lines += [
         f"Waits for your yes: `clawback rules keep {rule.id}` ({rule.text})" for rule in outcome.waiting
     ]
+    others = [rule for rule in outcome.dropped if rule.author != LIST and not outcome.unchanged][-8:]
+    lines += [f"Set aside: {rule.id}. {rule.text} ({rule.evidence.get('why')})" for rule in others]
     lines += outcome.notes
     return "\n".join(lines)
