@@ -245,7 +245,7 @@ def rate_by_key(store: Store, turn: Turn) -> bool:
             from clawback.cli.rate import start_training_if_due, training_prepared
 
             if start_training_if_due(store):
-                say(training_prepared())
+                say(training_prepared(store))
     except UsageError as error:
         say(str(error))
     return key not in ("q", "")

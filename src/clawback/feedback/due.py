@@ -22,6 +22,17 @@ if TYPE_CHECKING:
 PREPARED = "A training run is being prepared in the background; `{status}` says what comes of it."
 """What is true once a process has been started: whether a run fits the machine and its budget is measured by that process."""
 
+JUDGED = "The version that waits is judged by the answers so far; `{status}` says what comes of it."
+"""The same where a process was started for a version's answers alone, and no run is due."""
+
+
+def begun(store: TurnStore, home: Home, status: str) -> str:
+    """What a process does that was just started, in a sentence. ``status``: the command that shows it."""
+    from clawback.config import load
+
+    due = scheduled_is_due(store) or enough_fresh(store, load(home.config).training.threshold)
+    return (PREPARED if due else JUDGED).format(status=status)
+
 
 def training_due(store: TurnStore, home: Home) -> bool:
     """Whether there are enough fresh ratings for an automatic run, or enough answers for judging again a version that waits for them. Cheap: a few

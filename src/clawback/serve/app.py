@@ -12,6 +12,7 @@ from clawback.errors import ClawbackError
 from clawback.paths import Home, secret
 from clawback.serve import api, guard, hooks, prompts_api, rater_api, roles, rules_api, setup_api, wire
 from clawback.serve.answers_api import AnswersAPI
+from clawback.serve.endpoints import no_route
 from clawback.serve.server import Server
 
 WEB = Path(__file__).with_name("web")
@@ -64,6 +65,7 @@ def around(server: Server) -> Any:
             *page_routes(),
         ],
         lifespan=server.running,
+        exception_handlers={404: no_route, 405: no_route},
     )
     return guard.Guard(
         app,
