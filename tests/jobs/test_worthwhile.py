@@ -116,6 +116,8 @@ def test_somebody_who_likes_every_answer_starts_no_run_until_one_can_begin(
         assert due.last_failure(db) is None
         assert main(["status"]) == 0
         assert "it starts once 2 answers are rated bad" in " ".join(capsys.readouterr().out.split())
+        shown = api.status(SimpleNamespace(home=home, settings=config.load(home.config), forward=None), None)
+        assert shown["missing_sign"] == "bad"
         feedback.edit(db, 1, "It is nothing.")
         assert not due.training_due(db, home)
         feedback.rate(db, 2, -1)

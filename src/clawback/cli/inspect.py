@@ -151,6 +151,7 @@ def _state_data(state: _State) -> JsonObject:
         "bad": state.balance.bad,
         "fresh": state.fresh,
         "threshold": state.threshold,
+        "missing_sign": state.missing_sign,
         "trial": state.trial,
         "undecided": version,
         "nothing_to_gain": state.skipped["why"] if state.skipped else "",
