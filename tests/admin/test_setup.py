@@ -294,7 +294,9 @@ def test_doctor_names_a_live_version_of_another_base(home: Home) -> None:
 
 @pytest.mark.parametrize("word", ["train", "rollback", "reset"])
 def test_orders_are_off_unless_the_settings_name_them(home: Home, word: str) -> None:
-    assert "not allowed" in str(remote_commands.order(home, "openclaw", f"/rl {word}"))
+    reply = str(remote_commands.order(home, "openclaw", f"/rl {word}"))
+    assert "not allowed" in reply
+    assert f"`clawback {'' if word == 'train' else 'versions '}{word}`" in reply
     with store.connect(home.database) as db:
         assert db.runs() == []
         assert db.live().number == 0

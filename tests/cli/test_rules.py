@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +12,7 @@ from clawback import feedback, store
 from clawback.capture import hook
 from clawback.feedback import command
 from clawback.feedback.provenance import AGENT_SHELLS
-from clawback.feedback.rule_consent import may_be_said
+from clawback.feedback.rule_consent import LIST, may_be_said
 from clawback.jobs import rule_proposals
 from clawback.paths import Home
 from clawback.paths import home as home_of
@@ -96,7 +97,7 @@ def test_json_says_the_same(here: Home, run: Run) -> None:
         (("keep", "9"), "There is no rule 9"),
         (("drop", "9"), "There is no rule 9"),
         (("show", str(10**30)), "so large a number"),
-        (("use", "--yes"), "The live prompt holds all rules"),
+        (("use", "--yes"), "There is no rule that a model may be told of yet"),
     ],
 )
 def test_wrong_usage_is_a_sentence(here: Home, run: Run, arguments: tuple[str, ...], sentence: str) -> None:
@@ -234,3 +235,75 @@ def test_strangers_in_a_chat_learn_nothing_of_the_rules(here: Home, run: Run) ->
             reply = command.run(db, [word], None, source="telegram:42").text
             assert "apologise" not in reply
             assert "four" not in reply
+
+
+def test_a_rule_again_in_other_case_and_without_its_full_stop_is_the_same_rule(here: Home, run: Run) -> None:
+    run(*ADD)
+    assert run("rules", "add", "never apologise")[1].startswith("Rule 1: Never apologise.")
+    assert run("rules", "add", 'Never say "sorry".')[1].startswith("Rule 2")
+    assert len(json.loads(run("rules", "--json")[1])) == 2
+
+
+def test_a_sentence_of_the_list_needs_no_yes_and_does_not_ask_for_one(here: Home, run: Run) -> None:
+    with store.connect(here.database) as db:
+        db.add_rule(Rule("Do not apologise.", "apology = no", LIST, status="believed"))
+        db.add_rule(Rule("Use a table.", "table = yes", "model:m", status="believed"))
+    assert "before you say yes" not in run("rules", "show", "1")[1]
+    assert "before you say yes: `clawback rules keep 2`" in " ".join(run("rules", "show", "2")[1].split())
+
+
+def test_a_model_is_told_once_what_two_rules_say(here: Home, run: Run) -> None:
+    with store.connect(here.database) as db:
+        db.add_rule(Rule("Do not apologise.", "apology = no", LIST, status="believed"))
+    run(*ADD)
+    run("rules", "use", "--yes")
+    with store.connect(here.database) as db:
+        assert db.live().prompt == "## Constraints\n- Never apologise."
+    assert (here.root / "rules.json").read_text().count("apologise") == 1
+
+
+def test_too_few_ratings_test_nothing_and_that_is_what_is_said(here: Home, run: Run) -> None:
+    out = " ".join(run("rules", "learn")[1].split())
+    assert "Nothing is tested yet: that takes 8 ratings" in out
+    assert "rules tested" not in out
+
+
+def test_no_stored_text_commands_the_terminal(here: Home, run: Run) -> None:
+    with store.connect(here.database) as db:
+        db.add_turn(Turn("s", ({"role": "user", "content": "What?\x1b[2J"},), "Red\x1b[31m\x9b1A.\rOver\nit"))
+    run("rules", "add", "Never use\x1b]0;x\x07 lists.")
+    for arguments in (("turns",), ("turns", "show", "5"), ("rules",), ("rules", "show", "1")):
+        code, out, _ = run(*arguments)
+        assert code == 0
+        assert not {"\x1b", "\x9b", "\x07", "\r"} & set(out), arguments
+    assert "Over\nit" in run("turns", "show", "5")[1]
+
+
+def test_what_becomes_of_a_rules_file_is_said(here: Home, run: Run, tmp_path: Path) -> None:
+    with store.connect(here.database) as db:
+        for number in range(5, 17):
+            turn = db.add_turn(
+                Turn("s", ({"role": "user", "content": f"What is {number}?"},), f"It is {number}.")
+            )
+            feedback.rate(db, turn.id, 1 if number % 2 else -1)
+    named = tmp_path / "CLAUDE.md"
+    named.write_text("- Run the tests.\n- Never use tables in your answers.\n")
+    out = " ".join(run("rules", "learn", "--file", str(named))[1].split())
+    why = "all rated answers keep it, so that the ratings say nothing about it"
+    assert f"Set aside: 1. Never use tables in your answers. ({why})" in out
+    assert why in " ".join(run("rules", "show", "1")[1].split())
+    named.write_bytes("Keine Tabellen, bitte.".encode("utf-16"))
+    assert "CLAUDE.md holds no line, in English," in " ".join(
+        run("rules", "learn", "--file", str(named))[1].split()
+    )
+
+
+def test_a_rule_that_does_not_fit_is_listed_in_full(
+    here: Home, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    text = "Say in one sentence what the answer is before you explain how you came to it, please."
+    run("rules", "add", text)
+    out = run("rules")[1]
+    assert text in " ".join(out.split())
+    assert all(len(line) <= 80 for line in out.splitlines()), out

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from clawback import config, store
+from clawback import config, release, store
 from clawback.capture import hook
 from clawback.cli import conversation, main
 from clawback.cli.chat import ask_about_news
@@ -115,6 +115,22 @@ def test_one_key_keeps_it_or_goes_back(brought: Home, keep: bool) -> None:
         assert news(db) is None
         assert len(db.feedback()) == 4, "ratings stay"
         assert "nothing new" in decide(db, brought, False)
+
+
+def test_of_two_keys_that_are_pressed_at_once_the_first_counts(
+    brought: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_back, second = release.rollback, []
+
+    def rollback(db: store.Store, home: Home) -> Version:
+        with store.connect(home.database) as other:  # the page, while an agent goes back
+            second.append(decide(other, home, False) if not second else "")
+        return go_back(db, home)
+
+    monkeypatch.setattr(release, "rollback", rollback)
+    with store.connect(brought.database) as db:
+        assert "Version 0 is live again" in decide(db, brought, False)
+    assert second == ["There is nothing new to keep or undo."]
 
 
 @pytest.mark.parametrize(

@@ -324,3 +324,12 @@ def test_a_prompt_is_judged_where_there_is_no_torch() -> None:
     """A light install, for models whose weights are elsewhere."""
     done = subprocess.run([sys.executable, "-c", WITHOUT_TORCH], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_report_of_which_nothing_was_drawn_shows_no_measurements(home: Home) -> None:
+    with store.connect(home.database) as db:
+        version = prompt_gate.by_hand(
+            db, home, prompted.propose(db, "- Use no emoji.", origin={"author": "hand"})
+        )
+        text = Report.from_dict(version.report or {}).text()
+    assert text == "Accepted: put live by hand: not shown to be better.\nNo answers were drawn for it."

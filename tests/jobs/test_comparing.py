@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,6 +12,7 @@ from clawback.admin import rating_inbox
 from clawback.capture import hook
 from clawback.cli import conversation
 from clawback.extensions.channels.channel import Desk, Heard
+from clawback.feedback import command
 from clawback.gate import questions
 from clawback.gate.guards import AnswerStatistics
 from clawback.gate.report import Report
@@ -20,6 +22,7 @@ from clawback.jobs.comparing import Surface
 from clawback.models.types import Completion
 from clawback.paths import Home
 from clawback.records import OWNER, Feedback, Run, Turn, Version
+from clawback.runs import trigger
 from clawback.serve import hooks
 
 FINE = AnswerStatistics(finished=1.0, empty=0.0, repeating=0.0, length=40.0)
@@ -90,6 +93,32 @@ def test_an_answer_is_a_preference_of_the_owners_and_counts_once(
         assert db.count_gate_answers(1) == 1
     assert "No question was open here" in comparing.reply(waiting, TERMINAL, word)
     assert len(comparisons(waiting)) == 1, "what was not shown is not answered"
+
+
+def test_undo_takes_back_an_answer_to_the_question_where_it_was_given(waiting: Home) -> None:
+    pair = asked(waiting)[0]
+    comparing.reply(waiting, TERMINAL, "ab")
+    comparing.reply(waiting, TERMINAL, "a")
+    with store.connect(waiting.database) as db:
+        assert "nothing to take back" in command.run(db, ["undo"], None, source="claude-code").text
+        assert "Taken back" in command.run(db, ["undo"], None, source=TERMINAL.source).text
+        assert db.count_gate_answers(1) == 0
+    assert pair in asked(waiting)
+
+
+def test_answers_that_are_judged_are_not_called_a_training_run(
+    waiting: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting.config.write_text("[training]\nbackground = true\n")
+    monkeypatch.setattr(trigger, "start_process", lambda *_: SimpleNamespace(pid=1))
+    texts = []
+    for _ in range(5):
+        comparing.reply(waiting, TERMINAL, "ab")
+        texts.append(comparing.reply(waiting, TERMINAL, "a"))
+    said = " ".join(texts)
+    assert "The version that waits is judged by the answers so far" in said
+    assert "training run" not in said
+    assert all(f"At most {left} more" in text for left, text in zip(range(9, 4, -1), texts, strict=True))
 
 
 def test_five_answers_are_judged_as_those_of_the_inbox(waiting: Home) -> None:

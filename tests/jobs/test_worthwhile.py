@@ -14,6 +14,8 @@ from clawback.jobs import worker
 from clawback.learning import run_budget
 from clawback.models.types import ModelInfo
 from clawback.paths import Home
+from clawback.records import Turn
+from clawback.runs import trigger
 from clawback.serve import api
 from clawback.trainer import TrainingRun
 from tests.gate.test_headroom import filled
@@ -98,3 +100,26 @@ def test_ratings_that_were_read_before_are_trusted_less_easily(chance: Home) -> 
         for turn in unrated[8:48]:
             feedback.rate(db, turn.id, 1 if turn.id % 2 else -1)
         assert due.significance(db, 32, 0.08) == 0.08
+
+
+def test_somebody_who_likes_every_answer_starts_no_run_until_one_can_begin(
+    home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CLAWBACK_HOME", str(home.root))
+    monkeypatch.setattr(trigger, "start_process", lambda *_: pytest.fail("a process was started"))
+    with store.connect(home.database) as db:
+        for number in range(40):
+            turn = db.add_turn(
+                Turn("s", ({"role": "user", "content": f"What is {number}?"},), f"It is {number}.")
+            )
+            feedback.rate(db, turn.id, 1)
+        assert not trigger.start_if_due(home, db)
+        assert due.last_failure(db) is None
+        assert main(["status"]) == 0
+        assert "it starts once 2 answers are rated bad" in " ".join(capsys.readouterr().out.split())
+        shown = api.status(SimpleNamespace(home=home, settings=config.load(home.config), forward=None), None)
+        assert shown["missing_sign"] == "bad"
+        feedback.edit(db, 1, "It is nothing.")
+        assert not due.training_due(db, home)
+        feedback.rate(db, 2, -1)
+        assert due.training_due(db, home), "an edit speaks against an answer as a bad rating does"

@@ -174,5 +174,15 @@ def test_the_commands(run: Run, liked: Home) -> None:
     data = json.loads(run("ask", "What is rain?", "--seed", "1", "--json")[1])
     assert data["best_of"] == 4
     assert run("trial", "1", "--best-of", "4")[0] == 2
+    assert "The trial is over" in run("trial", "--stop")[1]
     assert "No trial is on" in run("trial", "--stop")[1]
     assert "best_of" not in json.loads(run("ask", "What is rain?", "--seed", "1", "--json")[1])
+
+
+def test_the_status_names_the_trial_that_is_on(run: Run, liked: Home) -> None:
+    assert "Trial" not in run("status")[1]
+    begun(liked)
+    assert "Trial     each answer is the best of 4 draws" in " ".join(run("status")[1].split("\n"))
+    assert json.loads(run("status", "--json")[1])["trial"] == "each answer is the best of 4 draws"
+    assert "The trial is over" in run("trial", "--stop")[1]
+    assert "Trial" not in run("status")[1]

@@ -280,3 +280,26 @@ def test_a_week_begins_on_monday_in_local_time(db: Store) -> None:
     receipts.update(db)
     monday = (now - timedelta(days=now.weekday())).strftime("%Y-%m-%d")
     assert list(receipts.table(db, rule)["opus"]) == [monday]
+
+
+def test_an_answer_dated_ahead_is_not_the_last_week(db: Store) -> None:
+    db.add_rule(SORRY)
+    answer(db, "It is.")
+    answer(db, "Sorry.", created_at=time.time() + 400 * 86_400)
+    receipts.update(db)
+    [receipt] = receipts.receipts(db)
+    assert (receipt.last_week, receipt.overall) == (KeptShare(1, 1), KeptShare(1, 2))
+
+
+def test_all_answers_that_changed_are_checked_again(db: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(receipts, "BATCH", 2)
+    db.add_rule(SORRY)
+    numbers = [answer(db, "It is.", model="") for _ in range(5)]
+    receipts.update(db)
+    with db._write() as connection:
+        connection.executemany(
+            "UPDATE turns SET model = 'haiku' WHERE id = ?", [(number,) for number in numbers]
+        )
+    assert receipts.update(db, most=3) == 3
+    assert receipts.update(db) == 2
+    assert receipts.receipts(db)[0].models == {"haiku": KeptShare(5, 5)}

@@ -85,3 +85,17 @@ def test_the_server_does_what_a_hook_without_it_does(home: Home) -> None:
     assert tell("Stop", last_assistant_message="Four.", stop_hook_active=True) is None
     context = tell("UserPromptSubmit", prompt="r", prompt_id="p2")["hookSpecificOutput"]["additionalContext"]
     assert "Never apologise." in context
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "code", "sentence"),
+    [
+        ("GET", "/rules/first", 404, "There is nothing at /api/rules/first."),
+        ("DELETE", "/rules", 405, "/api/rules does not take DELETE."),
+    ],
+)
+def test_a_path_or_a_method_that_there_is_not_is_a_sentence_in_json(
+    api: Api, method: str, path: str, code: int, sentence: str
+) -> None:
+    answer = api.client.request(method, path)
+    assert (answer.status_code, answer.json()) == (code, {"error": sentence})

@@ -46,7 +46,7 @@ def order(
         return "Clawback: " + news_answer.reply(home, source, command.NEWS[words[0]], name)
     what = words[0]
     if what not in config.load(home.config).capture.admin:
-        return f"Clawback: `{what}` is not allowed from {agent}. Run `clawback {what}` in a terminal, or list it under [capture] admin."
+        return f"Clawback: `{what}` is not allowed from {agent}. Run `clawback {command.ADMIN[what]}` in a terminal, or list it under [capture] admin."
     try:
         return "Clawback: " + _done(home, what)
     except ClawbackError as error:

@@ -229,14 +229,14 @@ def train_if_due(here: Home, store: TurnStore) -> str:
     """Start a run if one is due, and say so; else "". Within a transaction nothing is started: what made it due is not stored yet."""
     if store.in_transaction:
         return ""
-    from clawback.feedback.due import PREPARED, training_due
+    from clawback.feedback.due import begun, training_due
 
     if not training_due(store, here):
         return ""
     from clawback.runs import trigger
 
     with connect(here) as full:
-        return PREPARED.format(status="status") if trigger.start_if_due(here, full) else ""
+        return begun(full, here, "status") if trigger.start_if_due(here, full) else ""
 
 
 # ------------------------------------------------------------------------------------------------- names of places, and texts as they are stored

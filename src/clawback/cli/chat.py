@@ -119,6 +119,8 @@ def ask(text: str, shown: tuple[Path, ...], max_tokens: int | None, seed: int | 
     clawback ask "Which animal is this?" --picture photo.jpg
     clawback good
     """
+    if not text.strip() and not shown:
+        raise UsageError('There is nothing to ask: `clawback ask "Tell me about the otter."`.')
     parts = [picture_part(file) for file in shown]
     content: Any = [*parts, {"type": "text", "text": text}] if parts else text
     here = current_home()
@@ -140,9 +142,18 @@ def ask(text: str, shown: tuple[Path, ...], max_tokens: int | None, seed: int | 
         data = {"turn": turn.id, "version": turn.version, "response": turn.response, "ending": turn.ending}
         data |= {"best_of": source.draws} if source.draws > 1 else {}
         emit(data, "", as_json)
-    elif notice := " ".join(filter(None, [source.notice, _notice(turn, cut)])):
+    elif notice := " ".join(filter(None, [notice_of(source), _notice(turn, cut)])):
         say(notice, err=True)
     return STOPPED if cut else 0
+
+
+def notice_of(source: AnswerSource) -> str:
+    """How the newest answer was drawn, where that is another way than by one draw as usual; else ""."""
+    return (
+        f"The best of {source.draws} draws (`clawback versions trial`)."
+        if source.draws > 1
+        else source.notice
+    )
 
 
 def _notice(turn: Turn | None, cut: bool) -> str:
@@ -209,7 +220,7 @@ def rate_by_key(store: Store, turn: Turn) -> bool:
             from clawback.cli.rate import start_training_if_due, training_prepared
 
             if start_training_if_due(store):
-                say(training_prepared())
+                say(training_prepared(store))
     except UsageError as error:
         say(str(error))
     return key not in ("q", "")

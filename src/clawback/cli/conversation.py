@@ -8,7 +8,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from clawback import config, endings
-from clawback.cli.chat import ask_about_news, model_name, name_of, open_source, rate_by_key, show_answer
+from clawback.cli.chat import (
+    ask_about_news,
+    model_name,
+    name_of,
+    notice_of,
+    open_source,
+    rate_by_key,
+    show_answer,
+)
 from clawback.errors import ClawbackError, UsageError
 from clawback.feedback import command
 from clawback.terminal import current_home, named_version, say
@@ -108,7 +116,7 @@ class Conversation:
             return
         say()
         self.newest = turn.id
-        if notice := " ".join(filter(None, [self.source.notice, endings.notice(turn.ending)])):
+        if notice := " ".join(filter(None, [notice_of(self.source), endings.notice(turn.ending)])):
             say(notice)
         self.messages = [*messages, {"role": "assistant", "content": turn.response}]
         self.open = rate_by_key(self.store, turn)
@@ -215,5 +223,5 @@ def reply_to_command(store: Store, session: str, text: str, turn: int | None) ->
 
         return news_answer.decide(store, current_home(), command.NEWS[words[0]])
     if words[0] in command.ADMIN:
-        return f"That is a command of its own: `clawback {words[0]}`."
+        return f"That is a command of its own: `clawback {command.ADMIN[words[0]]}`."
     return command.run(store, words, turn, source=SOURCE).text

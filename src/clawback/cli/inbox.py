@@ -207,7 +207,7 @@ def _compare(inbox: Inbox, limit: int, gate: bool = False) -> tuple[int, bool]:
             if key in ("1", "2", "s"):
                 say(_answered(store, pair, key))
                 if start_training_if_due(store):
-                    say(training_prepared())
+                    say(training_prepared(store))
     if not gate:
         say("That was all." if shown else NO_PAIRS)
     return len(shown), True

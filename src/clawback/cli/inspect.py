@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from clawback import config, endings
+from clawback.feedback.due import LEAST_OF_EACH_SIGN
 from clawback.progress import describe
 from clawback.terminal import (
     CommandGroup,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from clawback.paths import Home
     from clawback.records import Feedback, JsonObject, Rule, Run, Turn, Version
     from clawback.release.following import Standing
+    from clawback.store import Store
     from clawback.store.pending import Early
 
 
@@ -60,10 +62,14 @@ class _State(NamedTuple):
     balance: Balance
     turns: int
     fresh: int
+    trial: str
+    """The trial that is on, in a line; "" for none."""
     undecided: tuple[int, int] | None
     """The version that the gate has not decided about, and at how many answers it is judged again."""
     missing: int
     """Answers that are still needed for that."""
+    missing_sign: str
+    """Which ratings there are too few of, "good" or "bad"."""
     skipped: JsonObject | None
     early: list[Early]
     failed: Failure | None
@@ -91,7 +97,7 @@ class _State(NamedTuple):
 def _state(here: Home) -> _State:
     from clawback import feedback
     from clawback.capture import agent_integration
-    from clawback.feedback.due import last_failure, no_gain
+    from clawback.feedback.due import last_failure, missing_sign, no_gain
     from clawback.feedback.news import news
     from clawback.feedback.rule_consent import waiting_rules
     from clawback.release import following
@@ -108,8 +114,10 @@ def _state(here: Home) -> _State:
             balance=feedback.balance(store),
             turns=store.count_turns(),
             fresh=store.count_fresh(),
+            trial=_trial(store),
             undecided=undecided,
             missing=max(undecided[1] - store.count_gate_answers(undecided[0]), 1) if undecided else 0,
+            missing_sign=missing_sign(store),
             skipped=no_gain(store),
             early=store.early(),
             failed=last_failure(store),
@@ -120,6 +128,15 @@ def _state(here: Home) -> _State:
             rules=waiting_rules(store),
             troubles=list(agent_integration.troubles(here)),
         )
+
+
+def _trial(store: Store) -> str:
+    from clawback.release import best_of, trial
+
+    if tried := trial.running(store):
+        return f"version {tried.candidate} answers {tried.share:.0%} of the sessions"
+    chosen = best_of.running(store)
+    return f"each answer is the best of {chosen.count} draws" if chosen else ""
 
 
 def _state_data(state: _State) -> JsonObject:
@@ -134,6 +151,8 @@ def _state_data(state: _State) -> JsonObject:
         "bad": state.balance.bad,
         "fresh": state.fresh,
         "threshold": state.threshold,
+        "missing_sign": state.missing_sign,
+        "trial": state.trial,
         "undecided": version,
         "nothing_to_gain": state.skipped["why"] if state.skipped else "",
         "run": asdict(run) | {"status": run.state} if run else None,
@@ -168,13 +187,15 @@ def _state_text(state: _State) -> str:
         f"Live      {name} of {base}",
         f"Turns     {state.turns} captured",
         f"Ratings   {state.balance.good} good, {state.balance.bad} bad",
-        f"Next run  {next_run(counted, state.threshold)}",
+        f"Next run  {next_run(counted, state.threshold, state.missing_sign)}",
     ]
     if state.scheduled:
         lines.append(f"Scheduled {schedule.sentence(state.scheduled)}")
     if waiting := len(state.early) - len(state.lost):
         lines.append(f"Waiting   {waiting} for an answer that is still to come")
     lines += [f"Lost      {one.summary}, {when(one.created_at)}: {one.lost}" for one in state.lost]
+    if state.trial:
+        lines.append(f"Trial     {state.trial} (`clawback versions trial`)")
     if state.undecided:
         lines.append(
             f"Undecided version {state.undecided[0]}: say which of two answers is better, {state.missing} times or more "
@@ -214,9 +235,11 @@ def _move(here: Home) -> str:
     return line
 
 
-def next_run(fresh: int, threshold: int) -> str:
-    """How many ratings are missing until an automatic run."""
+def next_run(fresh: int, threshold: int, missing_sign: str = "") -> str:
+    """How many ratings are missing until an automatic run, and of which kind (``feedback.due.missing_sign``)."""
     missing = threshold - fresh
+    if missing <= 0 and missing_sign:
+        return f"{threshold} of {threshold} fresh ratings; it starts once {LEAST_OF_EACH_SIGN} answers are rated {missing_sign}"
     if missing <= 0:
         return f"{threshold} of {threshold} fresh ratings: due"
     return f"{fresh} of {threshold} fresh ratings, {missing} more until it starts"

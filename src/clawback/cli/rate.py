@@ -87,14 +87,14 @@ def done(store: TurnStore, opinion: Feedback, sentence: str, as_json: bool) -> N
     about = f"{sentence} (turn {turn.id}: "
     lines = [f'{about}"{shorten(turn.response, max(width() - len(about) - 3, 20))}")']
     lines += [fold(text) for text in (cut, warning) if text]
-    lines += [training_prepared()] if started else []
+    lines += [training_prepared(store)] if started else []
     emit(data, "\n".join(lines), as_json)
 
 
-def training_prepared() -> str:
-    from clawback.feedback.due import PREPARED
+def training_prepared(store: TurnStore) -> str:
+    from clawback.feedback.due import begun
 
-    return fold(f"Enough ratings have come together. {PREPARED.format(status='clawback status')}")
+    return fold(f"Enough ratings have come together. {begun(store, current_home(), 'clawback status')}")
 
 
 def start_training_if_due(store: TurnStore) -> bool:

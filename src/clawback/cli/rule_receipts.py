@@ -18,11 +18,12 @@ TURNS = 6
 
 
 def table(rows: Sequence[Receipt]) -> str:
-    """Two lines a rule: the shares with its words, then the models."""
+    """Two lines a rule: the shares with its words, then the models. Words that do not fit have a line of their own: a rule is known by them."""
     lines = [f"{'#':>3}  {'kept':<14} {'last week':<14} {'whose':<10} {'status':<9} rule"]
     for one in rows:
         head = f"{one.rule.id:>3}  {_brief(one.overall):<14} {_brief(one.last_week):<14} {shorten(whose(one.rule), 10):<10} {one.rule.status:<9} "
-        lines.append(head + shorten(one.rule.text, max(width() - len(head), 20)))
+        fits = len(head) + len(one.rule.text) <= width()
+        lines += [head + one.rule.text] if fits else [head.rstrip(), f"     {one.rule.text}"]
         models = " · ".join(f"{name} {_brief(share)}" for name, share in one.models.items())
         if models:
             lines.append(f"     {shorten(models, width() - 5)}")
@@ -41,19 +42,21 @@ def whose(rule: Rule) -> str:
     return {"owner": "you", "list": "our list"}.get(rule.author, rule.author)
 
 
-def head(receipt: Receipt) -> str:
+def head(receipt: Receipt, waits: bool) -> str:
+    """``waits``: whether no model is told of the rule before the owner says yes."""
     rule = receipt.rule
     checked = "a judge checks it" if receipt.judged else f"code checks it: {rule.check}"
     lines = [
         rule.text,
         f"Rule {rule.id} · {rule.status} · {whose(rule)} · since {when(rule.created_at)} · {checked}",
     ]
+    keep, why = f"`clawback rules keep {rule.id}`", rule.evidence.get("why", "")
     if rule.status == "proposed":
-        lines.append(
-            f"It waits for your yes: `clawback rules keep {rule.id}`, or `clawback rules drop {rule.id}`."
-        )
-    elif rule.status == "believed" and rule.author != "owner" and not rule.evidence.get("accepted"):
-        lines.append(f"Your ratings speak for it. It goes into no prompt before you say yes: `clawback rules keep {rule.id}`.")  # fmt: skip
+        lines.append(f"It waits for your yes: {keep}, or `clawback rules drop {rule.id}`.")
+    elif rule.status == "dropped":
+        lines.append(f"It does not count: {why}. {keep} takes it all the same.")
+    elif waits:
+        lines.append(f"Your ratings speak for it. It goes into no prompt before you say yes: {keep}.")
     return "\n".join([*map(fold, lines), "", f"Kept {receipt.overall.text()}"])
 
 

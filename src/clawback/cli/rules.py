@@ -21,6 +21,7 @@ from clawback.terminal import (
     fold,
     json_option,
     open_store,
+    quantity,
     say,
     shorten,
 )
@@ -105,6 +106,7 @@ def show(number: int, limit: int, end_id: int | None, as_json: bool) -> None:
     clawback rules show 1 --limit 100 --json
     """
     from clawback import feedback
+    from clawback.feedback.rule_consent import accepted_sentences, may_be_said
     from clawback.rules import receipts
 
     with open_store() as store:
@@ -114,13 +116,14 @@ def show(number: int, limit: int, end_id: int | None, as_json: bool) -> None:
         by_model = receipts.table(store, rule)
         rated = receipts.ratings(store, rule, feedback.samples(store))
         broken = receipts.breaches(store, rule, limit, end_id)
+        waits = rule.status == "believed" and not may_be_said(rule, accepted_sentences(store))
     data = receipts.as_json(receipt) | {
         "by_model_and_week": {m: {w: s.to_dict() for w, s in weeks.items()} for m, weeks in by_model.items()},
         "ratings": asdict(rated),
         "breaches": [one.to_dict() for one in broken],
     }
     parts = [
-        rule_receipts.head(receipt),
+        rule_receipts.head(receipt, waits),
         rule_receipts.by_week(receipt, by_model),
         rule_receipts.ratings(rated),
         rule_receipts.breaches(broken, receipt.overall.checked - receipt.overall.passes),
@@ -170,11 +173,8 @@ def add(text: str, as_json: bool) -> None:
 def _next_steps(rule: Rule) -> list[str]:
     from clawback.feedback.rule_consent import may_be_said
 
-    return (
-        ["`clawback rules use` puts it into the prompt that your agent's model reads."]
-        if may_be_said(rule)
-        else []
-    )
+    text = "`clawback rules use` puts it into the prompt that your agent's model reads."
+    return [text] if may_be_said(rule) else []
 
 
 def _typed_by() -> str:
@@ -346,10 +346,15 @@ def _planned(planned: LearnPlan) -> str:
 
 def _learned(outcome: LearnOutcome) -> str:
     """What came of a pass, for a person."""
+    from clawback.feedback.rule_consent import LIST
+    from clawback.rules.rule_pass import FEWEST
+
     if outcome.unchanged:
         lines = [
             f"Nothing is new since the last time ({outcome.ratings} ratings; --again tests all the same)."
         ]
+    elif outcome.ratings < FEWEST:
+        lines = [f"Nothing is tested yet: that takes {FEWEST} ratings beside those kept for the gate, and there are {outcome.ratings}. {quantity(outcome.new, 'new rule')} came in."]  # fmt: skip
     else:
         lines = [f"{outcome.tested} rules tested on {outcome.ratings} ratings; {outcome.new} of them new."]
     if outcome.unjudged:
@@ -359,5 +364,7 @@ def _learned(outcome: LearnOutcome) -> str:
     lines += [
         f"Waits for your yes: `clawback rules keep {rule.id}` ({rule.text})" for rule in outcome.waiting
     ]
+    others = [rule for rule in outcome.dropped if rule.author != LIST and not outcome.unchanged][-8:]
+    lines += [f"Set aside: {rule.id}. {rule.text} ({rule.evidence.get('why')})" for rule in others]
     lines += outcome.notes
     return "\n".join(lines)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -30,9 +30,6 @@ from clawback.terminal import (
     shorten,
     when,
 )
-
-if TYPE_CHECKING:
-    pass
 
 IDLE_SECONDS = 30
 CLOSING_SECONDS = 10

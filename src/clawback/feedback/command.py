@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from clawback.errors import ClawbackError, UsageError
 from clawback.feedback.provenance import OWNER_CHANNELS, is_owner
-from clawback.records import CUT, KIND_WORDS, Feedback
+from clawback.records import CUT, GATE, KIND_WORDS, Feedback
 from clawback.scales import score_in, sign_of, value_of
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ MOST_LINES = 20
 """Rules that a reply lists."""
 ASKS = ("status", "rules", "learn")
 """Words that ask something and are about no answer."""
-ADMIN = ("train", "rollback", "reset")
-"""Words that change more than a rating. They are not run here: who may say them is for the place to decide."""
+ADMIN = {"train": "train", "rollback": "versions rollback", "reset": "versions reset"}
+"""Words that change more than a rating, and the commands that do the same in a terminal. They are not run here: who may say them is for the place to decide."""
 REMARKS = ("remark", "note", "critique")
 """Words in which an answer is described; the first is the one that help names."""
 COMPARES = ("ab", "a", "b", "same")
@@ -80,6 +80,9 @@ def _run(
         person = store.person_behind(source)
         if turn is None and post and store.undo_early(post, person):
             return CommandReply("Taken back.")
+        newest = store.last_feedback(person=person)
+        if newest and newest.source == source and store.turn(newest.turn_id).agent == GATE:
+            turn = newest.turn_id  # an answer to `/rl ab`
         taken = undo(store, turn, person=person) if turn is not None else None
         return CommandReply(
             f"Taken back ({KIND_WORDS.get(taken.kind, taken.kind)}, turn {taken.turn_id})."

@@ -22,6 +22,17 @@ if TYPE_CHECKING:
 PREPARED = "A training run is being prepared in the background; `{status}` says what comes of it."
 """What is true once a process has been started: whether a run fits the machine and its budget is measured by that process."""
 
+JUDGED = "The version that waits is judged by the answers so far; `{status}` says what comes of it."
+"""The same where a process was started for a version's answers alone, and no run is due."""
+
+
+def begun(store: TurnStore, home: Home, status: str) -> str:
+    """What a process does that was just started, in a sentence. ``status``: the command that shows it."""
+    from clawback.config import load
+
+    due = scheduled_is_due(store) or enough_fresh(store, load(home.config).training.threshold)
+    return (PREPARED if due else JUDGED).format(status=status)
+
 
 def training_due(store: TurnStore, home: Home) -> bool:
     """Whether there are enough fresh ratings for an automatic run, or enough answers for judging again a version that waits for them. Cheap: a few
@@ -59,7 +70,27 @@ def enough_fresh(store: TurnStore, threshold: int) -> bool:
     """Whether there are as many ratings since the last run as an automatic run takes; where one was skipped, since then."""
     skipped = no_gain(store)
     needed = (skipped["fresh"] if skipped else 0) + needed_for_run(skipped, threshold)
-    return store.count_fresh(needed) >= needed
+    return store.count_fresh(needed) >= needed and not missing_sign(store)
+
+
+LEAST_OF_EACH_SIGN = 2
+"""Good ratings and bad ones under which the gate decides nothing, and no run begins."""
+
+
+def missing_sign(store: TurnStore) -> str:
+    """Which ratings there are too few of for a run, "good" or "bad"; "" where there are enough of both.
+
+    An edit and a comparison bring one of each. Somebody who likes every answer is no reason to start a process after each of their ratings;
+    of a few ratings nothing is concluded.
+    """
+    from clawback.feedback.give import ENOUGH_TO_WARN
+
+    counts = dict(zip(("good", "bad"), store.count_ratings(), strict=True))
+    sign = min(counts, key=lambda name: counts[name])
+    short = LEAST_OF_EACH_SIGN - counts[sign]
+    if short <= 0 or sum(counts.values()) < ENOUGH_TO_WARN:
+        return ""
+    return sign if store.count_two_sided(short) < short else ""
 
 
 def needed_for_run(skipped: Mapping[str, Any] | None, threshold: int) -> int:

@@ -82,7 +82,7 @@ def critique(
 ) -> Feedback:
     """What was wrong, in words. Kept for algorithms that read; it adds nothing to the reward by itself."""
     if not text.strip():
-        raise UsageError("The critique is empty.")
+        raise UsageError("The remark is empty: say in words what is good or bad about the answer.")
     return store.add_feedback(Feedback(turn_id, "critique", 0.0, text, source=source, event_id=event_id))
 
 

@@ -54,6 +54,15 @@ def distinct_rules_to_say(store: Store) -> list[Rule]:
     return sorted(distinct, key=lambda rule: -float(rule.evidence.get("statistic", 0.0)))
 
 
+def without_repetitions(rules: Iterable[Rule]) -> list[Rule]:
+    """The rules without those that have the check of another: what the owner wrote or said yes to stands for a sentence of our list."""
+    listed = list(rules)
+    chosen: dict[str, Rule] = {}
+    for rule in sorted(listed, key=lambda one: one.author != OWNER and not one.evidence.get("accepted")):
+        chosen.setdefault(rule.check or f"rule {rule.id}", rule)
+    return [rule for rule in listed if rule in chosen.values()]
+
+
 def waiting_rules(store: Store) -> list[Rule]:
     """Believed rules that no model is told of before the owner says yes; without those that add nothing beside a stronger one."""
     accepted = accepted_sentences(store)

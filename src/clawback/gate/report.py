@@ -65,6 +65,12 @@ class Report:
     def text(self) -> str:
         """The whole report, for a person."""
         e = self.evidence
+        lines = [
+            f"{self.verdict.capitalize()}: {self.reasons[0]}.",
+            *(f"- {reason}" for reason in self.reasons[1:]),
+        ]
+        if not (e.candidate.length or e.live.length or e.base.length):
+            return "\n".join([*lines, "No answers were drawn for it."])
         shown = {"candidate": e.candidate, "live": e.live, "base": e.base, "liked": e.enjoyed}
         columns = {name: of for name, of in shown.items() if of is not None}
         table = 28 * " " + "".join(f"{name:>10}" for name in columns)
@@ -82,14 +88,10 @@ class Report:
             cells = (getattr(of, name) for of in columns.values())
             row = "".join(f"{'–' if cell is None else form.format(cell):>10}" for cell in cells)
             table += f"\n  {label:<26}{row}"
-        lines = [
-            f"{self.verdict.capitalize()}: {self.reasons[0]}.",
-            *(f"- {reason}" for reason in self.reasons[1:]),
+        lines += [
             table,
+            f"  drift from the base {e.kl:.1f} nats per answer, perplexity of the base's text × {e.perplexity_ratio:.2f}",
         ]
-        lines.append(
-            f"  drift from the base {e.kl:.1f} nats per answer, perplexity of the base's text × {e.perplexity_ratio:.2f}"
-        )
         if self.reward_model:
             lines.append(f"  {self.reward_model}")
         return "\n".join(lines)

@@ -30,17 +30,15 @@ from itertools import combinations
 from statistics import NormalDist
 
 from clawback.config import GateSection
+from clawback.feedback.due import LEAST_OF_EACH_SIGN
 from clawback.gate import questions
 from clawback.gate.guards import AnswerStatistics, RuleObedience, alarms
 from clawback.gate.questions import MOST
 
 NORMAL = NormalDist()
-NORMAL = NormalDist()
 EXACT_UP_TO = 20_000
 """Arrangements that are counted one by one; more are approximated by the normal law."""
 
-LEAST_OF_EACH_SIGN = 2
-"""Good ratings and bad ones under which nothing is decided."""
 SHARE = 0.06
 """Of the allowed error, for held-out ratings and for rules each."""
 AGAINST = 0.05
@@ -212,6 +210,8 @@ def _by_questions(evidence: Evidence, settings: GateSection, error: float, may_a
 def _counts(answers: questions.Answers) -> str:
     ties = sum(one is None for one in answers)
     count = len(answers) - ties
+    if not count:
+        return f"in {ties} blind comparison{'' if ties == 1 else 's'} neither answer was better"
     also = f", in {ties} more neither answer was better" if ties else ""
     return f"in {questions.wins(answers)} of {count} blind comparisons its answer was preferred to the live version's{also}"
 

@@ -103,12 +103,9 @@ def _answered(home: Home, store: Store, settings: config.GateSection, surface: S
     _open(store, surface, None)
     noted = "Noted: neither is better." if word == "same" else f"Noted: {word.upper()} is better."
     began = ingest.train_if_due(home, store)
-    if began:
-        return f"{noted} {began}"
     count = len(open_questions(store, settings))
-    if not count:
-        return f"{noted} That was the last question."
-    return f"{noted} At most {count} more; `/rl ab` shows the next."
+    more = f"At most {count} more; `/rl ab` shows the next." if count else "That was the last question."
+    return " ".join(filter(None, [noted, began, more]))
 
 
 def _store(store: Store, pair: tuple[Turn, Turn], surface: Surface, word: str) -> None:

@@ -186,21 +186,19 @@ def enough(samples: Sequence[Sample]) -> None:
         raise TrainingError(
             "There is nothing to learn from yet: rate some answers first (`clawback good`, `bad`)."
         )
-    rated = feedback.evidence(samples)
-    if not rated:
+    if not (rated := feedback.evidence(samples)):
         raise TrainingError(
             "Only a judge has said anything yet, and no version goes live on a judge's word: rate some answers yourself "
             "(`clawback good`, `bad`)."
         )
-    from clawback.gate.rule import LEAST_OF_EACH_SIGN
+    from clawback.feedback.due import LEAST_OF_EACH_SIGN
 
     least = LEAST_OF_EACH_SIGN
     counts = {"good": sum(s.reward > 0 for s in rated), "bad": sum(s.reward < 0 for s in rated)}
     wanted = [f"{least - count} more {kind}" for kind, count in counts.items() if count < least]
     if wanted:
-        edits = len(rated) - len(
-            {one.turn_id for one in rated}
-        )  # an edited answer stands beside the one that was given
+        # An edited answer stands beside the one that was given.
+        edits = len(rated) - len({one.turn_id for one in rated})
         of = f" ({edits} of them {'an edit' if edits == 1 else 'edits'})" if edits else ""
         raise TrainingError(
             f"There are {counts['good']} good{of} and {counts['bad']} bad ratings, and the gate needs at least {least} of each: "

@@ -21,9 +21,11 @@ NOT_THE_OWNER = "This decides which version answers, so only the owner is asked.
 
 def decide(store: Store, home: Home, keep: bool) -> str:
     """Keep the version of the news, or go back to the one before it (drop it, where it waits). What was done, in a sentence."""
-    current = news(store)
-    if current is None:
-        return "There is nothing new to keep or undo."
+    with store.together():  # of two keys that are pressed at once the first counts
+        current = news(store)
+        if current is None:
+            return "There is nothing new to keep or undo."
+        mark_seen(store, current.version)
     if not keep and current.live:
         previous = release.rollback(store, home)
         sentence = (
@@ -36,7 +38,6 @@ def decide(store: Store, home: Home, keep: bool) -> str:
         sentence = (
             f"Version {current.version} stays." if current.live else f"Version {current.version} waits."
         )
-    mark_seen(store, current.version)
     return sentence
 
 

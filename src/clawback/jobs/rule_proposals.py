@@ -33,7 +33,7 @@ class Proposed:
 
 
 def add(store: Store, text: str) -> Rule:
-    """A rule in the owner's own words: believed, and one that models may be told. Raises ``UsageError``."""
+    """A rule in the owner's own words, believed; one that differs in its case or full stop alone is the rule that stands. Raises ``UsageError``."""
     sentence = " ".join(str(store.clean(text)).split())
     if not sentence:
         raise UsageError('Say the rule in a sentence: `clawback rules add "Never apologise."`.')
@@ -41,7 +41,10 @@ def add(store: Store, text: str) -> Rule:
         raise UsageError(
             f"The rule has {len(sentence)} characters (at most {wording.LONGEST}). Say one thing a rule."
         )
-    return accept(store, store.add_rule(Rule(sentence, parse(sentence), OWNER, status="believed")).id)
+    key, check = screening.literal(sentence), parse(sentence)
+    known = [rule for rule in store.rules() if rule.check == check and screening.literal(rule.text) == key]
+    rule = known[0] if known else store.add_rule(Rule(sentence, check, OWNER, status="believed"))
+    return accept(store, rule.id)
 
 
 def accept(store: Store, number: int) -> Rule:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clawback.errors import UsageError
-from clawback.feedback.rule_consent import accepted_sentences, may_be_said
+from clawback.feedback.rule_consent import accepted_sentences, may_be_said, rules_to_say, without_repetitions
 from clawback.gate import prompt_gate as prompt_gate
 from clawback.prompts import prompt
 from clawback.release import prompted, screening
@@ -26,12 +26,13 @@ AUTHOR = "rules"
 
 
 def compose(text: str, rules: Iterable[Rule], accepted: Set[str] = frozenset()) -> str:
-    """A prompt with every rule that a model may be told of, and without those that it may not; the rest of it stays.
+    """A prompt with every rule that a model may be told of, each once, and without those that it may not; the rest of it stays.
 
     A locked section stays as it is. ``accepted``: as for ``may_be_said``.
     """
     listed = list(rules)
-    wanted = {screening.literal(rule.text): rule.text for rule in listed if may_be_said(rule, accepted)}
+    sayable = without_repetitions(rule for rule in listed if may_be_said(rule, accepted))
+    wanted = {screening.literal(rule.text): rule.text for rule in sayable}
     unwanted = {screening.literal(rule.text) for rule in listed} - wanted.keys()
     parts = prompt.parse(text)
     for part in parts:
@@ -59,9 +60,9 @@ def use(store: Store, home: Home) -> Version:
     """
     text = pending(store)
     if text is None:
-        raise UsageError(
-            "The live prompt holds all rules that a model may be told of, and no others of yours."
-        )
+        complete = "The live prompt holds all rules that a model may be told of, and no others of yours."
+        none = "There is no rule that a model may be told of yet: `clawback rules add` adds one, `clawback rules keep` says yes to one."
+        raise UsageError(complete if rules_to_say(store) else none)
     if not text.strip():
         raise UsageError(
             "Without that rule the prompt is empty: `clawback versions rollback` goes back to a version without one."

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from datetime import date
 from typing import TYPE_CHECKING
 
 from clawback.records import JsonObject, Rule, Turn, with_keys
@@ -87,7 +88,7 @@ class Receipt:
     rule: Rule
     overall: KeptShare
     last_week: KeptShare
-    """Of the newest week in which anything was checked for any rule."""
+    """Of the newest week, up to this one, in which anything was checked for any rule."""
     models: Mapping[str, KeptShare]
     weeks: Mapping[str, KeptShare]
     """By the date of each week's Monday, oldest first."""
@@ -110,7 +111,7 @@ def update(db: Store, most: int | None = None) -> int:
     newest = db.newest_main()
     stored = db.checked_ranges()
     ranges = {number: stored.get(number, (newest + 1, newest)) for number in checks}
-    read = _recheck(db, checks)
+    read = _recheck(db, checks, most)
     read += _forward(db, checks, ranges, newest, most)
     return read + _backward(db, checks, ranges, most)
 
@@ -150,15 +151,16 @@ def _size(most: int | None, read: int) -> int:
     return BATCH if most is None else min(BATCH, most - read)
 
 
-def _recheck(db: Store, checks: Mapping[int, Check]) -> int:
+def _recheck(db: Store, checks: Mapping[int, Check], most: int | None) -> int:
     """Answers that changed since they were checked."""
-    turns = db.rechecks(BATCH)
-    if turns:
+    read = 0
+    while turns := db.rechecks(_size(most, read)):
         answers = db.answers_by_id(turns)
         with db.together():
             _store(db, checks, [(one, number) for one in answers for number in checks])
             db.drop_rechecks(turns)
-    return len(turns)
+        read += len(turns)
+    return read
 
 
 def _store(
@@ -188,7 +190,9 @@ def receipts(db: Store, rules: Sequence[Rule] | None = None) -> list[Receipt]:
     """What is known of these rules (of all but those that were withdrawn), as far as answers were checked: call ``update`` before."""
     rules = [rule for rule in db.rules() if rule.status != "withdrawn"] if rules is None else rules
     counts = db.obedience(rules[0].id if len(rules) == 1 else None)
-    newest = max((one.week for one in counts), default="")
+    # A turn of a clock that was wrong may be dated years ahead: it would stay the last week for as long.
+    today = date.today().isoformat()
+    newest = max((one.week for one in counts if one.week <= today), default="")
     by_rule: dict[int, list[ObedienceCount]] = {}
     for one in counts:
         by_rule.setdefault(one.rule_id, []).append(one)

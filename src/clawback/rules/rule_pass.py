@@ -90,10 +90,10 @@ def learn(
     """
     samples = rated_samples(store, held_out)
     notes: list[str] = []
-    from_files = [rule for path in files for rule in proposers.from_file(path)]
+    from_files = [rule for path in files for rule in _from_file(path, notes)]
     new = _store_proposals(store, [*proposers.from_remarks(store), *from_files])
     if not again and not new and store.get(STATE) == _state(store, samples, judge, proposer):
-        return _outcome(store, LearnOutcome(len(samples), unchanged=True))
+        return _outcome(store, LearnOutcome(len(samples), notes=tuple(notes), unchanged=True))
     if proposer is not None:
         new += _store_proposals(store, _from_model(store, samples, *proposer, notes))
     rules = _rules_to_test(store)
@@ -149,6 +149,15 @@ def _store_proposals(store: Store, proposals: Iterable[Rule]) -> int:
             known.add(same(rule.text))
             count += 1
     return count
+
+
+def _from_file(path: Path, notes: list[str]) -> list[Rule]:
+    rules = proposers.from_file(path)
+    if not rules:
+        notes.append(f"{path.name} holds no line, in English, that says how answers should be.")
+    elif len(rules) == proposers.MOST_OF_FILE:
+        notes.append(f"Of {path.name} the first {proposers.MOST_OF_FILE} rules are read.")
+    return rules
 
 
 def _from_model(store: Store, samples: Sequence[Sample], ask: Ask, name: str, notes: list[str]) -> list[Rule]:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from clawback.feedback.rule_consent import rules_to_say
+from clawback.feedback.rule_consent import rules_to_say, without_repetitions
 from clawback.files import replace
 from clawback.paths import Home
 from clawback.records import Rule, Turn
@@ -32,7 +32,7 @@ SEND_BACK = 'That answer does not keep a rule of the person: "{rule}" Give the c
 def at_risk(db: Store, agent: str) -> list[Rule]:
     """Rules that the agent's present model kept too rarely of late, the most broken first."""
     shares = []
-    for rule in rules_to_say(db):
+    for rule in without_repetitions(rules_to_say(db)):
         recent = db.recent_verdicts(rule.id, agent, RECENT)
         if recent and (share := sum(kept >= 0.5 for kept in recent) / len(recent)) < BELOW:
             shares.append((share, rule.id, rule))
@@ -58,8 +58,10 @@ def write(here: Home, db: Store) -> None:
         agent: text for agent in db.recent_agents(10 * RECENT) if (text := reminder(at_risk(db, agent)))
     }
     data = json.dumps({"agents": agents}, ensure_ascii=False, sort_keys=True).encode()
-    known = path.read_bytes() if path.exists() else None
-    if known is None:
+    try:
+        known = path.read_bytes()
+    except FileNotFoundError:
+        known = b""
         _renew_program(here)
     if known != data:
         replace(path, data, mode=0o600)

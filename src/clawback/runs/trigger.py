@@ -113,7 +113,6 @@ def start(
     """
     if under_way(home):
         return None
-    pass  # GONE  # a rating after which no run is due needs none of these
     from clawback.runs.run_options import DEFAULTS
     from clawback.store import connect
 

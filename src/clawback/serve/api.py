@@ -13,7 +13,7 @@ from clawback import __version__, feedback, jobs, release, store
 from clawback.admin import rating_inbox as waiting
 from clawback.dialects import Asked
 from clawback.errors import Busy, UsageError
-from clawback.feedback.due import count_towards_run, needed_for_run, no_gain
+from clawback.feedback.due import count_towards_run, missing_sign, needed_for_run, no_gain
 from clawback.feedback.news import news
 from clawback.feedback.rule_consent import waiting_rules
 from clawback.records import JsonObject, Message, Version
@@ -90,6 +90,7 @@ def status(server: Server, request: Request) -> Any:  # noqa: ARG001
             "fresh": db.count_fresh(),
             "towards_run": count_towards_run(db),
             "threshold": needed_for_run(skipped, server.settings.training.threshold),
+            "missing_sign": missing_sign(db),
             "nothing_to_gain": skipped["why"] if skipped else "",
             "run": bodies.run(active, len(active.train_ids)) if active else None,
             "news": brought._asdict() | {"sentence": brought.sentence} if (brought := news(db)) else None,

@@ -14,6 +14,7 @@ from clawback.inference.answers_api import AnswersAPI
 from clawback.inference.server import Server
 from clawback.paths import Home, secret
 from clawback.serve import api, guard, hooks, prompts_api, rater_api, roles, rules_api, setup_api
+from clawback.serve.endpoints import no_route
 
 WEB = Path(__file__).with_name("web")
 KINDS = {
@@ -65,6 +66,7 @@ def around(server: Server) -> Any:
             *page_routes(),
         ],
         lifespan=server.running,
+        exception_handlers={404: no_route, 405: no_route},
     )
     return guard.Guard(
         app,

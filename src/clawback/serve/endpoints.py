@@ -12,6 +12,7 @@ from clawback.errors import Busy, ClawbackError, NotFound, UsageError
 
 if TYPE_CHECKING:
     from starlette.requests import Request
+    from starlette.responses import Response
 
     from clawback.inference.server import Server
 
@@ -62,3 +63,16 @@ async def answered(handler: Callable[[Request], Any], request: Request) -> Any:
     except ClawbackError as error:
         code, data = 503, {"error": str(error)}
     return Response(json.dumps(data, ensure_ascii=False, default=str), code, media_type="application/json")
+
+
+async def no_route(request: Request, error: Exception) -> Response:
+    """The answer where no route has the path, or none the method: under ``/api`` JSON with a sentence, as for every other error."""
+    from starlette import responses
+    from starlette.exceptions import HTTPException
+
+    assert isinstance(error, HTTPException)
+    path, code = request.url.path, error.status_code
+    if not path.startswith("/api/"):
+        return responses.PlainTextResponse(error.detail, code, headers=error.headers)
+    text = f"There is nothing at {path}." if code == 404 else f"{path} does not take {request.method}."
+    return responses.Response(json.dumps({"error": text}), code, error.headers, media_type="application/json")

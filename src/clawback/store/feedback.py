@@ -169,6 +169,11 @@ class FeedbackTable(Base):
         """How much stands: what was not taken back."""
         return int(self._read("SELECT count(*) FROM feedback WHERE undone_at IS NULL")[0][0])
 
+    def count_two_sided(self, most: int) -> int:
+        """How much stands that is no plain rating and may speak for one answer and against another: edits, comparisons, rewards. Counting stops at ``most``."""
+        sql = "SELECT count(*) FROM (SELECT 1 FROM feedback WHERE undone_at IS NULL AND kind NOT IN ('rating', 'critique', 'judge') LIMIT ?)"
+        return int(self._read(sql, most)[0][0])
+
     def count_all_feedback(self) -> int:
         """How much was ever stored, taken back or not: the number only grows while nothing is deleted."""
         return int(self._read("SELECT coalesce(max(id), 0) FROM feedback")[0][0])

@@ -8,6 +8,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from clawback.terminal.output import CONTROL_SIGNS
+
 if TYPE_CHECKING:
     from rich.live import Live
 
@@ -16,8 +18,6 @@ FIRST_SIGNS = 40
 FRAME_SECONDS = 0.05
 """The least time between two drawings of the paragraph that is being written."""
 _FENCE = re.compile(r"^ {0,3}(```|~~~)")
-_ESCAPES = str.maketrans("", "", "\x1b\x9b\x07\x08")
-"""Signs with which a text could command the terminal."""
 
 
 class AnswerView:
@@ -39,7 +39,7 @@ class AnswerView:
             sys.stdout.write(piece)
             sys.stdout.flush()
             return
-        self.rest = (self.rest + piece.translate(_ESCAPES)).lstrip("\n")
+        self.rest = (self.rest + piece.translate(CONTROL_SIGNS)).lstrip("\n")
         while (end := paragraph_end(self.rest)) is not None:
             self._print(self.rest[:end])
             self.rest = self.rest[end:].lstrip("\n")

@@ -62,6 +62,10 @@ def one_key(question: str, err: bool = False) -> str:
     return "" if key == "\x04" else key
 
 
+CONTROL_SIGNS = dict.fromkeys({*range(32), *range(127, 160)} - {ord("\n"), ord("\t")})
+"""For ``str.translate``: it takes out the signs with which a stored text could move the cursor, or write over what stands there."""
+
+
 def width() -> int:
     """Columns of the terminal, or of COLUMNS."""
     import shutil
@@ -79,7 +83,8 @@ def fold(text: str, indent: str | None = None, *, err: bool = False) -> str:
 
 
 def fold_words(text: str, indent: str | None = None, *, err: bool = False) -> str:
-    """The same for words that are not ours: nothing in them is renamed."""
+    """The same for words that are not ours: nothing in them is renamed, and none of their signs commands the terminal."""
+    text = text.translate(CONTROL_SIGNS)
     if not (sys.stderr.isatty() if err else sys.stdout.isatty() or os.environ.get("COLUMNS")):
         return text
     import textwrap

@@ -26,6 +26,7 @@ from clawback.terminal.progress_bar import waiting
 
 if TYPE_CHECKING:
     from clawback.release.best_of import BestOfTrial
+    from clawback.store import Store
 
 
 @click.command()
@@ -59,9 +60,7 @@ def trial(
 
     with open_store() as store:
         if stop:
-            release.trial.stop(store)
-            release.best_of.stop(store)
-            emit({"trial": None}, "No trial is on.", as_json)
+            _stop_trial(store, as_json)
             return
         if best_of is not None:
             if version is not None:
@@ -97,6 +96,16 @@ def trial(
         else ""
     )
     emit(data, "\n".join([*rows, end]), as_json)
+
+
+def _stop_trial(store: Store, as_json: bool) -> None:
+    from clawback.release import best_of, trial
+
+    is_on = bool(best_of.running(store) or trial.running(store))
+    trial.stop(store)
+    best_of.stop(store)
+    text = "The trial is over: the live version answers alone, with one draw." if is_on else "No trial is on."
+    emit({"trial": None, "stopped": is_on}, text, as_json)
 
 
 def _best_of(chosen: BestOfTrial) -> str:

@@ -120,7 +120,7 @@ async function refresh() {
     el("span", { class: "now" }, `${who(now.live)} is live`),
     el("span", { class: "taps" }, `${now.good} good, ${now.bad} bad`),
     now.run ? el("span", { class: "run" }, now.run.interrupted ? "a run was interrupted" : `${now.run.status === "preparing" ? "run" : "training"}: ${now.run.text}`)
-      : el("span", { class: "fresh", title: now.nothing_to_gain }, share < now.threshold ? `${now.threshold - share} more ratings until the next run` : "enough ratings for a run"));
+      : el("span", { class: "fresh", title: now.nothing_to_gain }, share < now.threshold ? `${now.threshold - share} more ratings until the next run` : now.missing_sign ? `the next run needs answers that are rated ${now.missing_sign}` : "enough ratings for a run"));
   tellNews(now.news);
   if (now.warning && now.warning !== warned) say(now.warning);
   warned = now.warning;

@@ -31,7 +31,8 @@ export const versions = {
         v.status === "live" && v.number !== 0 ? button("Roll back", act("rollback", {}, "Rolled back.")) : null,
         v.status === "retired" || (v.status === "candidate" && v.report?.accepted) ? button(v.number === 0 ? "Go back to it" : "Make live", act(`versions/${v.number}/promote`, {}, `${capital(who(v.number))} is live.`)) : null,
         v.number !== 0 && recent.length && !now.upstream ? button("Before and after", compare(v.number)) : null));
-    const first = found.length > 1 ? null : el("p", { class: "card" }, "Nothing was learned yet. ", now.fresh < now.threshold ? `${now.threshold - now.fresh} more ratings start a run, or ` : "A run can start now: ", el("a", { href: "#learning" }, "Train now"), ".");
+    const lacking = now.fresh >= now.threshold && now.missing_sign;
+    const first = found.length > 1 ? null : el("p", { class: "card" }, "Nothing was learned yet. ", now.fresh < now.threshold ? `${now.threshold - now.fresh} more ratings start a run, or ` : lacking ? `A run needs answers that are rated ${lacking}: ` : "A run can start now: ", lacking ? el("a", { href: "#rate" }, "Rate") : el("a", { href: "#learning" }, "Train now"), ".");
     return { parts: [el("h1", {}, "Versions"), first, side, el("div", { class: "stack" }, found.map(card))] };
   },
 };
