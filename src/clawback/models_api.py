@@ -19,7 +19,7 @@ from clawback import http_client
 from clawback.endings import ending_of
 from clawback.errors import JudgeError, UsageError
 from clawback.http_client import BadReply, RequestLimits, Retry, StatusError, TransportError
-from clawback.records import CUT, Message, text_of
+from clawback.records import CUT, JsonObject, Message, text_of
 
 Api = Literal["openai", "anthropic"]
 T = TypeVar("T")
@@ -116,9 +116,9 @@ class ApiFormat(Protocol):
 
     def headers(self, key: str) -> dict[str, str]: ...
 
-    def body(self, request: ModelRequest) -> dict[str, Any]: ...
+    def body(self, request: ModelRequest) -> JsonObject: ...
 
-    def read(self, reply: Any) -> ModelAnswer:
+    def read(self, reply: object) -> ModelAnswer:
         """Raises ``ValueError``, ``KeyError``, ``TypeError``, ``IndexError`` or ``AttributeError`` for another form."""
 
 
@@ -130,7 +130,7 @@ class OpenAIFormat:
     def headers(self, key: str) -> dict[str, str]:
         return {"authorization": f"Bearer {key}"} if key else {}
 
-    def body(self, request: ModelRequest) -> dict[str, Any]:
+    def body(self, request: ModelRequest) -> JsonObject:
         values = {
             request.limit: request.max_tokens,
             "temperature": request.temperature,
@@ -163,7 +163,7 @@ class AnthropicFormat:
     def headers(self, key: str) -> dict[str, str]:
         return {"anthropic-version": "2023-06-01"} | ({"x-api-key": key} if key else {})
 
-    def body(self, request: ModelRequest) -> dict[str, Any]:
+    def body(self, request: ModelRequest) -> JsonObject:
         system = "\n\n".join(text_of(m.get("content")) for m in request.messages if m.get("role") == "system")
         values = {"system": system or None, "temperature": request.temperature}
         return {

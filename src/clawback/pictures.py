@@ -10,7 +10,7 @@ from binascii import Error, a2b_base64, b2a_base64
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from clawback.records import PICTURE, Message
+from clawback.records import PICTURE, JsonObject, Message
 
 MOST_BYTES = 20 << 20
 """Of a picture; a larger one counts as none."""
@@ -26,7 +26,7 @@ def kind_of(data: bytes) -> str:
     return next((kind for start, kind in _BEGINNINGS.items() if data.startswith(start)), "")
 
 
-def data_of(part: Any) -> bytes | None:
+def data_of(part: object) -> bytes | None:
     """The picture that a part of a message brings along; None where it brings none."""
     if not isinstance(part, Mapping) or part.get("type") != "image_url":
         return None
@@ -44,19 +44,19 @@ def data_of(part: Any) -> bytes | None:
     return data if kind_of(data) else None
 
 
-def part_of(data: bytes) -> dict[str, Any]:
+def part_of(data: bytes) -> JsonObject:
     """The part that brings a picture along."""
     body = b2a_base64(data, newline=False).decode()
     return {"type": "image_url", "image_url": {"url": f"data:image/{kind_of(data)};base64,{body}"}}
 
 
-def pictures(content: Any) -> list[bytes]:
+def pictures(content: object) -> list[bytes]:
     """Those among the parts of a message."""
     parts = content if isinstance(content, (list, tuple)) else ()
     return [data for part in parts if (data := data_of(part)) is not None]
 
 
-def mark() -> dict[str, Any]:
+def mark() -> JsonObject:
     """What stands where a picture was left out."""
     return {"type": "text", "text": PICTURE}
 

@@ -13,7 +13,11 @@ import textwrap
 import time
 from collections.abc import Callable, Mapping
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from clawback.records import JsonObject
+
 
 Progress = Mapping[str, Any]
 OnProgress = Callable[[Progress], None]
@@ -46,7 +50,7 @@ class Pace:
         self.began = 0.0
         self.first = 0.0
 
-    def __call__(self, progress: Progress) -> dict[str, Any]:
+    def __call__(self, progress: Progress) -> JsonObject:
         told = dict(progress)
         phase, step, steps = str(told.get("phase", "")), told.get("step"), told.get("steps")
         if phase in ANNOUNCEMENTS or not (isinstance(step, (int, float)) and isinstance(steps, (int, float))):

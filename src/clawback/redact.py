@@ -174,7 +174,7 @@ def _matches(pattern: re.Pattern[str], text: str, reach: int) -> Iterator[re.Mat
         at = match.end()
 
 
-def redact_all(value: Any) -> Any:
+def redact_all(value: object) -> Any:
     """The same for every string in a message's lists and mappings, names included."""
     if isinstance(value, str):
         return redact(value)
@@ -185,7 +185,7 @@ def redact_all(value: Any) -> Any:
     return value
 
 
-def by_rules(rules: Sequence[str], value: Any) -> Any:
+def by_rules(rules: Sequence[str], value: object) -> Any:
     """A text, or everything in a message, with what a person's own rules (regular expressions) find replaced by ``[redacted]``."""
     if isinstance(value, str):
         for rule in rules:

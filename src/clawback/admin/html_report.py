@@ -13,15 +13,15 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clawback.admin import report_figures as figures
-from clawback.records import JsonObject
 from clawback.release import data_card, trial
 from clawback.release.data_card import OpinionGroup, StandingRating
 
 if TYPE_CHECKING:
     from clawback.feedback.rater_statistics import Raters
+    from clawback.records import JsonObject
     from clawback.store import Store
 
 DAY = 86_400.0
@@ -52,17 +52,17 @@ class Facts:
     ratings: int
     good: float
     weeks: tuple[Week, ...]
-    versions: tuple[dict[str, Any], ...]
+    versions: tuple[JsonObject, ...]
     skew: dict[str, tuple[OpinionGroup, ...]]
-    raters: tuple[dict[str, Any], ...]
+    raters: tuple[JsonObject, ...]
     alpha: float | None
-    trial: dict[str, Any] | None
+    trial: JsonObject | None
     forgotten: int
     use: tuple[figures.Use, ...]
     ab: tuple[figures.Difference, ...]
-    win_rates: tuple[dict[str, Any], ...]
+    win_rates: tuple[JsonObject, ...]
     surveys: tuple[figures.Month, ...]
-    held_out: dict[str, Any] | None
+    held_out: JsonObject | None
     disagreements: int
     shared: int
 
@@ -111,7 +111,7 @@ def _weeks(opinions: Sequence[StandingRating]) -> list[Week]:
     return made
 
 
-def _versions(store: Store, opinions: Sequence[StandingRating]) -> list[dict[str, Any]]:
+def _versions(store: Store, opinions: Sequence[StandingRating]) -> list[JsonObject]:
     surveys = store.surveys()
     made = []
     for version in store.versions():
@@ -137,7 +137,7 @@ def _versions(store: Store, opinions: Sequence[StandingRating]) -> list[dict[str
     return made
 
 
-def _raters(people: Raters) -> list[dict[str, Any]]:
+def _raters(people: Raters) -> list[JsonObject]:
     keep = ("source", "judge", "count", "good", "kappa", "common", "weight")
     return [
         {name: getattr(one, name) for name in keep} | {"outliers": len(one.outliers)} for one in people.raters
@@ -187,7 +187,7 @@ def page(facts: Facts, title: str = "Clawback") -> str:
     )
 
 
-def _named(version: dict[str, Any]) -> str:
+def _named(version: JsonObject) -> str:
     return f"{version['version']}{' (learned from what was deleted since)' if version['stale'] else ''}"
 
 
@@ -195,11 +195,11 @@ def _share(value: float | None) -> str:
     return "" if value is None else f"{value:.0%}"
 
 
-def _survey(version: dict[str, Any]) -> str:
+def _survey(version: JsonObject) -> str:
     return "" if version["survey"] is None else f"{version['survey']:.1f} of {version['surveys']}"
 
 
-def _trial(trial: dict[str, Any]) -> str:
+def _trial(trial: JsonObject) -> str:
     rows = [
         (name.replace("_", " "), f"{value:.3g}" if isinstance(value, float) else value)
         for name, value in trial.items()
@@ -231,7 +231,7 @@ def _interval(share: figures.Share) -> str:
     return f"{share.share:.0%} ({share.low:.0%} to {share.high:.0%})"
 
 
-def _wins(passes: Sequence[dict[str, Any]]) -> str:
+def _wins(passes: Sequence[JsonObject]) -> str:
     rows = [
         (f"{w['first']} over {w['second']}", w["judge"], w["pairs"], f"{w['rate']:.0%} ({w['low']:.0%} to {w['high']:.0%})",
          f"{w['controlled']:.0%} ({w['controlled_low']:.0%} to {w['controlled_high']:.0%})", f"{w['ties']:.0%}", f"{w['longer']:+.0f}")
@@ -242,7 +242,7 @@ def _wins(passes: Sequence[dict[str, Any]]) -> str:
     return _bars(bars) + _table(head, rows)
 
 
-def _held_out(fresh: dict[str, Any]) -> str:
+def _held_out(fresh: JsonObject) -> str:
     def shown(interval: dict[str, float]) -> str:
         return f"{interval['value']:.2f} ({interval['low']:.2f} to {interval['high']:.2f})"
 

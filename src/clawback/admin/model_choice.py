@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from clawback import config, installed, paths
 from clawback.errors import ClawbackError, ModelError, UsageError
@@ -23,6 +23,9 @@ from clawback.models import (
     model_files,
 )
 from clawback.policy import memory
+
+if TYPE_CHECKING:
+    from clawback.records import JsonObject
 
 RANK = 16
 PATIENCE = 3600.0
@@ -162,7 +165,7 @@ def local_model(base: str) -> LocalModel | None:
     return model_files.folder(base, folder)
 
 
-def describe(base: str) -> dict[str, Any]:
+def describe(base: str) -> JsonObject:
     """What a base is, as far as its files say, without loading it. Raises ``ClawbackError`` for what is not on this machine."""
     source = local_models.source(base)
     if source is not None:
@@ -197,7 +200,7 @@ def describe(base: str) -> dict[str, Any]:
     }
 
 
-def _sizes(info: ModelInfo) -> dict[str, Any]:
+def _sizes(info: ModelInfo) -> JsonObject:
     return {
         "architecture": info.architecture,
         "parameters": info.total_parameters,

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clawback import config, files
 from clawback.errors import ClawbackError, NotFound
@@ -19,6 +19,7 @@ from clawback.paths import Home
 
 if TYPE_CHECKING:
     from clawback.admin.proof import Proof
+    from clawback.records import JsonObject
 
 MOST_KEPT = 64
 LIBRARIES = ("clawback", "torch", "transformers")
@@ -93,7 +94,7 @@ def proven(home: Home, base: str, model: config.ModelSection) -> bool | None:
     return _key(base, folder, model) in _read(record(home))
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> JsonObject:
     with suppress(OSError, ValueError):
         held = json.loads(path.read_text("utf-8"))
         return held if isinstance(held, dict) else {}

@@ -6,13 +6,14 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clawback.jobs.winning import KEY as WIN_RATES
 from clawback.release.data_card import wilson
 from clawback.rewards import HELD_OUT
 
 if TYPE_CHECKING:
+    from clawback.records import JsonObject
     from clawback.release.trial import Trial
     from clawback.store import Store
     from clawback.store.version_tables import Engagement
@@ -108,15 +109,15 @@ def difference(name: str, first: Sequence[float], second: Sequence[float]) -> Di
     return Difference(name, a, b, a - b - 1.959964 * error, a - b + 1.959964 * error)
 
 
-def win_rates(store: Store) -> list[dict[str, Any]]:
+def win_rates(store: Store) -> list[JsonObject]:
     """What judges said, newest first."""
-    found: list[dict[str, Any]] = store.get(WIN_RATES, [])
+    found: list[JsonObject] = store.get(WIN_RATES, [])
     return found[::-1]
 
 
-def held_out(store: Store) -> dict[str, Any] | None:
+def held_out(store: Store) -> JsonObject | None:
     """Spearman's ρ of the reward model on prompts that it had not seen, and the baselines; None where nothing was held out."""
-    found: dict[str, Any] | None = store.get(HELD_OUT)
+    found: JsonObject | None = store.get(HELD_OUT)
     return found
 
 

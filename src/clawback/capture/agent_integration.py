@@ -4,17 +4,21 @@ A new agent is one file with such a class, registered under the entry point ``cl
 docs/agents.md shows a complete example.
 """
 
-# No `from __future__ import annotations`: named tuples would compile each of theirs, in every hook (capture/events.py).
+from __future__ import annotations
 
+# No `from __future__ import annotations`: named tuples would compile each of theirs, in every hook (capture/events.py).
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from clawback.capture.events import Event
 from clawback.capture.ingest import Unusable
 from clawback.errors import UsageError
 from clawback.paths import Home
 from clawback.plugins import AGENTS, BUILT_IN, built_in, load, others, where
+
+if TYPE_CHECKING:
+    from clawback.records import JsonObject
 
 
 class State(NamedTuple):
@@ -57,15 +61,15 @@ class AgentIntegration(Protocol):
 
     def status(self, home: Home, settings: Path | None = None) -> State: ...
 
-    def parse(self, event: Mapping[str, Any]) -> Event | None:
+    def parse(self, event: Mapping[str, object]) -> Event | None:
         """Translate an agent's event into ours; None for one that is not needed. Raises ``Unusable``."""
         ...
 
-    def reply(self, sentence: str) -> dict[str, Any]:
+    def reply(self, sentence: str) -> JsonObject:
         """The hook output that makes the agent show the sentence instead of asking a model."""
         ...
 
-    def ask(self, home: Home, event: Event) -> dict[str, Any] | None:
+    def ask(self, home: Home, event: Event) -> JsonObject | None:
         """Optional hook output after any other event, such as a line that invites the person to rate."""
         ...
 
@@ -98,7 +102,7 @@ def troubles(home: Home) -> list[str]:
     return found
 
 
-def text(event: Mapping[str, Any], key: str, limit: int = 16_000_000) -> str:
+def text(event: Mapping[str, object], key: str, limit: int = 16_000_000) -> str:
     """A field as text that can be stored ("" when absent). Raises ``Unusable`` for another type or more than the limit."""
     value = event.get(key)
     if value is None:

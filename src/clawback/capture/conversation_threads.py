@@ -89,7 +89,7 @@ def spoken(messages: Sequence[Message]) -> list[Message]:
     return kept
 
 
-def _seen(part: Any) -> bool:
+def _seen(part: object) -> bool:
     """Whether a part of a message is something else than text, such as a picture."""
     return isinstance(part, Mapping) and part.get("type", "text") != "text"
 
@@ -127,7 +127,7 @@ def _step(state: bytes, message: Message, text: str) -> bytes:
     return hashlib.blake2b(word, key=state, digest_size=16).digest()
 
 
-def _letters(name: Any) -> str:
+def _letters(name: object) -> str:
     """A call's id without what OpenClaw takes out of it (``call_1`` comes back as ``call1``)."""
     return re.sub(r"[^A-Za-z0-9]", "", str(name))
 
@@ -145,7 +145,7 @@ class ProxiedRequest(Protocol):
     @property
     def tools(self) -> Sequence[Mapping[str, Any]]: ...
     @property
-    def schema(self) -> Mapping[str, Any] | None: ...
+    def schema(self) -> Mapping[str, object] | None: ...
     @property
     def max_tokens(self) -> int | None: ...
 
@@ -189,7 +189,7 @@ def human(messages: Sequence[Message]) -> list[Message]:
     return kept
 
 
-def session_of(headers: Mapping[str, str], body: Mapping[str, Any]) -> str:
+def session_of(headers: Mapping[str, str], body: Mapping[str, object]) -> str:
     """The session id that the agent itself sends, or ""."""
     for name in _SESSIONS:
         if value := headers.get(name, "").strip():

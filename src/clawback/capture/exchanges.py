@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
 from clawback.records import PICTURE, Ending, JsonObject, text_of
 
@@ -101,7 +100,7 @@ class Exchange:
         step = self._step(response)
         step["content"] = "\n".join(part for part in (step["content"], text) if part)
 
-    def add_call(self, response: str, call_id: Any, name: Any, arguments: Any) -> None:
+    def add_call(self, response: str, call_id: object, name: object, arguments: object) -> None:
         """A tool that a response calls."""
         words = (
             arguments if isinstance(arguments, str) else json.dumps(_shortened(arguments), ensure_ascii=False)
@@ -110,7 +109,7 @@ class Exchange:
         calls = self._step(response).setdefault("tool_calls", [])
         calls.append({"id": str(call_id or ""), "type": "function", "function": function})
 
-    def add_result(self, call_id: Any, content: Any) -> None:
+    def add_result(self, call_id: object, content: object) -> None:
         """What a tool returned."""
         self.steps.append(
             {"role": "tool", "tool_call_id": str(call_id or ""), "content": shortened(result_text(content))}
@@ -128,7 +127,7 @@ class Exchange:
         return self.steps[-1]
 
 
-def result_text(content: Any) -> str:
+def result_text(content: object) -> str:
     """A tool's result as text; a mark stands for a picture."""
     if isinstance(content, Mapping):
         inner = content.get("output", content.get("content", content))
@@ -150,7 +149,7 @@ def shortened(text: str, limit: int = RESULT_CHARACTERS) -> str:
     )
 
 
-def _shortened(value: Any) -> Any:
+def _shortened(value: object) -> object:
     """Arguments whose long texts are cut, so that they stay valid JSON."""
     if isinstance(value, str):
         return shortened(value, RESULT_CHARACTERS // 4)
@@ -197,7 +196,7 @@ def entries(lines: Iterable[str], marks: tuple[str, ...]) -> Iterator[JsonObject
                 yield entry
 
 
-def moment(stamp: Any) -> float:
+def moment(stamp: object) -> float:
     """A timestamp of a record in seconds; 0 for none."""
     try:
         return datetime.fromisoformat(str(stamp)).timestamp()

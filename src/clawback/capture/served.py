@@ -37,7 +37,7 @@ class ServedTurn:
     """Whether the session ends with it."""
 
 
-def served_turn(turn: Turn, headers: Mapping[str, str], body: Mapping[str, Any]) -> ServedTurn:
+def served_turn(turn: Turn, headers: Mapping[str, str], body: Mapping[str, object]) -> ServedTurn:
     """A turn with the places of its conversation, which are found before anything is taken out of its words."""
     texts = dict.fromkeys((split_thinking(turn.response)[1], turn.response))
     known, ends = conversation_threads.places_and_ends(turn.messages, texts, turn.calls)
@@ -71,7 +71,7 @@ def store_turn(
 
 
 def placed(
-    store: Store, messages: Sequence[Message], headers: Mapping[str, str], body: Mapping[str, Any]
+    store: Store, messages: Sequence[Message], headers: Mapping[str, str], body: Mapping[str, object]
 ) -> tuple[str, tuple[int, list[Message]] | None]:
     """The session that is named or continued (a new one otherwise), and the previous turn with what came back to it."""
     known = tuple(conversation_threads.places(messages))
@@ -104,7 +104,7 @@ def stored_messages(messages: Sequence[Message], privacy: PrivacySection) -> tup
     return tuple(reversed(kept))
 
 
-def _without_media(content: Any) -> Any:
+def _without_media(content: object) -> object:
     if not isinstance(content, list):
         return content
     return [
@@ -150,11 +150,11 @@ def from_json(held: Mapping[str, Any]) -> ServedTurn:
     )
 
 
-def _listed(value: Any) -> Any:
+def _listed(value: object) -> object:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _clean(value: Any, privacy: PrivacySection) -> Any:
+def _clean(value: object, privacy: PrivacySection) -> object:
     """Without secrets and what the person's own rules find; pictures stay as they are."""
     from clawback.redact import by_rules, redact
 

@@ -14,7 +14,7 @@ import re
 import subprocess
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clawback.records import Feedback
 
@@ -118,7 +118,7 @@ def _git(folder: str, *arguments: str) -> str | None:
     return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else None
 
 
-def _arguments(call: Any) -> Mapping[str, Any]:
+def _arguments(call: object) -> Mapping[str, object]:
     function = call.get("function") if isinstance(call, dict) else None
     words = function.get("arguments") if isinstance(function, dict) else None
     try:
@@ -128,7 +128,7 @@ def _arguments(call: Any) -> Mapping[str, Any]:
     return read if isinstance(read, dict) else {}
 
 
-def _edits(arguments: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+def _edits(arguments: Mapping[str, object]) -> Iterator[tuple[str, str, str]]:
     """(file, old text, new text) of each edit that a tool call asks for, in the forms that agents use."""
     for key in _PATCHES:
         if isinstance(patch := arguments.get(key), str) and "*** " in patch:
@@ -153,7 +153,7 @@ def _patched(patch: str) -> Iterator[tuple[str, str, str]]:
             yield path, "", line[1:]
 
 
-def _first(table: Mapping[str, Any], keys: Iterable[str]) -> str:
+def _first(table: Mapping[str, object], keys: Iterable[str]) -> str:
     return next((value for key in keys if isinstance(value := table.get(key), str) and value), "")
 
 

@@ -4,23 +4,29 @@ A copy of this file is kept beside the program that the hooks run, in case Clawb
 it imports nothing of ours.
 """
 
+from __future__ import annotations
+
 import json
 import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from clawback.records import JsonObject
+
 
 MARKS = ("clawback-hook", "clawback.capture.hook")
 """Every command of ours holds one of these, and nobody else's does (the second: of versions before 0.2)."""
 PAGE = b"Clawback's hook answers `/rl`"
 
 
-def is_ours(entry: Any) -> bool:
+def is_ours(entry: object) -> bool:
     return isinstance(entry, dict) and any(mark in str(entry.get("command", "")) for mark in MARKS)
 
 
-def without_hooks(settings: dict[str, Any]) -> dict[str, Any]:
+def without_hooks(settings: JsonObject) -> JsonObject:
     """The same settings without our hooks, and without the groups that contained only them."""
     hooks = settings.get("hooks", {})
     for event in list(hooks) if isinstance(hooks, dict) else []:
@@ -39,7 +45,7 @@ def without_hooks(settings: dict[str, Any]) -> dict[str, Any]:
     return settings
 
 
-def without_plugin(settings: dict[str, Any]) -> dict[str, Any]:
+def without_plugin(settings: JsonObject) -> JsonObject:
     """OpenClaw's settings without our plugin."""
     plugins = settings.get("plugins")
     if isinstance(plugins, dict):
@@ -55,7 +61,7 @@ def without_plugin(settings: dict[str, Any]) -> dict[str, Any]:
     return settings
 
 
-def json_text(settings: dict[str, Any], original: bytes | None) -> bytes:
+def json_text(settings: JsonObject, original: bytes | None) -> bytes:
     """JSON in the indentation that the file had."""
     lines = (original or b"").splitlines()
     second = next((line for line in lines[1:] if line.strip()), b"  ")
@@ -64,7 +70,7 @@ def json_text(settings: dict[str, Any], original: bytes | None) -> bytes:
     return (json.dumps(settings, indent=indent, ensure_ascii=False) + end).encode()
 
 
-def restored(now: bytes, former: bytes | None, remove: Callable[[dict[str, Any]], Any]) -> bytes | None:
+def restored(now: bytes, former: bytes | None, remove: Callable[[JsonObject], Any]) -> bytes | None:
     """Settings without what ``remove`` takes out of them. If nobody else has changed what they say: as they were, byte for byte.
 
     Args:
@@ -80,7 +86,7 @@ def restored(now: bytes, former: bytes | None, remove: Callable[[dict[str, Any]]
     return former if rest == original else json_text(rest, now)
 
 
-def _drop_emptied(rest: dict[str, Any], now: dict[str, Any], original: Any) -> None:
+def _drop_emptied(rest: JsonObject, now: JsonObject, original: object) -> None:
     """Remove lists and tables that held nothing but our part, if they were not there before us."""
     known = original if isinstance(original, dict) else {}
     for key in [key for key in rest if rest[key] != now[key]]:
@@ -127,7 +133,7 @@ def remove_folder(folder: Path) -> None:
         folder.rmdir()
 
 
-def _without_us(settings: dict[str, Any]) -> None:
+def _without_us(settings: JsonObject) -> None:
     if is_ours(settings.get("statusLine")):
         del settings["statusLine"]
     without_plugin(without_hooks(settings))

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from clawback.errors import NotFound, UsageError
+from clawback.records import JsonObject
 
 LONGEST = 64_000_000
 """Characters of one line; a longer one is no turn."""
@@ -206,7 +207,7 @@ def _record_of_records(text: str, columns: bool) -> Iterator[Row] | None:
     return _of_document(values[0], columns) if values and isinstance(values[0], dict) else None
 
 
-def _of_document(document: dict[str, Any], columns: bool) -> Iterator[Row]:
+def _of_document(document: JsonObject, columns: bool) -> Iterator[Row]:
     """The records of a document in one piece: of a list in it, of its columns where it may hold such, or itself."""
     inner = document["data"] if isinstance(document.get("data"), dict) else {}
     for name, listed in ((n, held[n]) for held in (document, inner) for n in _HOLDERS if n in held):
@@ -230,6 +231,6 @@ def _of_document(document: dict[str, Any], columns: bool) -> Iterator[Row]:
     return iter([Row(1, value=document)])
 
 
-def _holds_records(entry: dict[str, Any], name: str) -> bool:
+def _holds_records(entry: JsonObject, name: str) -> bool:
     """Whether a list is one of records and not the messages of one conversation (ShareGPT names that ``conversations``)."""
     return name != "conversations" or not {"role", "from"} & entry.keys()

@@ -83,6 +83,6 @@ def completion(shell: str) -> None:
 
     from clawback.cli import main_group
 
-    made = get_completion_class(shell)
-    assert made
-    click.echo(made(main_group, {}, "clawback", "_CLAWBACK_COMPLETE").source())
+    shell_completion = get_completion_class(shell)
+    assert shell_completion
+    click.echo(shell_completion(main_group, {}, "clawback", "_CLAWBACK_COMPLETE").source())

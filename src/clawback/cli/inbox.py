@@ -62,13 +62,13 @@ def inbox(limit: int, rating: bool, pairs: bool, draw: bool, as_json: bool) -> N
         raise UsageError("One key each needs a terminal. From a script: `clawback good --turn N`.")
     if draw:
         _draw(limit, as_json)
-    pairs, found = pairs or draw, Inbox(current_home())
+    pairs, queue = pairs or draw, Inbox(current_home())
     if rating:
-        (_compare if pairs else _rate)(found, limit)
+        (_compare if pairs else _rate)(queue, limit)
     elif pairs:
-        _list_pairs(found.pairs(limit), as_json)
+        _list_pairs(queue.pairs(limit), as_json)
     else:
-        _list(found, limit, as_json)
+        _list(queue, limit, as_json)
 
 
 def _draw(count: int, as_json: bool) -> None:

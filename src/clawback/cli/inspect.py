@@ -293,27 +293,27 @@ def turns(ctx: click.Context, which: TurnFilter, as_json: bool) -> None:
     if ctx.invoked_subcommand:
         return
     with open_store() as store:
-        found = store.turns(
+        page = store.turns(
             limit=which.limit,
             ids=None if which.end_id is None else range(which.end_id),
             session=which.session,
             text=which.search,
             rated=which.rated,
         )
-        said = {turn.id: store.feedback(turn_id=turn.id) for turn in found}
+        opinions = {turn.id: store.feedback(turn_id=turn.id) for turn in page}
         none = (
             "No turn is like that."
             if store.turns(limit=1)
             else "No turns yet. Use your agent, `clawback chat`, or `clawback import FILE`."
         )
-    data = [as_data(turn, said[turn.id]) for turn in found]
+    data = [as_data(turn, opinions[turn.id]) for turn in page]
     lines = [
         columns(
-            f"{t.id:>6}  {when(t.created_at)}  {marks(said[t.id]):<4}{'' if t.kind == 'main' else ' (side)'}{' (cut)' if t.cut else ''}",
+            f"{t.id:>6}  {when(t.created_at)}  {marks(opinions[t.id]):<4}{'' if t.kind == 'main' else ' (side)'}{' (cut)' if t.cut else ''}",
             t.prompt,
             t.response,
         )
-        for t in found
+        for t in page
     ]
     emit(
         data,
@@ -326,10 +326,10 @@ def marks(opinions: list[Feedback]) -> str:
     """The newest opinion on a turn, in a few characters."""
     from clawback.records import KIND_WORDS
 
-    for given in reversed(opinions):
-        if given.kind == "rating":
-            return {1.0: "good", -1.0: "bad"}.get(given.value, f"{given.value:+.1f}")
-        return KIND_WORDS.get(given.kind, given.kind)[:4]
+    for opinion in reversed(opinions):
+        if opinion.kind == "rating":
+            return {1.0: "good", -1.0: "bad"}.get(opinion.value, f"{opinion.value:+.1f}")
+        return KIND_WORDS.get(opinion.kind, opinion.kind)[:4]
     return ""
 
 
@@ -369,24 +369,28 @@ def show(turn: int, as_json: bool) -> None:
     from clawback import feedback
 
     with open_store() as store:
-        found, said = store.turn(turn), store.feedback(turn_id=turn)
-        judges = feedback.judges(store, said)
+        record, opinions = store.turn(turn), store.feedback(turn_id=turn)
+        judges = feedback.judges(store, opinions)
         raters = feedback.rater_weights(store, config.load(current_home().config).training.raters)
         samples = feedback.samples(
-            store, feedback_ids=[f.id for f in said], judges=judges, raters=raters, middles=store.middles()
+            store,
+            feedback_ids=[f.id for f in opinions],
+            judges=judges,
+            raters=raters,
+            middles=store.middles(),
         )
         sample = next((s for s in samples if s.turn_id == turn), None)
-    data = as_data(found, said) | {
+    data = as_data(record, opinions) | {
         "reward": sample.reward if sample else None,
         "parts": [asdict(p) for p in sample.parts] if sample else [],
     }
-    who = f"version {found.version}" if found.version is not None else (found.model or "unknown model")
-    lines = [f"Turn {found.id} · {found.agent} · {who} · {when(found.created_at)} · {found.kind}", ""]
-    lines += ["> " + line for line in found.prompt.splitlines()] + ["", found.response, ""]
-    if cut := endings.notice(found.ending):
+    who = f"version {record.version}" if record.version is not None else (record.model or "unknown model")
+    lines = [f"Turn {record.id} · {record.agent} · {who} · {when(record.created_at)} · {record.kind}", ""]
+    lines += ["> " + line for line in record.prompt.splitlines()] + ["", record.response, ""]
+    if cut := endings.notice(record.ending):
         lines += [fold(cut), ""]
-    lines += [f"  {_in_words(f)} ({f.source}, {when(f.created_at)})" for f in said]
+    lines += [f"  {_in_words(f)} ({f.source}, {when(f.created_at)})" for f in opinions]
     if sample:
-        made = ", ".join(f"{p.kind} {p.value:+.2g} × {p.weight:g}" for p in sample.parts)
-        lines.append(f"  reward {sample.reward:+.2f} = {made}")
+        parts = ", ".join(f"{p.kind} {p.value:+.2g} × {p.weight:g}" for p in sample.parts)
+        lines.append(f"  reward {sample.reward:+.2f} = {parts}")
     emit(data, "\n".join(lines), as_json)

@@ -44,10 +44,10 @@ def list_(as_json: bool) -> None:
 
     base = config.load(current_home().config).model.base
     here = model_choice.machine()
-    found = _with_current_model(local_models.find(), base)
-    rows = [_row(model, here, base) for model in found]
-    chosen = model_choice.choose(found, here)
-    lines = installation.list_models(found, here, base) or ["No models were found on this machine."]
+    models = _with_current_model(local_models.find(), base)
+    rows = [_row(model, here, base) for model in models]
+    chosen = model_choice.choose(models, here)
+    lines = installation.list_models(models, here, base) or ["No models were found on this machine."]
     if base == config.EMBEDDED:
         lines.append("▶ The model that is set is `embedded`, a demonstration: it is part of Clawback.")
     if chosen == config.EMBEDDED:

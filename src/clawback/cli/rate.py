@@ -44,23 +44,23 @@ def newest(store: TurnStore, turn: int | None, anywhere: bool = False) -> int:
     if turn is not None:
         return turn
     here = os.getcwd()  # noqa: PTH109  (pathlib costs time here)
-    if not anywhere and (found := store.last_turn(cwd=here)):
-        return found.id
-    found = store.last_turn()
-    if found is None:
+    if not anywhere and (last := store.last_turn(cwd=here)):
+        return last.id
+    last = store.last_turn()
+    if last is None:
         raise NotFound(
             unvouched(store)
             or "There is no captured turn to rate yet. Use your agent, `clawback chat`, or `clawback import FILE`."
         )
     if not anywhere:
-        of = f"of {found.cwd}" if found.cwd else "without a known folder"
-        named = f'turn {found.id}, {of} ("{shorten(found.response, 60)}")'
+        of = f"of {last.cwd}" if last.cwd else "without a known folder"
+        named = f'turn {last.id}, {of} ("{shorten(last.response, 60)}")'
         question = f"There is no turn of this folder. The newest is {named}. Rate that one?"
         if not (sys.stdin.isatty() and confirm(question, err=True)):
             raise NotFound(
                 f"There is no turn of this folder. The newest is {named}: `--any` rates that, `--turn ID` any other. {unvouched(store)}".strip()
             )
-    return found.id
+    return last.id
 
 
 def unvouched(store: TurnStore) -> str:
@@ -124,15 +124,15 @@ def _rate(words: tuple[str, ...], turn: int | None, anywhere: bool, remark: str,
     if words[1:] and all(word.isdecimal() for word in words[1:]) and words[0] in ("good", "bad"):
         raise UsageError(f"To name a turn: `clawback {words[0]} --turn {words[1]}`.")
     try:
-        given, sentence = understood(words[0], " ".join(words[1:]))
+        opinion, sentence = understood(words[0], " ".join(words[1:]))
     except UsageError as error:
         if words[0] != "rate" or str(error).startswith("A score"):
             raise
         raise UsageError(f"SCORE is a number from 1 to 10, not `{words[1]}`.") from None
-    text = "; ".join(filter(None, (given.text, remark)))
+    text = "; ".join(filter(None, (opinion.text, remark)))
     with open_turns() as store:
         number = newest(store, turn, anywhere)
-        stored = store.add_feedback(replace(given, turn_id=number, text=text, source=typed_by()))
+        stored = store.add_feedback(replace(opinion, turn_id=number, text=text, source=typed_by()))
         done(store, stored, f"{sentence}.", as_json)
 
 
@@ -229,8 +229,8 @@ def prefer(better: int, worse: int, remark: str, as_json: bool) -> None:
     from clawback import feedback
 
     with open_turns() as store:
-        given = feedback.prefer(store, better, worse, note=remark, source=typed_by())
-        done(store, given, f"Noted: {better} is better than {worse}.", as_json)
+        preference = feedback.prefer(store, better, worse, note=remark, source=typed_by())
+        done(store, preference, f"Noted: {better} is better than {worse}.", as_json)
 
 
 @click.command()

@@ -72,9 +72,9 @@ def serve(port: int | None, host: str | None, upstream: str | None, people: bool
         raise MissingExtra(f"The server needs more parts: {installed.add('serve')}.") from error
     here = current_home()
     here.create()
-    given = {"port": port, "host": host, "upstream": upstream}
+    options = {"port": port, "host": host, "upstream": upstream}
     settings = config.load(here.config).serve
-    settings = config.changed(settings, {name: value for name, value in given.items() if value is not None})
+    settings = config.changed(settings, {name: value for name, value in options.items() if value is not None})
     if settings.upstream and not settings.upstream.startswith(("http://", "https://")):
         raise UsageError(
             f"The upstream {settings.upstream!r} is no address: it begins with http:// or https://."
@@ -225,17 +225,17 @@ def ended_by_signals(server: Any) -> Iterator[None]:
 def listen(host: str, port: int) -> socket.socket:
     """Raises ``ClawbackError`` where the port is taken or the address is not ours."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    made = socket.socket(family, socket.SOCK_STREAM)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        made.bind((host, port))
-        made.listen(2048)
+        listener.bind((host, port))
+        listener.listen(2048)
     except OSError as error:
-        made.close()
+        listener.close()
         raise ClawbackError(
             f"{host}:{port} cannot be listened on: {error.strerror}. Is Clawback running already? Or name another --port."
         ) from error
-    return made
+    return listener
 
 
 @click.command()
@@ -251,13 +251,13 @@ def sessions(name: str | None, limit: int, as_json: bool) -> None:
     """
     with open_store() as store:
         if name is None:
-            found = store.sessions(limit)
+            records = store.sessions(limit)
             lines = [
                 f"{when(s.created_at)}  {shorten(s.agent, 11):<11} {s.main:>3} main {s.side:>3} side {s.rated:>3} rated "
                 f"{'' if s.reward is None else f'{s.reward:+.2f}':<5} {'done' if s.done_at else '':<4} {s.name}"
-                for s in found
+                for s in records
             ]
-            emit([asdict(s) for s in found], fold("\n".join(lines), "  ") or "No sessions yet.", as_json)
+            emit([asdict(s) for s in records], fold("\n".join(lines), "  ") or "No sessions yet.", as_json)
             return
         one = store.session(name)
         members = list(reversed(store.turns(limit=limit, session=name)))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 import msgspec
 
 from clawback import config as settings_file
 from clawback.config import settings
 from clawback.errors import UsageError
+from clawback.records import JsonObject
 from clawback.terminal import (
     CommandGroup,
     current_home,
@@ -36,12 +35,12 @@ def config() -> None:
     """
 
 
-def _data(key: str, chosen: settings_file.Config) -> dict[str, Any]:
+def _data(key: str, chosen: settings_file.Config) -> JsonObject:
     """What ``--json`` prints of a setting, in every command of this group."""
-    setting, found = settings.find(key), settings.value(chosen, key)
+    setting, current = settings.find(key), settings.value(chosen, key)
     return {
         "key": key,
-        "value": msgspec.to_builtins(found),
+        "value": msgspec.to_builtins(current),
         "default": msgspec.to_builtins(setting.default) if key == setting.key else None,
         "takes": setting.allowed,
         "meaning": setting.meaning,
@@ -80,11 +79,11 @@ def set_(key: str, value: str, as_json: bool) -> None:
     from clawback.terminal.progress_bar import waiting
 
     here = current_home()
-    made = settings.read(key, value)
+    new_value = settings.read(key, value)
     with waiting("loading what checks it", quiet=as_json or not key.startswith("training.")):
-        inputs.setting(key, made)
+        inputs.setting(key, new_value)
     section, _, name = key.partition(".")
-    chosen = settings_file.save(here.config, {section: {name: made}})
+    chosen = settings_file.save(here.config, {section: {name: new_value}})
     data = _data(key, chosen)
     emit(data, f"{key} = {settings.shown(data['value'])}", as_json)
 

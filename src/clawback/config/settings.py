@@ -153,7 +153,7 @@ def _type(key: str) -> Any:
 # ----------------------------------------------------------------------------------------------------- in words
 
 
-def words(kind: Any) -> str:
+def words(kind: object) -> str:
     """A type with its limits, in words: ``a whole number from 1 to 25``."""
     if isinstance(kind, TYPES.Metadata):
         said = (kind.extra_json_schema or {}).get("description")
@@ -191,11 +191,11 @@ def _limits(noun: str, kind: Any) -> str:
     return " ".join([noun, " to ".join([*above, *below]).replace("to up to", "to")]).strip()
 
 
-def _plain(kind: Any) -> Any:
+def _plain(kind: object) -> Any:
     return _plain(kind.type) if isinstance(kind, TYPES.Metadata) else kind
 
 
-def _choices(kind: Any) -> list[str]:
+def _choices(kind: object) -> list[str]:
     kind = _plain(kind)
     if isinstance(kind, TYPES.BoolType):
         return ["true", "false"]
@@ -204,7 +204,7 @@ def _choices(kind: Any) -> list[str]:
     return [str(one) for one in kind.values] if isinstance(kind, TYPES.LiteralType) else []
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """A value as the file has it; "" for one that is not set."""
     if value is None:
         return ""

@@ -83,7 +83,7 @@ def _messages(message: Json) -> list[Json]:
     return [*results, {**answer, "tool_calls": calls} if calls else answer]
 
 
-def _result(result: Any) -> Any:
+def _result(result: object) -> object:
     """What a tool returned: its text, or text and pictures where there are some, such as what a tool sees of the screen."""
     blocks = parsing.dicts(result)
     if all(block.get("type") != "image" for block in blocks):
@@ -97,7 +97,7 @@ def _result(result: Any) -> Any:
     ]
 
 
-def _image(source: Any) -> Json:
+def _image(source: object) -> Json:
     source = source if isinstance(source, dict) else {}
     if source.get("type") == "base64":
         return shapes.picture(source.get("data"), source.get("media_type"))
@@ -229,7 +229,7 @@ def _head(reply: DialectReply) -> Json:
     }
 
 
-def _input(call: Mapping[str, Any]) -> Any:
+def _input(call: Mapping[str, Any]) -> object:
     try:
         return json.loads(call["arguments"])
     except ValueError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
 
 from clawback.dialects import parsing, shapes
 from clawback.dialects.parsing import AnswerAssembler, Said, first_answer
@@ -108,7 +107,7 @@ def _calls(parts: list[Json]) -> list[Json]:
     return [parsing.call(c.get("id"), c.get("name"), c.get("args")) for c in calls]
 
 
-def _either(body: shapes.Body, name: str, other: str) -> Any:
+def _either(body: shapes.Body, name: str, other: str) -> object:
     return body[name] if name in body else body.get(other)
 
 

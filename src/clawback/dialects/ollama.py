@@ -6,7 +6,6 @@ import json
 import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any
 
 from clawback.dialects import parsing, shapes
 from clawback.dialects.parsing import AnswerAssembler, Said
@@ -47,7 +46,7 @@ def _message(message: Json) -> Json:
     return converted
 
 
-def _seen(text: str, images: Any) -> Any:
+def _seen(text: str, images: object) -> object:
     """A text with the pictures that came beside it, as base64 without a kind."""
     if not isinstance(images, list) or not images:
         return text
@@ -102,7 +101,7 @@ def hear(raw: bytes) -> Said:
     return answer.answer()
 
 
-def _calls(message: Mapping[str, Any]) -> list[Json]:
+def _calls(message: Mapping[str, object]) -> list[Json]:
     functions = [
         (c.get("id"), c["function"])
         for c in parsing.dicts(message.get("tool_calls"))

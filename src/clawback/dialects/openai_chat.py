@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from clawback.dialects import parsing, shapes
 from clawback.dialects.parsing import AnswerAssembler, Said, first_answer
@@ -112,7 +111,7 @@ def error(status: int, message: str) -> Json:
     return {"error": {"message": message, "type": kind, "param": None, "code": None}}
 
 
-def _written(call: Mapping[str, Any], index: int | None) -> Json:
+def _written(call: Mapping[str, object], index: int | None) -> Json:
     entry = {
         "id": call["id"],
         "type": "function",

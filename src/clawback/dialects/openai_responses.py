@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from clawback.dialects import parsing, shapes
 from clawback.dialects.parsing import AnswerAssembler, Said, words_of
@@ -70,7 +69,7 @@ def _add(messages: list[Json], item: Json) -> None:
         messages.append({"role": "user", "content": text})  # what is left of the conversation before
 
 
-def _output(output: Any) -> Any:
+def _output(output: object) -> object:
     """What a tool gave back: a text, blocks, what a tool saw of the screen, or whatever a built-in tool tells."""
     if isinstance(output, dict) and "image_url" in output:
         output = [{"type": "input_image", "image_url": output["image_url"]}]
@@ -105,7 +104,7 @@ def _call(item: Json) -> Json | None:
     return parsing.call(item.get("call_id") or item.get("id"), name, arguments)
 
 
-def _content(value: Any) -> Any:
+def _content(value: object) -> object:
     """Blocks → their text, or text and images where there are some."""
     blocks: list[Json] = []
     for block in parsing.dicts(value):
@@ -247,7 +246,7 @@ def _at(reply: DialectReply) -> Json:
     return {"item_id": f"msg_{reply.id}", "output_index": 0, "content_index": 0}
 
 
-def _event(kind: str, number: int, **fields: Any) -> bytes:
+def _event(kind: str, number: int, **fields: object) -> bytes:
     return event({"type": kind, "sequence_number": number, **fields}, kind)
 
 
@@ -267,7 +266,7 @@ def _message(reply: DialectReply) -> Json:
     }
 
 
-def _called(call: Mapping[str, Any]) -> Json:
+def _called(call: Mapping[str, object]) -> Json:
     return {
         "id": f"fc_{call['id']}",
         "type": "function_call",

@@ -95,7 +95,7 @@ def request_body(raw: bytes, encoding: str = "") -> JsonObject:
     return body
 
 
-def storable(value: Any) -> Any:
+def storable(value: object) -> Any:
     """The same with every text such as can be stored and read by a tokenizer: ``"\\ud83d"`` is valid JSON, and half a character.
     Two halves that belong together become one, any other a sign that says so.
     """
@@ -139,21 +139,21 @@ def parse(raw: bytes) -> JsonObject:
     return value if isinstance(value, dict) else {}
 
 
-def dicts(value: Any) -> list[JsonObject]:
+def dicts(value: object) -> list[JsonObject]:
     """The mappings in a list; [] for anything else."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
-def text(value: Any) -> str:
+def text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def count(value: Any) -> int | None:
+def count(value: object) -> int | None:
     """A count; None for anything else."""
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def number(value: Any) -> float | None:
+def number(value: object) -> float | None:
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
@@ -197,7 +197,7 @@ def _bare(raw: bytes) -> bytes:
     return raw.removeprefix(b"\xef\xbb\xbf").lstrip()
 
 
-def _loaded(raw: bytes) -> Any:
+def _loaded(raw: bytes) -> object:
     """JSON; None for anything else. Text that is no UTF-8 is taken for what older servers write."""
     raw = _bare(raw)
     try:
@@ -219,7 +219,7 @@ def lines(raw: bytes) -> Iterator[JsonObject]:
             yield document
 
 
-def call(identifier: Any, name: Any, arguments: Any) -> JsonObject:
+def call(identifier: object, name: object, arguments: object) -> JsonObject:
     given = arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)
     return {"id": text(identifier), "name": text(name), "arguments": given}
 
@@ -235,7 +235,7 @@ class AnswerAssembler:
         self._ending: Ending | None = None
         self._unknown = ""
 
-    def text(self, piece: Any, block: Hashable = 0) -> None:
+    def text(self, piece: object, block: Hashable = 0) -> None:
         """A piece of the answer. Blocks are joined by a line break."""
         self._texts.setdefault(block, []).append(text(piece))
 
@@ -243,14 +243,14 @@ class AnswerAssembler:
         """The complete text of a block, of which pieces may have come before."""
         self._texts[block] = [text]
 
-    def thought(self, piece: Any, block: Hashable = 0) -> None:
+    def thought(self, piece: object, block: Hashable = 0) -> None:
         """A piece of what is thought before the answer."""
         self._thoughts.setdefault(block, []).append(text(piece))
 
     def replace_thought(self, text: str, block: Hashable = 0) -> None:
         self._thoughts[block] = [text]
 
-    def content(self, content: Any, block: Hashable = 0) -> None:
+    def content(self, content: object, block: Hashable = 0) -> None:
         """The content of a message or a delta: a text, a part, or a list of parts, of which some may be thoughts."""
         if isinstance(content, (str, dict)):
             content = [content]
@@ -287,9 +287,9 @@ class AnswerAssembler:
 
     def call(
         self,
-        name: Any,
-        arguments: Any,
-        identifier: Any = None,
+        name: object,
+        arguments: object,
+        identifier: object = None,
         index: int | None = None,
         *,
         complete: bool = False,
@@ -327,7 +327,7 @@ class AnswerAssembler:
             return known if name.startswith(known.name) and not known.is_complete else None
         return known
 
-    def end(self, word: Any) -> None:
+    def end(self, word: object) -> None:
         """The provider's word for why the answer ended; nothing where it names none."""
         ending = ending_of(word)
         if ending is not None:
@@ -375,7 +375,7 @@ class _Call:
         elif not self.arguments and piece not in self.name:
             self.name += piece
 
-    def add_arguments(self, piece: Any) -> None:
+    def add_arguments(self, piece: object) -> None:
         if isinstance(piece, (Mapping, list)):
             piece = json.dumps(piece, ensure_ascii=False)
         more = text(piece)
@@ -402,7 +402,7 @@ def first_answer(choices: Mapping[int, AnswerAssembler], model: str, *, failed: 
     return first.answer()
 
 
-def words_of(value: Any) -> str:
+def words_of(value: object) -> str:
     """All text of a part, however deep its provider puts it."""
     if isinstance(value, str):
         return value

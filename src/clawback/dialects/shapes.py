@@ -123,7 +123,7 @@ class Dialect(DialectReading):
     stream_type: str = "text/event-stream"
 
 
-def field(schema: Any) -> TextField | None:
+def field(schema: object) -> TextField | None:
     """What a JSON schema asks for, where any text can be made to follow it; None for any other schema."""
     known = schema if isinstance(schema, dict) else {}
     properties = known.get("properties")
@@ -150,7 +150,7 @@ def field(schema: Any) -> TextField | None:
     return TextField(str(name), most)
 
 
-def schema_in(layout: Any) -> Json | None:
+def schema_in(layout: object) -> Json | None:
     """The schema of a request's ``response_format``: within ``json_schema``, as OpenAI's chat has it, or beside the type, as Anthropic, OpenAI's
     Responses, llama.cpp and Together have it (``{"type": "json_object", "schema": …}``). None where there is none."""
     known = layout if isinstance(layout, dict) else {}
@@ -159,7 +159,7 @@ def schema_in(layout: Any) -> Json | None:
     return schema if isinstance(schema, dict) else None
 
 
-def form(layout: Any) -> Json | None:
+def form(layout: object) -> Json | None:
     """The schema that an answer is held to, as every dialect has one; None where text is asked for."""
     kind = layout.get("type") if isinstance(layout, dict) else None
     if kind not in ("json_object", "json_schema"):
@@ -167,7 +167,7 @@ def form(layout: Any) -> Json | None:
     return schema_in(layout) or (ANY_OBJECT if kind == "json_object" else None)
 
 
-def formless(layout: Any, request: Asked) -> str:
+def formless(layout: object, request: Asked) -> str:
     """What is wrong with a request's ``response_format``; "" for nothing."""
     if layout is None or (isinstance(layout, dict) and layout.get("type") in (None, "text")):
         return ""
@@ -181,12 +181,12 @@ def event(data: Json, name: str = "") -> bytes:
     return f"{head}data: {json.dumps(data, ensure_ascii=False)}\n\n".encode()
 
 
-def stops(value: Any) -> tuple[str, ...]:
+def stops(value: object) -> tuple[str, ...]:
     texts = [value] if isinstance(value, str) else value if isinstance(value, list) else []
     return tuple(s for s in texts if isinstance(s, str) and s)[:_MOST_STOPS]
 
 
-def refused(body: Body, **done: Any) -> str:
+def refused(body: Body, **done: object) -> str:
     """A sentence about the first of these fields that is set to something else than what is done; "" where none is."""
     for name, value in done.items():
         setting = body.get(name)
@@ -232,12 +232,12 @@ def odd(body: Body) -> str:
     return ""
 
 
-def picture(data: Any, kind: Any = "") -> Json:
+def picture(data: object, kind: object = "") -> Json:
     """A part that brings a picture along as base64. What kind it is its bytes will say; ``kind`` is what the request says of it."""
     return {"type": "image_url", "image_url": {"url": f"data:{text(kind)};base64,{text(data)}"}}
 
 
-def function(name: Any, description: Any, parameters: Any) -> Json:
+def function(name: object, description: object, parameters: object) -> Json:
     return {
         "type": "function",
         "function": {

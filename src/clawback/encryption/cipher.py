@@ -38,17 +38,17 @@ class Cursor(cipher.Cursor):  # type: ignore[misc]
 class Connection(cipher.Connection):  # type: ignore[misc]
     backup = _translated(cipher.Connection.backup)
 
-    def cursor(self, factory: Any = Cursor) -> Any:
+    def cursor(self, factory: object = Cursor) -> Any:
         return super().cursor(factory)
 
-    def execute(self, *arguments: Any) -> Any:
+    def execute(self, *arguments: object) -> Any:
         return self.cursor().execute(*arguments)
 
-    def executemany(self, *arguments: Any) -> Any:
+    def executemany(self, *arguments: object) -> Any:
         return self.cursor().executemany(*arguments)
 
 
-def connect(path: Path | str, key: bytes | None, **options: Any) -> sqlite3.Connection:
+def connect(path: Path | str, key: bytes | None, **options: object) -> sqlite3.Connection:
     """A connection with that key; None: to a database that is not encrypted (it can be encrypted from there). Raises ``sqlite3.Error``."""
     try:
         db = Connection(str(path), **options)

@@ -165,14 +165,14 @@ def split(name: str) -> tuple[str, JsonObject]:
     return bare, settings
 
 
-def _load(name: str, value: str) -> Any:
+def _load(name: str, value: str) -> object:
     try:
         return load_value(value)
     except (ImportError, AttributeError) as error:
         raise ClawbackError(f"The plugin {name} ({value}) cannot be loaded: {error}.") from error
 
 
-def _build(factory: Any, rest: str, settings: Mapping[str, Any], name: str) -> EnvironmentSet:
+def _build(factory: object, rest: str, settings: Mapping[str, object], name: str) -> EnvironmentSet:
     """A set itself, or a class or function that makes one; what stands after the colon is its first argument. A class of Gymnasium's is one,
     too."""
     if "gymnasium" in built_in(GROUP):

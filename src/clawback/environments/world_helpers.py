@@ -12,12 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from clawback import installed
 from clawback.environments.core import EnvironmentFailure, EnvironmentSet, Split, Task
 from clawback.errors import ClawbackError, MissingExtra, NotFound, UsageError
-from clawback.records import JsonObject
+
+if TYPE_CHECKING:
+    from clawback.records import JsonObject
 
 T = TypeVar("T")
 HELD_OUT_FROM = 1_000_000
@@ -39,7 +41,7 @@ def seeded_tasks(name: str, split: Split, train: int = TRAIN_TASKS, test: int = 
     return [Task(f"{name}/{n}", {"seed": n}, split) for n in range(first, first + count)]
 
 
-def row_id(name: str, row: Mapping[str, Any]) -> str:
+def row_id(name: str, row: Mapping[str, object]) -> str:
     """A task's identity where all there is of it is a row of data."""
     text = json.dumps(row, sort_keys=True, ensure_ascii=False, default=str)
     return f"{name}/{hashlib.sha256(text.encode()).hexdigest()[:16]}"
@@ -56,7 +58,7 @@ def faults(of: str) -> Iterator[None]:
         raise EnvironmentFailure(f"{of} broke: {type(error).__name__}: {error}.") from error
 
 
-def text(message: Mapping[str, Any]) -> str:
+def text(message: Mapping[str, object]) -> str:
     """What a reply says, without thoughts."""
     from clawback.records import text_of
     from clawback.thinking import split_thinking
@@ -130,7 +132,7 @@ def load_object(reference: str) -> Any:
     return found
 
 
-def _module(name: str) -> Any:
+def _module(name: str) -> object:
     sys.path[:0] = (
         [""] if "" not in sys.path else []
     )  # what lies in the current folder, as `python -m` finds it
@@ -144,7 +146,7 @@ def _module(name: str) -> Any:
         raise not_importable(name, error) from error
 
 
-def _file(path: Path) -> Any:
+def _file(path: Path) -> object:
     if not path.is_file():
         raise NotFound(f"There is no file {path}.")
     name = f"clawback_user_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
@@ -180,14 +182,14 @@ def rows(path: Path) -> list[JsonObject]:
     return list(found)
 
 
-def unknown_settings(kind: str, settings: Mapping[str, Any], known: Sequence[str]) -> None:
+def unknown_settings(kind: str, settings: Mapping[str, object], known: Sequence[str]) -> None:
     """Raises ``UsageError`` where a setting is none of the known ones."""
     if extra := sorted(set(settings) - set(known)):
         has = f"It has: {', '.join(sorted(known))}." if known else "It has none."
         raise UsageError(f"{kind} has no setting `{extra[0]}`. {has}")
 
 
-def full_name(kind: str, rest: str, settings: Mapping[str, Any]) -> str:
+def full_name(kind: str, rest: str, settings: Mapping[str, object]) -> str:
     """The same name for the same world: settings in order, those that only bound the number of tasks left out."""
     told = [f"{k}={v if isinstance(v, str) else json.dumps(v)}" for k, v in sorted(settings.items())]
     return f"{kind}:{rest}" + (f"?{'&'.join(told)}" if told else "")
@@ -207,7 +209,7 @@ def member(kind: str, name: str, known: list[str], advice: str = "") -> str:
     )
 
 
-def share_out(labels: Mapping[str, Any], held_out: float = 0.2) -> dict[Split, list[str]]:
+def share_out(labels: Mapping[str, object], held_out: float = 0.2) -> dict[Split, list[str]]:
     """The identities of a set's tasks, by split. ``labels``: identity → the split that the task names, if it names one.
 
     Tasks without a label are shared out by a hash of their identity, which no reordering and no further task changes. Where that

@@ -44,7 +44,7 @@ async def _into(what: Callable[[], Coroutine[Any, Any, T]], answer: Future[T]) -
 class DaemonThreads(ThreadPoolExecutor):
     """Each call in a thread of its own, which does not keep the process from ending."""
 
-    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+    def submit(self, fn: Callable[..., T], /, *args: object, **kwargs: object) -> Future[T]:
         answer: Future[T] = Future()
 
         def work() -> None:

@@ -248,7 +248,7 @@ def interrupted(db: Store, wish: Wish, seed: int) -> Run | None:
     return last if (wish_of(last), last.seed) == (wish, seed) else None
 
 
-def recipe_of(info: ModelInfo, wish: Wish, preset: str, overrides: Mapping[str, Any]) -> Recipe:
+def recipe_of(info: ModelInfo, wish: Wish, preset: str, overrides: Mapping[str, object]) -> Recipe:
     """The recipe of a run that plays ``wish``. ``overrides``: values of the recipe, and of ``EpisodeSettings``."""
     from clawback import engine
     from clawback.learning import EpisodeSettings, exploration

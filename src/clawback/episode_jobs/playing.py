@@ -251,7 +251,7 @@ class _Job(RunJob):
         return release.propose(self.db, self.home, run, result), before, after
 
     def played_before(
-        self, run: Run, policy: Policy, rollouts: EpisodeSource, held: Sequence[Any], wish: Wish
+        self, run: Run, policy: Policy, rollouts: EpisodeSource, held: Sequence[object], wish: Wish
     ) -> tuple[Sequence[Episode], ReplyPlan]:
         """Held-out episodes before training, and what is done about replies that name no action: a few episodes show whether they do."""
         few = replace(wish, held_out=min(wish.held_out, LOOKED_AT))

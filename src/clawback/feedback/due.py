@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clawback.errors import ConfigError
+from clawback.records import JsonObject
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -117,10 +118,10 @@ def count_towards_run(store: TurnStore) -> int:
     return max(store.count_fresh() - (skipped["fresh"] if skipped else 0), 0)
 
 
-def no_gain(store: TurnStore) -> dict[str, Any] | None:
+def no_gain(store: TurnStore) -> JsonObject | None:
     """``{"fresh", "live", "why"}`` where the next run was skipped: nothing to gain over the version that is live, or nothing read, which also says
     ``after`` how many further ratings they are read again. None else."""
-    found: dict[str, Any] | None = store.get(NO_GAIN)
+    found: JsonObject | None = store.get(NO_GAIN)
     return found if found and found["live"] == store.live().number else None
 
 

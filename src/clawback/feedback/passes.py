@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from clawback.feedback.endpoint import Ask, BudgetExceeded, CallBudget, NoAnswer, unreadable
+from clawback.progress import OnProgress
 from clawback.records import Turn
 
 T = TypeVar("T")
-OnProgress = Callable[[Mapping[str, Any]], None]
 FAILURES = 5
 """Turns in a row without any answer after which the rest of a pass is not tried."""
 

@@ -20,8 +20,8 @@ LIST = "list"
 WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 
 
-def same(sentence: str) -> str:
-    """By what two sentences are the same rule: their words."""
+def wording(sentence: str) -> str:
+    """By what sentences and texts are compared: words alone, in lower case, in the form that shows through look-alike letters and marks."""
     return " ".join(WORD.findall(unicodedata.normalize("NFKC", sentence).casefold()))
 
 
@@ -32,12 +32,12 @@ def may_be_said(rule: Rule, accepted: Set[str] = frozenset()) -> bool:
         accepted: sentences that the owner has said yes to elsewhere (``accepted_sentences``).
     """
     trusted = rule.author in (OWNER, LIST) or bool(rule.evidence.get("accepted"))
-    return rule.status == "believed" and (trusted or same(rule.text) in accepted)
+    return rule.status == "believed" and (trusted or wording(rule.text) in accepted)
 
 
 def accepted_sentences(store: Store) -> Set[str]:
     """The sentences of prompts that the owner has said yes to, by their words."""
-    return {same(sentence) for sentence in store.accepted_sentences()}
+    return {wording(sentence) for sentence in store.accepted_sentences()}
 
 
 def rules_to_say(store: Store) -> list[Rule]:

@@ -12,9 +12,10 @@ from clawback.errors import UsageError
 from clawback.feedback import provenance
 from clawback.gate import fresh, guards, questions
 from clawback.gate.evidence import Drawing, GateRatings, measure, texts
-from clawback.gate.fresh import OnProgress, VersionPair, question
+from clawback.gate.fresh import VersionPair, question
 from clawback.gate.report import Report, report_of
 from clawback.paths import Home
+from clawback.progress import OnProgress
 from clawback.records import GATE_ANSWERS
 from clawback.release import prompted
 from clawback.release.version_registry import check, revision_of

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from clawback.gate.fresh import (
     Conversation,
     Fresh,
-    OnProgress,
     VersionPair,
     draw,
     elsewhere,
@@ -20,6 +19,7 @@ from clawback.gate.fresh import (
 from clawback.gate.guards import AnswerStatistics
 from clawback.gate.questions import MOST, Question, ShownAnswers, informative, matched, same
 from clawback.gate.rule import Evidence
+from clawback.progress import OnProgress
 from clawback.records import BETTER, GATE_ANSWERS, Sample
 
 if TYPE_CHECKING:

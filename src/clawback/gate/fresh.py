@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +12,7 @@ from clawback.feedback import turn_reward
 from clawback.gate.questions import ShownAnswers
 from clawback.gate.report import ReaderOpinion
 from clawback.paths import Home
+from clawback.progress import OnProgress
 from clawback.records import GATE, GUARDED_ANSWERS, Message, Sample, Turn
 
 if TYPE_CHECKING:
@@ -70,7 +71,6 @@ def opinion(home: Home, shown: ShownAnswers) -> ReaderOpinion | None:
     return ReaderOpinion(model.name, *means)
 
 
-OnProgress = Callable[[Mapping[str, Any]], None]
 Conversation = Sequence[Message]
 
 

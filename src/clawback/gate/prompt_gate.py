@@ -9,9 +9,9 @@ enough: if a candidate holds sentences that the person has neither said nor seen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clawback import config, feedback
 from clawback.errors import UsageError
@@ -31,11 +31,11 @@ from clawback.release.text_reading import answers as viewed
 
 if TYPE_CHECKING:
     from clawback.models import Completion
+    from clawback.progress import OnProgress
     from clawback.store import Store
 
 Backend = Callable[[Sequence[Message]], str]
 """Who answers: messages → text. It counts what it costs and raises where that is used up."""
-OnProgress = Callable[[Mapping[str, Any]], None]
 
 ANSWERS = 32
 """Fresh answers a side: calls cost money, and the same number for both keeps it fair."""

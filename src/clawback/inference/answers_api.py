@@ -13,7 +13,7 @@ import logging
 from array import array
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clawback.capture.served import placed
 from clawback.dialects import BY_PATH, OLLAMA, Asked, Dialect, ollama, parsing, shapes
@@ -28,6 +28,9 @@ from clawback.records import JsonObject, Version
 from clawback.redact import redact
 from clawback.release.best_of import BestOfTrial
 
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
 log = logging.getLogger("clawback.serve")
 MOST_TEXTS = 256
 """Texts of one request for embeddings."""
@@ -40,7 +43,7 @@ class AnswersAPI:
         self.server = server
         self.reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="reader")
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path, method = scope["path"], scope["method"]
         if path in OLLAMA and method != ollama_api.METHODS.get(path, "POST"):
             await wire.refuse(send, scope, 405, f"{method} is not answered here.")
@@ -63,7 +66,7 @@ class AnswersAPI:
         else:
             await wire.refuse(send, scope, 404, f"There is nothing at {path}.")
 
-    async def _tell(self, scope: Any, receive: Any, send: Any, what: Any) -> None:
+    async def _tell(self, scope: Scope, receive: Receive, send: Send, what: Any) -> None:
         """The JSON that ``what`` makes of the request, or why not."""
         try:
             told = await what(scope, await wire.body(receive))
@@ -74,7 +77,7 @@ class AnswersAPI:
         else:
             await wire.respond(send, 200, json.dumps(told).encode())
 
-    async def _models(self, scope: Any, _: bytes) -> JsonObject:
+    async def _models(self, scope: Scope, _: bytes) -> JsonObject:
         names = ollama_api.names(self.server)
         models = [{"id": n, "object": "model", "created": 0, "owned_by": "clawback"} for n in names]
         wanted = scope["path"].removeprefix("/v1/models").strip("/")
@@ -84,20 +87,20 @@ class AnswersAPI:
             raise NotFound(f"There is no model {wanted[:100]!r}; GET /v1/models lists them.")
         return models[names.index(wanted)]
 
-    async def _count(self, scope: Any, raw: bytes) -> JsonObject:
+    async def _count(self, scope: Scope, raw: bytes) -> JsonObject:
         asked = BY_PATH["/v1/messages"].read(await self._parsed(scope, raw))
         return {"input_tokens": len((await self.server.local.look(asked, self.server.db.live().prompt))[0])}
 
-    async def _look(self, scope: Any, raw: bytes) -> JsonObject:
+    async def _look(self, scope: Scope, raw: bytes) -> JsonObject:
         body = await self._parsed(scope, raw) if raw else {}
         return ollama_api.look(self.server, scope["path"], body)
 
-    async def _embed_for_ollama(self, scope: Any, raw: bytes) -> JsonObject:
+    async def _embed_for_ollama(self, scope: Scope, raw: bytes) -> JsonObject:
         body, path = await self._parsed(scope, raw), scope["path"]
         vectors, tokens = await self._vectors(body, "prompt" if path == "/api/embeddings" else "input")
         return ollama_api.vectors_of(path, parsing.text(body.get("model")), vectors, tokens)
 
-    async def _vectors(self, body: Mapping[str, Any], field: str) -> tuple[list[list[float]], int]:
+    async def _vectors(self, body: Mapping[str, object], field: str) -> tuple[list[list[float]], int]:
         """Means of the base model's last hidden states, of length one; and how many tokens were read."""
         texts = [body.get(field)] if isinstance(body.get(field), str) else body.get(field)
         if not isinstance(texts, list) or not texts or not all(isinstance(t, str) and t for t in texts):
@@ -108,7 +111,7 @@ class AnswersAPI:
             raise ValueError("dimensions: vectors are as long as the base model is wide; leave it out.")
         return await self.server.local.embed(texts)
 
-    async def _embed(self, scope: Any, raw: bytes) -> JsonObject:
+    async def _embed(self, scope: Scope, raw: bytes) -> JsonObject:
         body = await self._parsed(scope, raw)
         written = body.get("encoding_format")
         if written not in (None, "float", "base64"):
@@ -126,7 +129,7 @@ class AnswersAPI:
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
         return {"object": "list", "data": data, "model": BASE, "usage": usage}
 
-    async def _parsed(self, scope: Any, raw: bytes) -> JsonObject:
+    async def _parsed(self, scope: Scope, raw: bytes) -> JsonObject:
         encoding = wire.headers(scope).get("content-encoding", "").strip().lower()
         return await asyncio.get_running_loop().run_in_executor(
             self.reader, parsing.request_body, raw, encoding
@@ -151,7 +154,7 @@ class AnswersAPI:
         version = self.server.version_for(asked.model, session)
         return body, asked, session, version, self.server.best_answers.trial(self.server.db, asked, version)
 
-    async def _answer_to_ollama(self, scope: Any, receive: Any, send: Any, dialect: Dialect) -> None:
+    async def _answer_to_ollama(self, scope: Scope, receive: Receive, send: Send, dialect: Dialect) -> None:
         """As ``_answer``; a request without a question only has the model loaded, which it is."""
         raw = await wire.body(receive)
         try:
@@ -164,7 +167,7 @@ class AnswersAPI:
         else:
             await wire.respond(send, 200, json.dumps(ready).encode())
 
-    async def _answer(self, scope: Any, receive: Any, send: Any, dialect: Dialect, raw: bytes) -> None:
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, dialect: Dialect, raw: bytes) -> None:
         headers = wire.headers(scope)
         try:
             reading = asyncio.get_running_loop().run_in_executor(

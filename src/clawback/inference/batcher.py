@@ -52,7 +52,7 @@ class AdapterShelf(Protocol):
         """The slot of an adapter, held until its row ends; None where all are in use. Raises ``ModelError``."""
         ...
 
-    def rows(self, model: Any, expected: int) -> Rows:
+    def rows(self, model: object, expected: int) -> Rows:
         """Rows for everybody. ``expected``: how many weights are put in order for."""
         ...
 

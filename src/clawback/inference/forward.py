@@ -11,7 +11,7 @@ import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from clawback.dialects import DialectReading, of
@@ -20,6 +20,9 @@ from clawback.inference import wire
 from clawback.inference.prompting import PromptChooser, Prompted
 from clawback.inference.recorder import ProxyExchange, Recorder
 from clawback.redact import redact
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
 
 log = logging.getLogger("clawback.serve")
 
@@ -71,7 +74,7 @@ CONNECT_SECONDS = 10.0
 class _Request:
     """A request of an agent under way. ``dialect``: None where nothing of it is read; ``sent``: what the upstream is asked in its place."""
 
-    scope: Any
+    scope: Scope
     headers: Mapping[str, str]
     dialect: DialectReading | None
     body: bytes
@@ -102,7 +105,7 @@ class Forward:
             await self.client.close()
         self.prompts.close()
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         import aiohttp
 
         dialect = of(scope["path"]) if scope["method"] == "POST" else None
@@ -140,7 +143,7 @@ class Forward:
             gone.cancel()
             working.cancel()  # where nobody waits for it any more: that closes the connection
 
-    async def _ask(self, scope: Any, sent: Prompted) -> Any:
+    async def _ask(self, scope: Scope, sent: Prompted) -> Any:
         """The upstream's answer, of which the head has come."""
         return await self.client.request(
             scope["method"],
@@ -151,7 +154,7 @@ class Forward:
             skip_auto_headers=("User-Agent", "Accept", "Content-Type"),
         )
 
-    def _address(self, scope: Any) -> Any:
+    def _address(self, scope: Scope) -> object:
         from yarl import URL
 
         path = scope.get("raw_path") or scope["path"].encode()
@@ -159,7 +162,7 @@ class Forward:
         asked = path.split(b"?")[0].decode("latin-1")
         return URL(upstream_url(self.upstream, asked) + query.decode("latin-1"), encoded=True)
 
-    def _headers(self, scope: Any, sent: Prompted) -> list[tuple[str, str]]:
+    def _headers(self, scope: Scope, sent: Prompted) -> list[tuple[str, str]]:
         kept = [
             (k.decode("latin-1"), v.decode("latin-1"))
             for k, v in scope["headers"]
@@ -171,7 +174,7 @@ class Forward:
         self,
         request: _Request,
         gone: asyncio.Future[None],
-        send: Any,
+        send: Send,
         answer: Any,
     ) -> None:
         kind = answer.headers.get("content-type", "")

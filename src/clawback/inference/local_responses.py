@@ -10,18 +10,21 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from clawback.dialects import Asked, Dialect
 from clawback.errors import ClawbackError
 from clawback.inference import wire
 from clawback.inference.local import PartialAnswer
 
+if TYPE_CHECKING:
+    from starlette.types import Scope, Send
+
 
 @dataclass(frozen=True, slots=True)
 class Talk:
-    scope: Any
-    send: Any
+    scope: Scope
+    send: Send
     dialect: Dialect
     request: Asked
     pieces: AsyncGenerator[tuple[PartialAnswer, str], None]

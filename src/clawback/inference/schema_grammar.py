@@ -60,7 +60,7 @@ class Grammars:
     def __init__(self, tokenizer: Any, vocabulary: int, stop: Sequence[int]) -> None:
         self.tokenizer, self.vocabulary, self.stop = tokenizer, vocabulary, sorted(stop)
         self.lock = threading.Lock()
-        self.read: Any = None
+        self.read: object = None
 
     def constraint(self, schema: Mapping[str, Any]) -> JsonConstraint:
         """Raises ``UsageError`` for a schema that cannot be kept to, and without llguidance."""

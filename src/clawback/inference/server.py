@@ -57,7 +57,7 @@ class Server:
         self.checked: dict[int, tuple[tuple[str, int, int], ...]] = {}
 
     @asynccontextmanager
-    async def running(self, _: Any = None) -> AsyncIterator[None]:
+    async def running(self, _: object = None) -> AsyncIterator[None]:
         """A context manager from the first request to the last: what was recorded is on the disk at its end."""
         if not self.shares:
             keep_little()

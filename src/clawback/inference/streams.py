@@ -292,7 +292,7 @@ def source_of(home: Home, store: Store) -> AnswerSource:
     return CompleteAnswers(home, store) if settings.model.engine == "mlx" else EngineAnswers(home, store)
 
 
-def _status(home: Home, port: int) -> Mapping[str, Any]:
+def _status(home: Home, port: int) -> Mapping[str, object]:
     import http.client
 
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10.0)

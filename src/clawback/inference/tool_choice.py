@@ -110,7 +110,7 @@ def _call_schema(tool: Body, pointer: str) -> Json:
     }
 
 
-def _closed(schema: Any) -> Any:
+def _closed(schema: object) -> Any:
     """A schema whose objects have the fields that it names, where it does not say otherwise: a program takes no other arguments."""
     if isinstance(schema, list):
         return [_closed(part) for part in schema]
@@ -127,7 +127,7 @@ def _closed(schema: Any) -> Any:
     return closed
 
 
-def _moved(schema: Any, pointer: str) -> Any:
+def _moved(schema: object, pointer: str) -> Any:
     """A schema that stands at ``pointer`` of another one: references to its own parts lead there."""
     if isinstance(schema, list):
         return [_moved(part, pointer) for part in schema]

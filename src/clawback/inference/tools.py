@@ -47,12 +47,12 @@ def certain(text: str, tools: Tools = ()) -> int:
     return len(text)
 
 
-def _name(tool: Mapping[str, Any]) -> str:
+def _name(tool: Mapping[str, object]) -> str:
     function = tool.get("function")
     return str((function if isinstance(function, Mapping) else tool).get("name"))
 
 
-def call_message(name: str, arguments: Mapping[str, Any]) -> Message:
+def call_message(name: str, arguments: Mapping[str, object]) -> Message:
     """A call as API clients take it, with an id of its own."""
     written = json.dumps(dict(arguments), ensure_ascii=False)
     return {"id": f"call_{uuid.uuid4().hex[:24]}", "name": name, "arguments": written}

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clawback.errors import ClawbackError
-from clawback.records import JsonObject
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
+    from clawback.records import JsonObject
 
 
 class RequestRefused(Exception):
@@ -21,7 +25,7 @@ class Gone(Exception):
     """The client left before its request was whole."""
 
 
-async def body(receive: Any, most: int | None = None) -> bytes:
+async def body(receive: Receive, most: int | None = None) -> bytes:
     """The whole body. Raises ``Gone`` where the client leaves first, ``RequestRefused`` beyond ``most`` bytes."""
     pieces: list[bytes] = []
     left = most
@@ -36,22 +40,22 @@ async def body(receive: Any, most: int | None = None) -> bytes:
             return b"".join(pieces)
 
 
-async def gone(receive: Any) -> None:
+async def gone(receive: Receive) -> None:
     """Returns when the client has left."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
-def headers(scope: Any) -> dict[str, str]:
+def headers(scope: Scope) -> dict[str, str]:
     """Names in lower case."""
     return {k.decode("latin-1").lower(): v.decode("latin-1") for k, v in scope["headers"]}
 
 
-def again(body: bytes, receive: Any) -> Any:
+def again(body: bytes, receive: Receive) -> object:
     """``receive`` as it would have been: the body in one piece, then whatever else comes."""
     told = False
 
-    async def from_start() -> Any:
+    async def from_start() -> object:
         nonlocal told
         if told:
             return await receive()
@@ -61,7 +65,7 @@ def again(body: bytes, receive: Any) -> Any:
     return from_start
 
 
-async def lifespan(app: Any, scope: Any, receive: Any, send: Any) -> None:
+async def lifespan(app: Any, scope: Scope, receive: Receive, send: Send) -> None:
     """Starts and ends an app. Why it cannot start is one sentence: Starlette's own message is a traceback."""
     failures: list[JsonObject] = []
 
@@ -84,7 +88,7 @@ async def lifespan(app: Any, scope: Any, receive: Any, send: Any) -> None:
 
 
 async def respond(
-    send: Any,
+    send: Send,
     status: int,
     data: bytes,
     kind: bytes = b"application/json",
@@ -96,7 +100,7 @@ async def respond(
     await send({"type": "http.response.body", "body": data, "more_body": False})
 
 
-async def refuse(send: Any, scope: Any, status: int, why: str) -> None:
+async def refuse(send: Send, scope: Scope, status: int, why: str) -> None:
     """An error as the dialect of the path writes it, or of the paths beside it; elsewhere ``{"error": "…"}``."""
     from clawback.dialects import of
 

@@ -16,6 +16,7 @@ from clawback.records import GATE, Feedback, Message, Run, Sample
 if TYPE_CHECKING:
     from clawback.paths import Home
     from clawback.policy import Policy
+    from clawback.records import JsonObject
     from clawback.store import Store
 
 
@@ -39,10 +40,10 @@ def policy(settings: Config, base: str, system: str = "") -> Policy:
     return loaded
 
 
-def making(settings: Config) -> dict[str, Any]:
+def making(settings: Config) -> JsonObject:
     """The settings of how a run is made, checked: recipe values by name. Values set by hand take precedence."""
     training, reward = settings.training, settings.reward
-    adds_up: dict[str, Any] = {}
+    adds_up: JsonObject = {}
     if reward.weights or reward.verifiers:
         adds_up = {"weights": reward.weights, "verifiers": reward.verifiers, "tokens": reward.tokens}
         with suppress(ImportError):  # what is not installed is said when the model is loaded
@@ -154,7 +155,7 @@ def setting(key: str, value: Any) -> None:
         check_options(_nested(key.removeprefix("training.options").lstrip("."), value), {})
 
 
-def _nested(inner: str, value: Any) -> Any:
+def _nested(inner: str, value: object) -> Any:
     """``extra.lam`` and 0.9 → ``{"extra": {"lam": 0.9}}``."""
     for name in reversed(inner.split(".") if inner else []):
         value = {name: value}

@@ -8,10 +8,10 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clawback import config, store
 from clawback.errors import Busy, JudgeError, UsageError
@@ -22,14 +22,14 @@ from clawback.feedback.passes import PassPlan
 from clawback.feedback.verdict import HINT, JUDGE, shown
 from clawback.jobs import seams
 from clawback.paths import Home
-from clawback.records import JsonObject
 
 if TYPE_CHECKING:
     from clawback.policy import Policy
+    from clawback.progress import OnProgress
+    from clawback.records import JsonObject
     from clawback.rewards.generative import Generative
     from clawback.sampling import Sampled
 
-OnProgress = Callable[[Mapping[str, Any]], None]
 LOCAL = "local"
 Draw = Callable[[Sequence[int], int, int], "Sampled"]
 """The answer to a prompt of token ids, of so many tokens at most, by a seed."""

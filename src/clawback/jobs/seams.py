@@ -122,7 +122,7 @@ class ClusterDrawing(Protocol):
     ) -> AbstractContextManager[Sampler]: ...
 
     def judging(
-        self, judge: Any, ray: tuple[str, int], on_progress: OnProgress | None
+        self, judge: object, ray: tuple[str, int], on_progress: OnProgress | None
     ) -> AbstractContextManager[int]:
         """``judge``: a ``judging.Local``."""
         ...
@@ -285,7 +285,7 @@ def from_accelerate(path: Path) -> Launch:
     return Launch(world // machines, variables, shard, (*_answers(settings), *_of_sharding(settings, shard)))
 
 
-def _answers(options: Mapping[str, Any]) -> Iterator[str]:
+def _answers(options: Mapping[str, object]) -> Iterator[str]:
     """What is said of keys that are not done as they stand."""
     precision = str(options.get("mixed_precision") or "no").lower()
     if precision == "bf16":
@@ -303,7 +303,7 @@ def _answers(options: Mapping[str, Any]) -> Iterator[str]:
         yield f"{key[:60]} {known}."
 
 
-def _of_sharding(options: Mapping[str, Any], shard: bool) -> Iterator[str]:
+def _of_sharding(options: Mapping[str, object], shard: bool) -> Iterator[str]:
     settings = options.get("fsdp_config") or {}
     if not isinstance(settings, dict):
         yield "fsdp_config is no table and was left alone."
@@ -347,7 +347,7 @@ def sampler(
     ray: tuple[str, int] | None,
     vllm: ServedSampler | None,
     recipe: Recipe,
-    tell: Callable[[Mapping[str, Any]], None],
+    tell: OnProgress,
 ) -> Iterator[Sampler | None]:
     """What draws fresh answers: a Ray cluster's workers, a vLLM, or None for this process. It is closed at the end. Raises ``UsageError``,
     ``MissingExtra``."""
@@ -424,7 +424,7 @@ def _parent() -> list[str]:
         return []
 
 
-def _positive(options: Mapping[str, Any], name: str, path: Path) -> int:
+def _positive(options: Mapping[str, object], name: str, path: Path) -> int:
     value = options.get(name, 1)
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= 1024:
         raise UsageError(f"{path}: {name} is {value!r}; it has to be a whole number from 1.")

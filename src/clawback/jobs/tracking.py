@@ -7,11 +7,14 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from clawback import installed
 from clawback.errors import MissingExtra, UsageError
 from clawback.progress import OnProgress, Progress
+
+if TYPE_CHECKING:
+    from clawback.records import JsonObject
 
 SCALARS = {
     "loss": "train/loss",
@@ -77,7 +80,7 @@ def scalars(progress: Progress, names: str = "clawback") -> dict[str, float]:
 
 @contextmanager
 def track(
-    names: Sequence[str], folder: Path, run: str, settings: Mapping[str, Any], called: str = "clawback"
+    names: Sequence[str], folder: Path, run: str, settings: Mapping[str, object], called: str = "clawback"
 ) -> Iterator[OnProgress]:
     """Tell every named tracker what a run does.
 
@@ -118,7 +121,7 @@ def track(
 class TensorBoard:
     """``tensorboard --logdir`` shows them."""
 
-    def __init__(self, folder: Path, run: str, settings: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, run: str, settings: Mapping[str, object]) -> None:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
@@ -140,7 +143,7 @@ class TensorBoard:
 class WeightsAndBiases:
     """Offline unless the person says otherwise (``WANDB_MODE``): ``wandb sync`` sends it later."""
 
-    def __init__(self, folder: Path, run: str, settings: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, run: str, settings: Mapping[str, object]) -> None:
         try:
             from wandb import init  # by name: the folder that it makes where it runs can be imported as well
         except ImportError as error:
@@ -149,7 +152,7 @@ class WeightsAndBiases:
             ) from error
         folder.mkdir(parents=True, exist_ok=True)
         mode = os.environ.get("WANDB_MODE", "offline")
-        about: dict[str, Any] = {"name": run, "dir": str(folder), "config": dict(settings), "mode": mode}
+        about: JsonObject = {"name": run, "dir": str(folder), "config": dict(settings), "mode": mode}
         self.run = init(project="clawback", reinit="finish_previous", **about)
 
     def log(self, step: int, figures: Mapping[str, float]) -> None:
@@ -165,7 +168,7 @@ class WeightsAndBiases:
 class Trackio:
     """A local database; ``trackio show`` draws it."""
 
-    def __init__(self, folder: Path, run: str, settings: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, run: str, settings: Mapping[str, object]) -> None:
         os.environ.setdefault("TRACKIO_DIR", str(folder / "trackio"))
         try:
             import trackio

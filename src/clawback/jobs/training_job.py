@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clawback import feedback, release, store
 from clawback.errors import Busy, ModelError, Stopped, UsageError
@@ -60,7 +60,7 @@ class RunResult:
 
 
 def train_once(
-    home: Home, options: RunOptions = DEFAULTS, *, on_progress: OnProgress | None = None, **values: Any
+    home: Home, options: RunOptions = DEFAULTS, *, on_progress: OnProgress | None = None, **values: object
 ) -> RunResult:
     """Make one version from all feedback that stands, judge it, and put it live if it is better. ``values``: changes of ``options`` by name.
 

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
 
 from clawback import config, store
 from clawback.errors import JudgeError
@@ -19,11 +18,11 @@ from clawback.feedback.verdict import PREFER, fenced
 from clawback.feedback.win_rate import PairJudgement, WinRate, win_rate
 from clawback.jobs.judge_pass import asker, name_of
 from clawback.paths import Home
+from clawback.progress import OnProgress
 
 KEY = "win_rates"
 KEPT = 20
 _BOX = re.compile(r"\\boxed\s*\{\s*([12])\s*\}")
-OnProgress = Callable[[Mapping[str, Any]], None]
 
 
 def prefer(ask: Ask, prompt: str, answer: str, other: str) -> PairJudgement:

@@ -127,7 +127,7 @@ MAX_DRIFT = 6.0
 
 
 def episode_recipe(
-    info: ModelInfo, preset: str = "balanced", overrides: Mapping[str, Any] | None = None, **extra: Any
+    info: ModelInfo, preset: str = "balanced", overrides: Mapping[str, object] | None = None, **extra: object
 ) -> Recipe:
     """The recipe of a run on episodes. ``extra``: of ``EpisodeSettings``."""
     made = recipe(info, preset, "grpo")
@@ -142,7 +142,7 @@ def train_episodes(
     run: TrainingRun,
     collect: Callable[[int], Sequence[Episode]],
     *,
-    about: Mapping[str, Any],
+    about: Mapping[str, object],
     form: Form | None = None,
 ) -> TrainResult:
     """Train an adapter on episodes that ``collect`` brings round by round.
@@ -316,7 +316,7 @@ def _with_ratings(run: TrainingRun, episodes: Episodes) -> Source:
     return EpisodesBeside(episodes, rated.source, run.recipe.kl)  # type: ignore[arg-type]
 
 
-def _identity(run: TrainingRun, about: Mapping[str, Any]) -> str:
+def _identity(run: TrainingRun, about: Mapping[str, object]) -> str:
     inputs = {"recipe": dataclasses.asdict(run.recipe), "seed": run.seed, "about": dict(about)}
     if run.samples:
         inputs["ratings"] = [dataclasses.asdict(sample) for sample in run.samples]

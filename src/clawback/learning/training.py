@@ -8,15 +8,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from clawback.errors import TrainingError, UsageError
 from clawback.models import TrainResult
+from clawback.progress import OnProgress
 from clawback.records import Sample
 from clawback.trainer.recipe import Recipe
 from clawback.trainer.run import (
     CHECKPOINT,
-    OnProgress,
     RunInputs,
     TrainingRun,
     finished,
@@ -28,6 +28,7 @@ from clawback.trainer.run import (
 
 if TYPE_CHECKING:
     from clawback.policy import Policy
+    from clawback.records import JsonObject
     from clawback.rewards.views import Judge
     from clawback.trainer.examples import Plan
     from clawback.trainer.training_loop import Fitted, GradientGroup, Learner, LoopSettings
@@ -302,7 +303,7 @@ def reads_words(algorithm: str) -> bool:
     return algorithm in DRAWING or "teacher" in algorithms.needs(algorithms.find(algorithm))
 
 
-def _made_up(sample: Sample) -> dict[str, Any]:
+def _made_up(sample: Sample) -> JsonObject:
     """What the reward of a sample added up from."""
     terms = {term.name: (term.value, term.share) for term in sample.terms}
     return {"turn": sample.turn_id, "reward": sample.reward, "terms": terms}

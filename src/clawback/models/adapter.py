@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,9 @@ from clawback.models import delta, lora_config
 from clawback.models.identity import ROUTERS, STAMP, check_base, in_layer, stamp
 from clawback.models.linear import fuse
 from clawback.models.types import ModelInfo
+
+if TYPE_CHECKING:
+    from clawback.records import JsonObject
 
 # PEFT asks every model for an attribute that transformers is about to rename: nothing that a user could mend.
 warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing.*", category=FutureWarning)
@@ -153,7 +156,7 @@ def attach(model: nn.Module, info: ModelInfo, *, rank: int, alpha: int, seed: in
     return wrapped
 
 
-def read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def read(folder: Path) -> tuple[JsonObject, dict[str, Tensor]]:
     """Configuration and tensors of an adapter folder, PEFT's or mlx-lm's. Nothing but JSON and safetensors is opened.
 
     Raises ``ModelError`` for what is missing, damaged, not a plain LoRA, or not finite.
@@ -322,7 +325,7 @@ def _state(model: nn.Module, name: str = NAME) -> dict[str, Tensor]:
     return dict(get_peft_model_state_dict(model, adapter_name=name, save_embedding_layers=False))
 
 
-def _shell(model: nn.Module, info: ModelInfo, config: dict[str, Any], name: str) -> nn.Module:
+def _shell(model: nn.Module, info: ModelInfo, config: JsonObject, name: str) -> nn.Module:
     """A LoRA of the shape that the folder says, without its values. Only fields that a plain LoRA has are taken over."""
     from peft import LoraConfig, get_peft_model
 

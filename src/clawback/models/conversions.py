@@ -6,9 +6,12 @@ import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from clawback.models.local_models import GgufSource
+
+if TYPE_CHECKING:
+    from clawback.records import JsonObject
 
 CARD = "gguf.json"
 """In a converted folder: the file it was made from."""
@@ -24,7 +27,7 @@ def conversion_of(models: Path, name: str) -> tuple[Path, str] | None:
     return None
 
 
-def _cards(models: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+def _cards(models: Path) -> Iterator[tuple[Path, JsonObject]]:
     """Converted folders, newest first, with what they were made of."""
     found = sorted(models.glob(f"*/{CARD}"), key=lambda path: -path.stat().st_mtime)
     for path in found:
@@ -36,7 +39,7 @@ def _cards(models: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
                 yield path.parent, card
 
 
-def stamp(source: GgufSource) -> dict[str, Any]:
+def stamp(source: GgufSource) -> JsonObject:
     """What tells without reading it whether a file is the one that was converted, and how it is to be run."""
     stat = source.path.stat()
     return {

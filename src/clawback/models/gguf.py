@@ -181,7 +181,7 @@ def _write(source: GgufSource, header: GgufFile, folder: Path, say: Say) -> str:
         return str(model.dtype).removeprefix("torch.")
 
 
-def _read_weights(header: GgufFile, folder: Path, config: Any, named: dict[str, Any], say: Say) -> Any:
+def _read_weights(header: GgufFile, folder: Path, config: object, named: dict[str, Any], say: Say) -> Any:
     """The model with its weights in 16 bits, or as the file has them; in bfloat16 where float16 does not reach far enough."""
     from transformers import AutoModelForCausalLM
 
@@ -215,7 +215,7 @@ def _tensors_counted(count: int, say: Say) -> Iterator[None]:
         yield
         return
 
-    def counted(tensors: Iterable[Any], **_: Any) -> Iterator[Any]:
+    def counted(tensors: Iterable[object], **_: object) -> Iterator[object]:
         for number, tensor in enumerate(tensors, 1):
             yield tensor
             if (quarter := number * 4 // count) > (number - 1) * 4 // count:
@@ -253,7 +253,7 @@ def _settle(folder: Path, source: GgufSource, header: GgufFile) -> None:
         files.replace(folder / CARD, (json.dumps(card, indent=2, ensure_ascii=False) + "\n").encode())
 
 
-def _scale_rope(config: Any, header: GgufFile) -> None:
+def _scale_rope(config: object, header: GgufFile) -> None:
     """Long-context scaling of rotary positions, which transformers does not take over from GGUF.
 
     Llama 3.1 and later: GGUF keeps the factor of each frequency (``rope_freqs.weight``) in place of the four numbers that made them;

@@ -246,7 +246,7 @@ def _parse(path: Path, content: mmap.mmap) -> GgufFile:
     return GgufFile(path, metadata, tuple(tensors), -(-cursor.at // step) * step)
 
 
-def _number(value: Any) -> int:
+def _number(value: object) -> int:
     if isinstance(value, list):
         return max((int(one) for one in value), default=0)
     return int(value) if isinstance(value, (int, float)) else 0

@@ -13,11 +13,14 @@ import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clawback import files, paths
 from clawback.errors import ModelError
 from clawback.models.types import ModelInfo
+
+if TYPE_CHECKING:
+    from clawback.records import JsonObject
 
 CACHE = "hashes.json"
 """In the folder of models: the hashes of large files, so that each is read once."""
@@ -98,18 +101,18 @@ def of_tokenizer(tokenizer: Any) -> str:
     return f"tokenizer:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
-def template_of(tokenizer: Any) -> str:
+def template_of(tokenizer: object) -> str:
     """The text of the chat template; all of them as JSON where there are several, "" where there is none."""
     template = getattr(tokenizer, "chat_template", None) or ""
     return template if isinstance(template, str) else json.dumps(template, sort_keys=True, ensure_ascii=False)
 
 
-def settings_of(config: Mapping[str, Any]) -> str:
+def settings_of(config: Mapping[str, object]) -> str:
     """A configuration as canonical JSON, without the keys that change no logit."""
     return json.dumps(_shaping(config), sort_keys=True, default=str)
 
 
-def _shaping(value: Any) -> Any:
+def _shaping(value: object) -> object:
     if isinstance(value, Mapping):
         return {str(key): _shaping(inner) for key, inner in value.items() if key not in _INERT}
     return value
@@ -126,13 +129,13 @@ def changed_settings(earlier: str, now: str) -> list[str]:
     return sorted(key for key in keys if first.get(key) != second.get(key))
 
 
-def _read_again(config: dict[str, Any]) -> dict[str, Any]:
+def _read_again(config: JsonObject) -> JsonObject:
     """With the names and defaults of the installed transformers."""
     from transformers import AutoConfig
 
     values = {key: value for key, value in config.items() if key != "model_type"}
     read = AutoConfig.for_model(config["model_type"], **values).to_dict()
-    again: dict[str, Any] = json.loads(settings_of(read))
+    again: JsonObject = json.loads(settings_of(read))
     return again
 
 
@@ -149,7 +152,7 @@ def in_layer(name: str) -> bool:
 
 def stamp(info: ModelInfo, **more: str) -> str:
     """The text of ``clawback.json`` for a version of this base."""
-    values: dict[str, Any] = {
+    values: JsonObject = {
         "base": info.base,
         "base_revision": info.revision,
         "architecture": info.architecture,
@@ -190,7 +193,7 @@ def check_base(folder: Path, info: ModelInfo) -> None:
         )
 
 
-def _difference(made_for: dict[str, Any], info: ModelInfo) -> str:
+def _difference(made_for: JsonObject, info: ModelInfo) -> str:
     """What of a base with the same weights is not what it was, in words; "" where nothing is, or nothing is known."""
     if (settings := made_for.get("settings")) and info.settings:
         before = json.dumps(settings, sort_keys=True)

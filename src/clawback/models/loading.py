@@ -166,7 +166,7 @@ def sampling_of(base: str, revision: str | None = None) -> Sampling:
     return own_sampling(SimpleNamespace(generation_config=named))
 
 
-def _kind(config: Any) -> Any:
+def _kind(config: object) -> Any:
     """The class that loads it: of language models, else of those that see as well."""
     from transformers import (
         MODEL_FOR_CAUSAL_LM_MAPPING,
@@ -239,7 +239,7 @@ def _check_missing(model: nn.Module, base: str, report: Mapping[str, Any]) -> No
     )
 
 
-def _quantisation(bits: Bits) -> Any:
+def _quantisation(bits: Bits) -> object:
     """bitsandbytes' NF4 (Dettmers et al. 2023, arXiv:2305.14314) or LLM.int8 (arXiv:2208.07339)."""
     from transformers import BitsAndBytesConfig
 
@@ -296,7 +296,7 @@ def _elements(parameter: nn.Parameter) -> int:
     return parameter.numel() * (2 if parameter.dtype == torch.uint8 else 1)
 
 
-def _experts(config: Any) -> tuple[int, int]:
+def _experts(config: object) -> tuple[int, int]:
     """How many experts a layer has, and how many a token goes to."""
     count = int(
         number(config, "num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts") or 0
@@ -329,7 +329,7 @@ USUAL = Sampling(temperature=0.6, top_p=0.95)
 DeepSeek R1: 0.6 and 0.95). At temperature 1 a small model of this kind writes gibberish, at 0.6 it is a sane assistant."""
 
 
-def own_sampling(model: Any) -> Sampling:
+def own_sampling(model: object) -> Sampling:
     """Temperature, top-p and top-k as the model's folder gives them.
 
     A model that says ``do_sample`` means what it leaves out to be off (Gemma 3 names top-k and top-p alone and is drawn from at
@@ -351,7 +351,7 @@ def own_sampling(model: Any) -> Sampling:
     )
 
 
-def own_max_tokens(model: Any) -> int | None:
+def own_max_tokens(model: object) -> int | None:
     """Longest answer that the model's folder names; None where it names none."""
     named = getattr(getattr(model, "generation_config", None), "max_new_tokens", None)
     return int(named) if isinstance(named, int) and named > 0 else None

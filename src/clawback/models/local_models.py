@@ -14,7 +14,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clawback import installed
 from clawback.errors import ModelError, NotFound
@@ -263,7 +263,7 @@ def _in_ollama() -> Iterator[LocalModel]:
             yield from _models_in(held, "ollama")
 
 
-def _positive(named: Mapping[str, Any]) -> dict[str, float]:
+def _positive(named: Mapping[str, object]) -> dict[str, float]:
     """The settings that are set, and mean sampling: a temperature of 0 would leave nothing to choose from."""
     return {
         k: v for k, v in named.items() if isinstance(v, (int, float)) and not isinstance(v, bool) and v > 0

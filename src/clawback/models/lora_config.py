@@ -11,12 +11,15 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 from torch.nn.functional import pad
 
 from clawback.errors import ModelError
+
+if TYPE_CHECKING:
+    from clawback.records import JsonObject
 
 CONFIG = "adapter_config.json"
 MOST_SCALE = 1_000
@@ -51,7 +54,7 @@ def unsupported(folder: Path, field: str, value: object) -> ModelError:
     )
 
 
-def check(folder: Path, config: Mapping[str, Any], names: Iterable[str]) -> None:
+def check(folder: Path, config: Mapping[str, object], names: Iterable[str]) -> None:
     """Refuse every field that is set and not understood, and every tensor (``names``) that is no part of a LoRA.
 
     Raises ``ModelError`` with the field's name and value.
@@ -71,7 +74,7 @@ def check(folder: Path, config: Mapping[str, Any], names: Iterable[str]) -> None
     _check_types(folder, config)
 
 
-def _check_types(folder: Path, config: Mapping[str, Any]) -> None:
+def _check_types(folder: Path, config: Mapping[str, object]) -> None:
     rank, alpha = config.get("r"), config.get("lora_alpha")
     if not isinstance(rank, int) or isinstance(rank, bool) or not 0 < rank <= MOST_RANK:
         raise ModelError(f"The adapter {folder} has no usable rank (r) in {CONFIG}.")
@@ -95,7 +98,7 @@ def _check_types(folder: Path, config: Mapping[str, Any]) -> None:
 
 def plain(
     folder: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor]
-) -> tuple[dict[str, Any], dict[str, Tensor]]:
+) -> tuple[JsonObject, dict[str, Tensor]]:
     """The same adapter with one rank, one scale and a list of modules.
 
     Where it has fused experts (``target_parameters``), ranks and scales of single parameters stay in ``rank_pattern``
@@ -169,7 +172,7 @@ def module_of(key: str) -> str:
     return ".".join(part for part in path.split(".") if part != "base_layer")
 
 
-def _modules(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> list[str]:
+def _modules(config: Mapping[str, object], tensors: Mapping[str, Tensor]) -> list[str]:
     """Modules with a LoRA, fused experts left out."""
     holders = _holders(config)
     return sorted({m for key in tensors if not _held(m := module_of(key), holders)})
@@ -192,7 +195,7 @@ def _held(module: str, holders: set[str]) -> bool:
     return any(module == holder or module.endswith(f".{holder}") for holder in holders)
 
 
-def _matching(folder: Path, field: str, patterns: Mapping[str, Any], name: str) -> Any:
+def _matching(folder: Path, field: str, patterns: Mapping[str, object], name: str) -> Any:
     """The value of the first pattern that means this module, as PEFT's ``get_pattern_key`` finds it; None for none."""
     found = (
         value for pattern, value in patterns.items() if _matches(folder, field, rf"(.*\.)?({pattern})$", name)

@@ -10,11 +10,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from clawback.errors import ModelError
+
+if TYPE_CHECKING:
+    from clawback.records import JsonObject
 
 WEIGHTS = "adapters.safetensors"
 CONFIG = "adapter_config.json"
@@ -22,7 +25,7 @@ _FRONT = "base_model.model."
 _ENDS = {".lora_A.weight": ".lora_a", ".lora_B.weight": ".lora_b"}
 
 
-def to_mlx(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> tuple[dict[str, Any], dict[str, Tensor]]:  # fmt: skip
+def to_mlx(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> tuple[JsonObject, dict[str, Tensor]]:  # fmt: skip
     """Settings and tensors for mlx-lm of what ``adapter.read`` gave. Raises ``ModelError`` for an adapter of fused experts."""
     made = {}
     for name, tensor in tensors.items():
@@ -51,7 +54,7 @@ def there(folder: Path) -> bool:
     return (folder / WEIGHTS).is_file()
 
 
-def read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def read(folder: Path) -> tuple[JsonObject, dict[str, Tensor]]:
     """A folder of mlx-lm as PEFT would hold it: configuration and tensors.
 
     Raises ``ModelError`` for what is damaged, or no plain LoRA (mlx-lm's ``dora`` and ``full`` are none).

@@ -13,11 +13,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clawback import installed
 from clawback.errors import ModelError
 from clawback.models.types import LocalModel, ModelInfo
+
+if TYPE_CHECKING:
+    from clawback.records import JsonObject
 
 ADAPTER_CONFIG = "adapter_config.json"
 _TOKENIZERS = ("tokenizer.json", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model")
@@ -103,7 +106,7 @@ def check_tokenizer(folder: Path) -> None:
     )
 
 
-def quantisation(config: Mapping[str, Any]) -> str:
+def quantisation(config: Mapping[str, object]) -> str:
     """How the weights of a model are quantised, by its ``config.json``; "" where they are not."""
     settings = config.get("quantization_config") or config.get("quantization")
     if not settings:
@@ -124,7 +127,7 @@ def original_of(folder: Path) -> str:
     return ""
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> JsonObject:
     """A file that holds a JSON object; empty where it cannot be read."""
     try:
         content = json.loads(path.read_text("utf-8"))
@@ -297,7 +300,7 @@ def folder(name: str, snapshot: Path) -> LocalModel | None:
     )
 
 
-def _sizes(config: Mapping[str, Any]) -> Any:
+def _sizes(config: Mapping[str, object]) -> Any:
     inner = config.get("text_config")
     text: Mapping[str, Any] = inner if isinstance(inner, dict) else config
 

@@ -20,7 +20,7 @@ _PROBE = 12
 _CHECKED: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
-def causal_of(model: Any) -> Any:
+def causal_of(model: object) -> Any:
     """The transformers model within a PEFT model, or the model itself."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
@@ -36,7 +36,7 @@ def _inputs(function: Any) -> frozenset[str] | None:
     return frozenset(parameter.name for parameter in parameters)
 
 
-def takes(model: Any, name: str) -> bool:
+def takes(model: object, name: str) -> bool:
     """Whether the model's forward takes an input of this name."""
     names = _inputs(type(causal_of(model)).forward)
     return names is None or name in names
@@ -55,7 +55,7 @@ def full_logits(model: Any, ids: list[int]) -> Tensor:
     return logits
 
 
-def probe_ids(model: Any, count: int = _PROBE) -> list[int]:
+def probe_ids(model: object, count: int = _PROBE) -> list[int]:
     """Random tokens of the model's vocabulary, always the same; none that stands for a picture."""
     config = causal_of(model).config
     vocabulary = int(config.get_text_config(decoder=True).vocab_size)
@@ -79,7 +79,7 @@ def agree(logits: Tensor, expected: Tensor) -> bool:
     return float(apart.max()) < 3.0 and float(apart.mean()) < 0.5
 
 
-def check_causal(model: Any) -> None:
+def check_causal(model: object) -> None:
     """Raises ``ModelError`` for a model whose forward fails, or whose tokens depend on those that follow them.
 
     It is asked once for each model in memory.
@@ -123,7 +123,7 @@ def cache_layers(config: Any) -> list[Any] | None:
         return None
 
 
-def attends_only(config: Any) -> bool:
+def attends_only(config: object) -> bool:
     """Whether every layer passes on nothing from token to token but keys and values, as transformers' cache has it.
 
     A state (a convolution, a recurrence) flows from one packed sequence into the next, and takes padding on the left for
@@ -133,7 +133,7 @@ def attends_only(config: Any) -> bool:
     return layers is not None and all(map(_attends, layers))
 
 
-def takes_padding(config: Any) -> bool:
+def takes_padding(config: object) -> bool:
     """Whether padding on the right changes nothing: every layer attends, or carries a state from left to right.
 
     An index over keys chooses otherwise when rounding does, and that depends on the width of the batch.
@@ -142,7 +142,7 @@ def takes_padding(config: Any) -> bool:
     return layers is not None and all(_attends(layer) or hasattr(layer, "conv_states") for layer in layers)
 
 
-def _attends(layer: Any) -> bool:
+def _attends(layer: object) -> bool:
     from transformers.cache_utils import DummyLayer, DynamicLayer, DynamicSlidingWindowLayer
 
     return type(layer) in (
@@ -177,7 +177,7 @@ def number(config: Any, *names: str) -> int | float | None:
     return None
 
 
-def marks(config: Any) -> frozenset[int]:
+def marks(config: object) -> frozenset[int]:
     """Tokens that stand for what is seen."""
     names = ("image_token_id", "image_token_index", "video_token_id")
     return frozenset(t for name in names if isinstance(t := getattr(config, name, None), int))

@@ -24,6 +24,7 @@ from clawback.templates import PROMPT_TOKENS, RESPONSE_TOKENS, Chat, Encoded
 
 if TYPE_CHECKING:
     from clawback.features.lexical_fields import Floats, Ints
+    from clawback.records import JsonObject
     from clawback.sampling import DrawSettings, Sampled
     from clawback.scoring import Choices
     from clawback.templates import NextSpeaker, Pixels, Vision
@@ -105,9 +106,9 @@ class Policy:
         return next(self.model.parameters()).device
 
     @property
-    def config(self) -> dict[str, Any]:
+    def config(self) -> JsonObject:
         """The base model's ``config.json``."""
-        found: dict[str, Any] = cast(Any, self.model).config.to_dict()
+        found: JsonObject = cast(Any, self.model).config.to_dict()
         return found
 
     @property

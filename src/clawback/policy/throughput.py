@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from clawback import files
 
@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     import torch
 
     from clawback.policy.policy import Policy
+    from clawback.progress import OnProgress
+    from clawback.records import JsonObject
     from clawback.sampling import Chance, Sampled
 
-Tell = Callable[[Mapping[str, Any]], None]
 
 LIMIT = 45.0
 """Seconds by the clock after which nothing more is begun."""
@@ -109,7 +110,7 @@ class _Meter:
 
 
 def measure(
-    policy: Policy, prompts: Sequence[Sequence[int]], tell: Tell = lambda _: None, limit: float = LIMIT
+    policy: Policy, prompts: Sequence[Sequence[int]], tell: OnProgress = lambda _: None, limit: float = LIMIT
 ) -> Speed:
     """Draw and read a few hundred tokens, the smallest pieces first. The policy is as before."""
     import torch
@@ -215,7 +216,7 @@ def device_name(device: torch.device) -> str:
     return f"{device.type} {platform.processor() or platform.machine()}"
 
 
-def stored_figures(file: Path | None, key: str) -> dict[str, Any]:
+def stored_figures(file: Path | None, key: str) -> JsonObject:
     """What was measured before; empty where nothing was, or the file cannot be read."""
     with suppress(OSError, ValueError, AttributeError):
         entry = json.loads(file.read_text("utf-8")).get(key) if file else None
@@ -224,11 +225,11 @@ def stored_figures(file: Path | None, key: str) -> dict[str, Any]:
     return {}
 
 
-def keep(file: Path | None, key: str, entry: Mapping[str, Any]) -> None:
+def keep(file: Path | None, key: str, entry: Mapping[str, object]) -> None:
     """Write a measurement down. A file that cannot be written is no reason not to go on."""
     if file is None:
         return
-    entries: dict[str, Any] = {}
+    entries: JsonObject = {}
     with suppress(OSError, ValueError):
         found = json.loads(file.read_text("utf-8"))
         entries = found if isinstance(found, dict) else {}
@@ -243,7 +244,7 @@ def speed_of(
     prompts: Sequence[Sequence[int]],
     room: int,
     file: Path | None = None,
-    tell: Tell = lambda _: None,
+    tell: OnProgress = lambda _: None,
 ) -> Speed:
     """The model's speed here: as it was measured before (``file``), else measured now and kept."""
     key = name(policy)

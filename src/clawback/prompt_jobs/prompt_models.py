@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clawback import config
 from clawback.errors import ClawbackError, UsageError
@@ -23,6 +23,7 @@ from clawback.records import Message
 
 if TYPE_CHECKING:
     from clawback.prompts import LLMBackend, Usage
+    from clawback.records import JsonObject
     from clawback.store import Store
 
 
@@ -95,7 +96,7 @@ class StoredMeter:
         return str(self.known[key]["answer"])
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
+def _lines(path: Path) -> list[JsonObject]:
     """The whole lines of a file; one that a crash cut off is paid for again."""
     records = []
     with suppress(FileNotFoundError):

@@ -358,7 +358,7 @@ class Search:
         state = {"live": self.live.number, "seed": self.seed, "proposer": self.proposer, "engine": self.engine, "calls": self.calls, "feedback": list(self.ids)}  # fmt: skip
         replace(self.home.prompts / SEARCH, json.dumps(state).encode(), mode=0o600)
 
-    def _interrupted_state(self, standing: set[int]) -> dict[str, Any] | None:
+    def _interrupted_state(self, standing: set[int]) -> JsonObject | None:
         """What an interrupted search began with; None where there is none, or it can no longer be resumed."""
         path = Path(self.home.prompts / SEARCH)
         state = None

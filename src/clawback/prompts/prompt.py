@@ -275,7 +275,7 @@ class Prompt:
 
     @classmethod
     def of(
-        cls, sections: Mapping[str, str] | Sequence[PromptSection], version: int = 0, **metadata: Any
+        cls, sections: Mapping[str, str] | Sequence[PromptSection], version: int = 0, **metadata: object
     ) -> Prompt:
         """From sections: ``Prompt.of({"role": "You are …", "tone": "Brief."})``."""
         listed = (
@@ -315,7 +315,7 @@ class Prompt:
         found = named(self.sections, name)
         return found.text if found else ""
 
-    def with_refinement(self, new_text: str, *, unlock: bool = False, **metadata: Any) -> Prompt:
+    def with_refinement(self, new_text: str, *, unlock: bool = False, **metadata: object) -> Prompt:
         """The next version. Locked sections stay as they are, unless a person says ``unlock=True``.
 
         Metadata adds to what this one has; scores do not carry over, since they belong to the prompt that earned them.
@@ -349,7 +349,7 @@ class Prompt:
         }
 
     @classmethod
-    def from_dict(cls, state: Mapping[str, Any]) -> Prompt:
+    def from_dict(cls, state: Mapping[str, object]) -> Prompt:
         """Raises ``UsageError`` where it is no prompt."""
         text, version = state.get("text"), state.get("version", 0)
         metadata, parent = state.get("metadata") or {}, state.get("parent") or ""

@@ -193,7 +193,7 @@ BETTER = "A better answer would have been:"
 """What stands before an edit when it is a hint: that is an answer, and no remark about one."""
 
 
-def text_of(content: Any) -> str:
+def text_of(content: object) -> str:
     """The text of a message's content: a string, or a list of blocks of which the text ones count."""
     if isinstance(content, str):
         return content
@@ -209,7 +209,7 @@ PICTURE = "[image]"
 """Stands in a text where the message has a picture."""
 
 
-def shown_text(content: Any) -> str:
+def shown_text(content: object) -> str:
     """As ``text_of``, with a mark where a picture stands."""
     if not isinstance(content, (list, tuple)):
         return text_of(content)
@@ -244,7 +244,7 @@ def under(messages: Sequence[Message], prompt: str) -> tuple[Message, ...]:
     )
 
 
-def with_prompt(content: Any, prompt: str) -> Any:
+def with_prompt(content: object, prompt: str) -> object:
     """The content of a system message with the prompt at its end: text as text, blocks as one block more."""
     if isinstance(content, (list, tuple)):
         return [*content, {"type": "text", "text": prompt.strip()}]

@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clawback import config
 from clawback.errors import ModelError, NotFound, UsageError
@@ -140,7 +140,7 @@ def origin_of(folder: Path) -> Origin:
     return Origin(str(folder), _trainer(folder, settings), base, sha256(weights))
 
 
-def _trainer(folder: Path, settings: Mapping[str, Any]) -> str:
+def _trainer(folder: Path, settings: Mapping[str, object]) -> str:
     if "fine_tune_type" in settings or "lora_parameters" in settings:
         return "mlx-lm"
     try:

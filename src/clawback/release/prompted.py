@@ -39,7 +39,7 @@ def propose(
     spoken: str | None = None,
     parent: Version | None = None,
     run: Run | None = None,
-    origin: Mapping[str, Any] | None = None,
+    origin: Mapping[str, object] | None = None,
 ) -> Version:
     """Enter a prompt as a candidate version, with the run that found it (which is over by now), in one transaction.
 
@@ -86,7 +86,7 @@ def of_run(store: Store, run: Run) -> tuple[str, Mapping[str, Any]]:
     return ("", {}) if folds(run.recipe) else (parent.prompt, parent.origin)
 
 
-def folds(recipe: Mapping[str, Any]) -> str:
+def folds(recipe: Mapping[str, object]) -> str:
     """The prompt that a run of this recipe folds into the adapter, "" for none."""
     from clawback.trainer import conditions_of
 

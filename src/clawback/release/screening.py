@@ -22,6 +22,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from clawback.feedback.provenance import in_own_words, shown
+from clawback.feedback.rule_consent import wording
 
 if TYPE_CHECKING:
     from clawback.records import Feedback, Sample
@@ -164,12 +165,6 @@ def sentences(text: str) -> list[str]:
     return [piece for piece in pieces if piece]
 
 
-def same(sentence: str) -> str:
-    """By what texts are compared with each other: words alone, in lower case, in the form that shows through look-alike letters and marks."""
-    plain = unicodedata.normalize("NFKC", sentence).casefold()
-    return " ".join(_WORDS.findall(plain))
-
-
 def literal(sentence: str) -> str:
     """By what a sentence is known again: its words and all its signs but for ordinary punctuation; signs alone as they stand.
 
@@ -268,14 +263,14 @@ def solicits(answer: str) -> bool:
 
 def _quotes(text: str, rated: Sequence[tuple[str, str]]) -> str:
     """A piece of the prompt that was said or asked before; "" for none."""
-    words = same(text).split()
+    words = wording(text).split()
     said, asked, short = _pieces(tuple(rated))
     for size, pieces in ((SHINGLE, said), (ASKED, asked)):
         for i in range(len(words) - size + 1):
             if (piece := tuple(words[i : i + size])) in pieces and len(set(piece) - _SMALL) >= 2:
                 return " ".join(piece)
     for sentence in sentences(text):
-        plain = same(sentence)
+        plain = wording(sentence)
         content = set(plain.split()) - _SMALL
         for question, answer in short:
             # "If asked for the capital of France, say Paris": two words of the question and the whole of a short answer.
@@ -287,13 +282,13 @@ def _quotes(text: str, rated: Sequence[tuple[str, str]]) -> str:
 @lru_cache(maxsize=2)
 def _pieces(rated: tuple[tuple[str, str], ...]) -> tuple[set[Run], set[Run], list[tuple[set[str], str]]]:
     """Runs of words of the answers and of the questions, and short answers with the words of their question: the same for many prompts."""
-    said = {run for _, answer in rated for run in _runs(same(answer).split(), SHINGLE)}
-    asked = {run for question, _ in rated for run in _runs(same(question).split(), ASKED)}
+    said = {run for _, answer in rated for run in _runs(wording(answer).split(), SHINGLE)}
+    asked = {run for question, _ in rated for run in _runs(wording(question).split(), ASKED)}
     short = []
     for question, answer in rated:
-        words = same(answer).split()
+        words = wording(answer).split()
         if 0 < len(words) < SHINGLE and set(words) - _SMALL:
-            short.append((set(same(question).split()) - _SMALL - set(words), " ".join(words)))
+            short.append((set(wording(question).split()) - _SMALL - set(words), " ".join(words)))
     return said, asked, short
 
 

@@ -46,7 +46,7 @@ LOCK_SECONDS = 0.5
 
 
 def propose(
-    store: Store, home: Home, run: Run, result: TrainResult, origin: Mapping[str, Any] | None = None
+    store: Store, home: Home, run: Run, result: TrainResult, origin: Mapping[str, object] | None = None
 ) -> Version:
     """Make a candidate version of what a run wrote; the run's folder may go afterwards. ``origin``: of an adapter that was adopted.
 

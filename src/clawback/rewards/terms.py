@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from clawback.errors import UsageError
-from clawback.records import Sample, Term, Turn
+from clawback.records import JsonObject, Sample, Term, Turn
 from clawback.rewards import composite, verifiers
 from clawback.rewards.composite import Weights
 from clawback.rewards.rating_likelihood import Floats
@@ -111,7 +111,7 @@ def read(settings: Mapping[str, Any]) -> RewardTerms | None:
     return RewardTerms(weights, tuple(_verifier(dict(one)) for one in asked), target, limit)
 
 
-def _verifier(settings: dict[str, Any]) -> Verifier:
+def _verifier(settings: JsonObject) -> Verifier:
     name = settings.pop("name", None)
     if not isinstance(name, str):
         raise UsageError('A verifier in [reward] needs a name, such as {name = "regex", pattern = "…"}.')

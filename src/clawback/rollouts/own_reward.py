@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from clawback import store
 from clawback.environments import world_helpers
@@ -70,7 +69,7 @@ class _Episode:
             return replace(step, reward=None)
         return replace(step, reward=await self.reward(self._finished(message, step.info)))
 
-    def _finished(self, last: Message, info: Mapping[str, Any]) -> Finished:
+    def _finished(self, last: Message, info: Mapping[str, object]) -> Finished:
         replies = [m for m in self.messages if m.get("role") == "assistant"]
         return Finished(
             task=self.task,

@@ -115,7 +115,7 @@ class Collector:
             )
         return sorted(episodes, key=lambda e: e.number)
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> JsonObject:
         """Which groups are finished: a group that was begun and is in no round yet is begun again, or comes from ``played``."""
         return {
             "used": sorted(self._used),
@@ -188,7 +188,7 @@ class HeldOutVerdict:
     unparsable_after: float
     again_at: int = 0
     kind: str = "episodes"
-    rated: Mapping[str, Any] | None = None
+    rated: Mapping[str, object] | None = None
     """What the gate found by ratings, where the run learned from those too: the version has to be better by both."""
 
     def to_dict(self) -> JsonObject:

@@ -18,7 +18,7 @@ from clawback.features.style_features import wishes
 from clawback.feedback.endpoint import Ask, NoAnswer
 from clawback.feedback.provenance import in_own_words
 from clawback.feedback.rated_examples import RatedExample, pieces_of
-from clawback.feedback.rule_consent import LIST, same
+from clawback.feedback.rule_consent import LIST, wording
 from clawback.feedback.verdict import fenced
 from clawback.records import OWNER, Feedback, Rule
 from clawback.rewards.instructions import COUNTED, SENTENCES
@@ -106,7 +106,7 @@ def from_remarks(store: Store) -> list[Rule]:
             and not _machine(feedback)
         ):
             for rule in _rules_of(feedback):
-                rules[same(rule.text)] = rule
+                rules[wording(rule.text)] = rule
     return list(rules.values())
 
 
@@ -178,7 +178,7 @@ def from_file(path: Path) -> list[Rule]:
         if (check or (_ABOUT_ANSWERS.search(sentence) and _WISH.search(sentence))) and not objection(
             sentence
         ):
-            rules.setdefault(same(sentence), Rule(sentence, check, f"file:{path.name}"))
+            rules.setdefault(wording(sentence), Rule(sentence, check, f"file:{path.name}"))
     return list(rules.values())[:MOST_OF_FILE]
 
 
@@ -200,7 +200,7 @@ def read_rules(reply: str, author: str, shown: Sequence[str] = ()) -> list[Rule]
     rules: dict[str, Rule] = {}
     for sentence in map(tidy, sentences):
         if not objection(sentence, material):
-            rules.setdefault(same(sentence), Rule(sentence, parse(sentence), author))
+            rules.setdefault(wording(sentence), Rule(sentence, parse(sentence), author))
     return list(rules.values())[:MOST]
 
 
@@ -239,9 +239,9 @@ def distinct(rules: Iterable[Rule]) -> list[Rule]:
     checks: set[str] = set()
     chosen = []
     for rule in rules:
-        if same(rule.text) in texts or (rule.check and rule.check in checks):
+        if wording(rule.text) in texts or (rule.check and rule.check in checks):
             continue
-        texts.add(same(rule.text))
+        texts.add(wording(rule.text))
         checks.add(rule.check)
         chosen.append(rule)
     return chosen

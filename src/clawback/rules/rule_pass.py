@@ -21,7 +21,7 @@ import numpy as np
 from clawback.errors import JudgeError
 from clawback.feedback.endpoint import Ask
 from clawback.feedback.rated_examples import examples_of, rated_samples, sides
-from clawback.feedback.rule_consent import LIST, same, waiting_rules
+from clawback.feedback.rule_consent import LIST, waiting_rules, wording
 from clawback.records import OWNER, JsonObject, Rule, RuleStatus, Sample, Turn
 from clawback.rules import proposers
 from clawback.rules.checks import check_of
@@ -126,8 +126,8 @@ def _rules_to_test(store: Store) -> list[Rule]:
     Of rules with the same verdicts the first counts: the owner's, then ours, then what waits for a yes.
     """
     stored = store.rules()
-    texts = {same(rule.text) for rule in stored}
-    fresh = [rule for rule in proposers.from_list() if same(rule.text) not in texts]
+    texts = {wording(rule.text) for rule in stored}
+    fresh = [rule for rule in proposers.from_list() if wording(rule.text) not in texts]
     standing = [rule for rule in stored if rule.status != "withdrawn"]
     return sorted([*standing, *fresh], key=_trust)
 
@@ -141,12 +141,12 @@ def _trust(rule: Rule) -> int:
 
 def _store_proposals(store: Store, proposals: Iterable[Rule]) -> int:
     """Store those that are not known; how many that were. The owner's word makes a rule that somebody else proposed their own."""
-    known = {same(rule.text) for rule in store.rules()}
+    known = {wording(rule.text) for rule in store.rules()}
     count = 0
     for rule in proposers.distinct(proposals):
-        if same(rule.text) not in known:
+        if wording(rule.text) not in known:
             store.add_rule(replace(rule, text=str(store.clean(rule.text)), status="proposed"))
-            known.add(same(rule.text))
+            known.add(wording(rule.text))
             count += 1
     return count
 

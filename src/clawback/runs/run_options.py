@@ -8,9 +8,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clawback.errors import UsageError
+
+if TYPE_CHECKING:
+    from clawback.records import JsonObject
 
 _NUMBERS = frozenset({"seed", "resume", "processes", "prepared"})
 _FLAGS = frozenset({"anyway", "if_due", "fold", "shard"})
@@ -52,7 +55,7 @@ class RunOptions:
     @classmethod
     def from_arguments(cls, arguments: Sequence[str]) -> RunOptions:
         """The options that ``arguments`` wrote."""
-        values: dict[str, Any] = {}
+        values: JsonObject = {}
         for argument in arguments:
             word, equals, value = argument.removeprefix("--").partition("=")
             name = word.replace("-", "_")

@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -105,7 +105,7 @@ def start_if_due(home: Home, store: Store) -> bool:
 
 
 def start(
-    home: Home, options: RunOptions | None = None, *, store: Store | None = None, **values: Any
+    home: Home, options: RunOptions | None = None, *, store: Store | None = None, **values: object
 ) -> subprocess.Popen[bytes] | None:
     """Start a detached process that trains once (niced, with its own log); None if another one is training.
 

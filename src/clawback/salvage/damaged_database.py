@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clawback.encryption import keys
 from clawback.errors import ClawbackError, StoreError
@@ -235,7 +235,7 @@ def _key_of(db: sqlite3.Connection, table: str) -> str:
 
 
 def _take_out(
-    db: sqlite3.Connection, table: str, where: str, values: Sequence[Any], why: str
+    db: sqlite3.Connection, table: str, where: str, values: Sequence[object], why: str
 ) -> list[JsonObject]:
     """Delete rows, and before them what belongs to them (triggers count by looking at both); they come back for the file of leftovers."""
     aside = []
@@ -260,7 +260,7 @@ def _is_required(db: sqlite3.Connection, table: str, column: str) -> bool:
     return bool(row[3] or row[5])
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     return value.hex() if isinstance(value, bytes) else value
 
 

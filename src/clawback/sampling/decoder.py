@@ -235,15 +235,15 @@ class Decoder:
     def _block(self, layer: Any, joined: bool) -> DecoderBlock:
         a, m = layer.self_attn, layer.mlp
 
-        def plain(module: Any) -> Linear:
+        def plain(module: object) -> Linear:
             weight, bias = effective(module)
             return Linear(weight.to(self.dtype), cast(bias, self.dtype))
 
-        def single(module: Any) -> Product:
+        def single(module: object) -> Product:
             one = plain(module)
             return self._packed(one.weight, one.bias)
 
-        def joint(*modules: Any) -> Product:
+        def joint(*modules: object) -> Product:
             parts = tuple(map(plain, modules))
             biases = [part.bias for part in parts if part.bias is not None]
             if not joined or len(biases) not in (0, len(parts)):

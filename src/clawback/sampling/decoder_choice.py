@@ -83,7 +83,7 @@ def _proven(causal: Any) -> bool:
     return agree(torch.stack(got), wanted)
 
 
-def _plain(causal: Any) -> bool:
+def _plain(causal: object) -> bool:
     """No layer has parts beyond those that are known here, and all weights are numbers that can be multiplied."""
     known = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
     layers = getattr(getattr(causal, "model", None), "layers", ())

@@ -98,7 +98,7 @@ def _widened(mask: Tensor, width: int) -> Tensor:
     return torch.nn.functional.pad(mask, (width - mask.shape[1], 0))
 
 
-def _forward(model: Any, ids: Tensor, mask: Tensor | None, position: Tensor, cache: Any) -> Tensor:
+def _forward(model: object, ids: Tensor, mask: Tensor | None, position: Tensor, cache: object) -> Tensor:
     """Logits of the last column, ``[rows, vocabulary]``."""
     out = forward(
         model,
@@ -137,7 +137,7 @@ class Roomy(_Layer):  # type: ignore[misc]
     values: Any
     room: list[Tensor]
 
-    def update(self, key: Tensor, value: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+    def update(self, key: Tensor, value: Tensor, *_: object, **__: object) -> tuple[Tensor, Tensor]:
         if not self.is_initialized:
             self.lazy_initialization(key, value)
             self.room = [key[:, :, :0], value[:, :, :0]]

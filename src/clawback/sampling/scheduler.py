@@ -68,7 +68,7 @@ class Lean:
 
     open = True
 
-    def __init__(self, model: Any, expected: int, memory: bool = True, context: int = 0) -> None:
+    def __init__(self, model: object, expected: int, memory: bool = True, context: int = 0) -> None:
         """``expected``: rows that weights are put in order for. ``memory``: keep what was read for later prompts, of conversations of up to
         ``context`` tokens."""
         self.decoder = Decoder(model, drawing_dtype(model), rows=expected)

@@ -119,7 +119,7 @@ class Reading:
         return logits
 
 
-def cache_bytes(value: Any) -> int:
+def cache_bytes(value: object) -> int:
     """Bytes of all tensors in a cache, of whatever kind it is."""
     if isinstance(value, Tensor):
         return value.numel() * value.element_size()
@@ -252,7 +252,7 @@ def _pixel_inputs(model: Any, tokens: int, pixels: Sequence[Pixels]) -> dict[str
 _WAYS: weakref.WeakKeyDictionary[Any, Way] = weakref.WeakKeyDictionary()
 
 
-def way_of(model: Any) -> Way:
+def way_of(model: object) -> Way:
     """Found once for each model in memory. Raises ``ModelError`` for a model that nothing can be drawn from."""
     causal = causal_of(model)
     if causal not in _WAYS:
@@ -291,7 +291,7 @@ def _other(ids: Sequence[int]) -> list[int]:
     return [ids[-1 - i] for i in range(len(ids))]
 
 
-def _step_bytes(causal: Any, ids: Sequence[int], expected: Tensor) -> tuple[int, int] | None:
+def _step_bytes(causal: object, ids: Sequence[int], expected: Tensor) -> tuple[int, int] | None:
     """Bytes of the cache for a row, and for each of its tokens; None where stepping through is not the same as reading."""
     reading = Reading(lambda: causal, [ids[:6], _other(ids)[:6]], selects=False)
     logits, first = [reading.logits[0]], cache_bytes(reading.cache)
@@ -303,7 +303,7 @@ def _step_bytes(causal: Any, ids: Sequence[int], expected: Tensor) -> tuple[int,
     return max(0, first // 2 - 6 * each), each
 
 
-def _selects(causal: Any, ids: Sequence[int], expected: Tensor) -> bool:
+def _selects(causal: object, ids: Sequence[int], expected: Tensor) -> bool:
     """Whether rows of the cache go on as themselves when they are copied, change places and leave."""
     reading = Reading(lambda: causal, [_other(ids)[:6], ids[:6]])
     reading.keep([0, 0, 1, 1])
@@ -315,7 +315,7 @@ def _selects(causal: Any, ids: Sequence[int], expected: Tensor) -> bool:
     return agree(torch.stack(logits), expected[5:8])
 
 
-def _pads(causal: Any, ids: Sequence[int], expected: Tensor) -> bool:
+def _pads(causal: object, ids: Sequence[int], expected: Tensor) -> bool:
     """Whether a row is the same beside longer ones as by itself, while rows are copied, change places and leave."""
     rows, other = Padded(lambda: causal), _other(ids)[:7]
     logits = [rows.read_prompts([ids[:3], ids[:3], other, other])[0]]

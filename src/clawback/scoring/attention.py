@@ -102,7 +102,7 @@ def packed_attention(
     sliding_window: int | None = None,
     softcap: float | None = None,
     s_aux: Tensor | None = None,
-    **_: Any,
+    **_: object,
 ) -> tuple[Tensor, None]:
     """Query [1, heads, T, D], key and value [1, kv heads, T, D] → [1, T, heads, D].
 

@@ -259,7 +259,7 @@ class Scorer:
             return self._packed(encoded, share and self.shares)
         return self._rows(encoded, self._body)
 
-    def _rows(self, encoded: Sequence[Encoded], through: Any) -> Tensor:
+    def _rows(self, encoded: Sequence[Encoded], through: object) -> Tensor:
         """[N, H] through the body, or [N, V] logits through the whole model. Each sequence with pictures goes by itself."""
         if not _sees(encoded) and not self.alone:
             return self._padded(encoded, through)
@@ -310,7 +310,7 @@ class Scorer:
         """Tokens to add at the end so that products on a CPU see few shapes."""
         return -tokens % _ROWS if self.device.type == "cpu" else 0
 
-    def _padded(self, encoded: Sequence[Encoded], through: Any) -> Tensor:
+    def _padded(self, encoded: Sequence[Encoded], through: object) -> Tensor:
         """``_rows`` of text: in one batch, padded on the right."""
         lengths = list(map(_tokens, encoded))
         ids = torch.zeros(len(encoded), max(lengths), dtype=torch.int64)

@@ -23,6 +23,7 @@ from clawback.serve.endpoints import answered, decoded, endpoint, writing
 
 if TYPE_CHECKING:
     from starlette.requests import Request
+    from starlette.types import Receive, Scope, Send
 
     from clawback.inference.local import PartialAnswer
     from clawback.inference.server import Server
@@ -311,7 +312,7 @@ class _Pairs:
     def __init__(self, server: Server) -> None:
         self.server = server
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         from starlette.requests import Request
 
         response = await answered(self._answers, Request(scope, receive))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clawback import config, plugins, store
 from clawback.dialects import OLLAMA
@@ -15,6 +15,9 @@ from clawback.inference.server import Server
 from clawback.paths import Home, secret
 from clawback.serve import api, guard, hooks, prompts_api, rater_api, roles, rules_api, setup_api
 from clawback.serve.endpoints import no_route
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
 
 WEB = Path(__file__).with_name("web")
 KINDS = {
@@ -36,7 +39,7 @@ def page_routes() -> list[Any]:
     from starlette.responses import Response
     from starlette.routing import Route
 
-    async def serve(_: Any, *, file: Path, kind: str) -> Any:
+    async def serve(_: Any, *, file: Path, kind: str) -> object:
         return Response(file.read_bytes(), media_type=kind)
 
     return [Route(path, partial(serve, file=file, kind=kind)) for path, (file, kind) in FILES.items()]
@@ -105,11 +108,11 @@ def holder(home: Home, token: str) -> roles.Person | None:
     return roles.Person(found.role, found.name) if found else None
 
 
-async def health(_: Any, receive: Any, send: Any) -> None:  # noqa: ARG001
+async def health(_: Any, receive: Receive, send: Send) -> None:  # noqa: ARG001
     await wire.respond(send, 200, b'{"status": "ok"}')
 
 
-async def greet(scope: Any, receive: Any, send: Any) -> None:  # noqa: ARG001
+async def greet(scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG001
     """Agents probe the server before they use it (``HEAD /``, ``HEAD /api/hello``)."""
     await wire.respond(send, 200, b"")
 
@@ -120,5 +123,5 @@ class Asgi:
     def __init__(self, function: Any) -> None:
         self.function = function
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self.function(scope, receive, send)

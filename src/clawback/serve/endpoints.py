@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from clawback.inference.server import Server
 
 
-def decoded(raw: bytes, shape: Any) -> Any:
+def decoded(raw: bytes, shape: object) -> Any:
     try:
         return msgspec.json.decode(raw or b"{}", type=shape)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -25,7 +25,7 @@ def decoded(raw: bytes, shape: Any) -> Any:
 
 
 def endpoint(server: Server, handler: Callable[[Server, Request], Any]) -> Any:
-    async def handle(request: Request) -> Any:
+    async def handle(request: Request) -> object:
         from starlette.concurrency import run_in_threadpool
 
         return await answered(lambda r: run_in_threadpool(handler, server, r), request)
@@ -33,8 +33,8 @@ def endpoint(server: Server, handler: Callable[[Server, Request], Any]) -> Any:
     return handle
 
 
-def writing(server: Server, shape: Any, handler: Callable[..., Any]) -> Any:
-    async def handle(request: Request) -> Any:
+def writing(server: Server, shape: object, handler: Callable[..., Any]) -> Any:
+    async def handle(request: Request) -> object:
         from starlette.concurrency import run_in_threadpool
 
         async def result(request: Request) -> Any:

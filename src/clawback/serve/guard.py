@@ -19,7 +19,7 @@ import asyncio
 import hmac
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from clawback.dialects import is_model_path
@@ -27,6 +27,9 @@ from clawback.inference import wire
 from clawback.redact import redact
 from clawback.serve.roles import ROOT, Person
 from clawback.store.invitations import ADDRESSED, MARK, TOKEN
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
 
 log = logging.getLogger("clawback.serve")
 
@@ -69,7 +72,7 @@ class Guard:
         shown = f"[{host}]" if ":" in host else host
         self.hosts = {*(name.lower() for name in names), *LOOPBACK, shown}
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             if scope["type"] == "websocket":
                 await send({"type": "websocket.close", "code": 1008})
@@ -119,7 +122,7 @@ class Guard:
         return None
 
     def _refusal(
-        self, scope: Any, headers: dict[str, str], person: Person | None, model: bool
+        self, scope: Scope, headers: dict[str, str], person: Person | None, model: bool
     ) -> tuple[int, str] | None:
         """The status and the reason, where a request is refused. ``model``: whether a model's server is meant."""
         host = headers.get("host", "")
@@ -170,7 +173,7 @@ def tokens_of(headers: dict[str, str]) -> list[str]:
     return given + ([bearer.strip()] if scheme.lower() == "bearer" else [])
 
 
-async def _body(receive: Any) -> bytes:
+async def _body(receive: Receive) -> bytes:
     """The body, within the limits of size and time. Raises ``RequestRefused`` beyond them."""
     try:
         async with asyncio.timeout(BODY_SECONDS):

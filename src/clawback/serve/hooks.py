@@ -37,7 +37,7 @@ def routes(server: Server) -> list[Any]:
             return Response(json.dumps({"error": str(error)}), 404, media_type="application/json")
         return Response(said, 200, media_type=kind)
 
-    async def prove(request: Request) -> Any:
+    async def prove(request: Request) -> object:
         """That it is us: to a random word what only we can make of it, or the answer to the question which only we and our hooks have
         read (the ``!`` ends it)."""
         if asked := request.headers.get(server_proof.HEADER, ""):

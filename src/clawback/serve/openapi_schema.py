@@ -9,10 +9,11 @@ from typing import Any
 import msgspec
 
 from clawback import __version__
+from clawback.records import JsonObject
 
-_INT: dict[str, Any] = {"type": "integer", "minimum": 0, "maximum": 2**31}
-_TEXT: dict[str, Any] = {"type": "string", "maxLength": 500}
-_QUERIES: dict[str, dict[str, Any]] = {
+_INT: JsonObject = {"type": "integer", "minimum": 0, "maximum": 2**31}
+_TEXT: JsonObject = {"type": "string", "maxLength": 500}
+_QUERIES: dict[str, JsonObject] = {
     "/turns": {
         "limit": _INT,
         "before": _INT,
@@ -48,14 +49,14 @@ _QUERIES: dict[str, dict[str, Any]] = {
 """Path, as the description writes it, → what may be added to it after a ``?``."""
 
 
-def openapi(routes: Iterable[Any]) -> dict[str, Any]:
+def openapi(routes: Iterable[Any]) -> JsonObject:
     """OpenAPI 3.1 of the routes under ``/api``, and of the models' routes beside them."""
     routes = list(routes)
     shapes = {shape.__name__: shape for route in routes if (shape := body_shape(route))}
     _, components = msgspec.json.schema_components(
         shapes.values(), ref_template="#/components/schemas/{name}"
     )
-    paths: dict[str, Any] = {}
+    paths: JsonObject = {}
     for route in routes:
         path = re.sub(r"\{(\w+):\w+\}", r"{\1}", route.path)
         for method in sorted(route.methods - {"HEAD"}):
@@ -89,7 +90,7 @@ _ANSWERS = {str(code): {"description": text} for code, text in {
 }.items()}  # fmt: skip
 
 
-def _operation(path: str, shape: Any) -> dict[str, Any]:
+def _operation(path: str, shape: Any) -> JsonObject:
     named = [part.strip("{}") for part in path.split("/") if part.startswith("{")]
     parameters = [
         {
@@ -101,13 +102,13 @@ def _operation(path: str, shape: Any) -> dict[str, Any]:
         for name in named
     ]
     parameters += [{"name": n, "in": "query", "schema": s} for n, s in _QUERIES.get(path, {}).items()]
-    made: dict[str, Any] = {"parameters": parameters, "responses": _ANSWERS}
+    made: JsonObject = {"parameters": parameters, "responses": _ANSWERS}
     if shape:
         made["requestBody"] = _body({"$ref": f"#/components/schemas/{shape.__name__}"})
     return made
 
 
-def _question(needs: str) -> dict[str, Any]:
+def _question(needs: str) -> JsonObject:
     message = {
         "type": "object",
         "properties": {
@@ -116,7 +117,7 @@ def _question(needs: str) -> dict[str, Any]:
         },
         "required": ["role", "content"],
     }
-    fields: dict[str, Any] = {
+    fields: JsonObject = {
         "model": {"enum": ["clawback", "clawback-base"]},
         "max_tokens": {"type": "integer", "minimum": 1, "maximum": 4},
         "max_output_tokens": {"type": "integer", "minimum": 1, "maximum": 4},
@@ -130,5 +131,5 @@ def _question(needs: str) -> dict[str, Any]:
     return {"responses": _ANSWERS, "requestBody": _body(schema)}
 
 
-def _body(schema: dict[str, Any]) -> dict[str, Any]:
+def _body(schema: JsonObject) -> JsonObject:
     return {"required": True, "content": {"application/json": {"schema": schema}}}

@@ -15,10 +15,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clawback.errors import UsageError
 from clawback.store.invitations import PREFIX, Role
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
 
 Who = Role
 READS: frozenset[Who] = frozenset({"owner", "viewer"})
@@ -74,7 +77,7 @@ class Person:
 ROOT = Person("owner")
 
 
-def person(scope: Any) -> Person:
+def person(scope: Scope) -> Person:
     """The person that ``guard`` identified."""
     found = scope.get("clawback.person", ROOT)
     assert isinstance(found, Person)
@@ -105,7 +108,7 @@ class _Admitting:
     def __init__(self, app: Any, path: str) -> None:
         self.app, self.path = app, path
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         whom = person(scope)
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         if whom.role in ALLOWED.get((method, self.path), OWNER):

@@ -88,7 +88,7 @@ def use(server: Server, request: Request, body: None) -> Any:  # noqa: ARG001
         return {"version": version.number, "prompt": version.prompt}
 
 
-def _changed(server: Server, change: Callable[[Store], Rule]) -> Any:
+def _changed(server: Server, change: Callable[[Store], Rule]) -> object:
     with store.connect(server.home.database) as db:
         rule = change(db)
         _bring_up_to_date(server, db)

@@ -15,6 +15,7 @@ from clawback import config
 from clawback.config import settings
 from clawback.errors import ClawbackError, UsageError
 from clawback.paths import tidy
+from clawback.records import JsonObject
 from clawback.serve.bodies import SettingValue
 from clawback.serve.endpoints import endpoint, writing
 
@@ -123,7 +124,7 @@ def change(server: Server, request: Request, body: SettingValue) -> Any:  # noqa
     return _shown(settings.find(body.key), chosen) | {"at_start": body.key.startswith(AT_START)}
 
 
-def _shown(setting: settings.Setting, chosen: config.Config) -> dict[str, Any]:
+def _shown(setting: settings.Setting, chosen: config.Config) -> JsonObject:
     value = settings.value(chosen, setting.key)
     return {
         "key": setting.key,

@@ -12,9 +12,9 @@ under several, and without any, each as often as it pays (``picked``).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -30,7 +30,6 @@ from clawback.templates import Encoded
 if TYPE_CHECKING:
     from clawback.rewards.instructions import Instruction
 
-Tell = Callable[[Mapping[str, Any]], None]
 
 SURE = 2.0
 """Standard errors by which a sentence has to gain."""

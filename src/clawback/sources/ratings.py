@@ -111,7 +111,7 @@ class Valued(Rounds):
     critic: ValueHead
 
     def __init__(
-        self, policy: Policy, algorithm: object, examples: Sequence[TrainingExample], **dealing: Any
+        self, policy: Policy, algorithm: object, examples: Sequence[TrainingExample], **dealing: object
     ) -> None:
         super().__init__(policy, examples, **dealing)
         self._algorithm = cast(Crediting, algorithm)

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from clawback.progress import OnProgress
 from clawback.sources.distilled import (
     Chosen,
     DistilSettings,
@@ -37,7 +38,7 @@ from clawback.sources.distilled import (
     worst,
 )
 from clawback.sources.graded import Graded, Grading, Prompt
-from clawback.sources.instructed import Tell, answers_to
+from clawback.sources.instructed import answers_to
 from clawback.templates import Encoded
 from clawback.trainer.examples import RatingSource, SourceState, TrainingExample
 
@@ -57,7 +58,7 @@ class RpoRounds:
         first: Chosen,
         settings: DistilSettings,
         prompts: Sequence[Prompt] = (),
-        tell: Tell = lambda _: None,
+        tell: OnProgress = lambda _: None,
         under: Callable[[Prompt], Prompt] | None = None,
     ) -> None:
         """``prompts``: all that may be asked in the rounds. ``under``: a prompt with the sentence that won; None where none did."""

@@ -50,7 +50,7 @@ def appended(messages: Sequence[Message], text: str) -> tuple[Message, ...]:
         if message.get("role") != "user":
             continue
         content = message.get("content")
-        longer: Any = (
+        longer: object = (
             [*content, {"type": "text", "text": text}]
             if isinstance(content, (list, tuple))
             else f"{content or ''}\n\n{text}".strip()

@@ -120,7 +120,7 @@ def is_full(folder: Path) -> bool:
 
 
 def connect(
-    path: Path, *, name: str | None = None, first_statement: str = "", **options: Any
+    path: Path, *, name: str | None = None, first_statement: str = "", **options: object
 ) -> tuple[sqlite3.Connection, int]:
     """A connection, and the version of the schema. ``name``: an URI that stands for the path; ``first_statement``: a statement that comes first.
 
@@ -133,11 +133,11 @@ def connect(
         if noted is None or "not a database" not in str(error):
             raise
         try:
-            found = _opened(path, not noted, name, first_statement, options)
+            connection = _opened(path, not noted, name, first_statement, options)
         except sqlite3.DatabaseError:
             raise error from None
     keys.note(path, not noted)  # it was killed between the two
-    return found
+    return connection
 
 
 def open_copy(path: Path, of: Path) -> sqlite3.Connection:
@@ -173,7 +173,7 @@ def _opened(
 
 
 def open_encrypted(
-    path: Path, key: bytes | None, *, name: str | None = None, **options: Any
+    path: Path, key: bytes | None, *, name: str | None = None, **options: object
 ) -> sqlite3.Connection:
     """A connection through SQLCipher; without a key to a plain database. Raises ``MissingExtra``."""
     try:
@@ -271,11 +271,11 @@ def open_database(path: Path, *, busy_seconds: float = BUSY_SECONDS) -> sqlite3.
 
 def _open_to_write(path: Path, busy_seconds: float) -> sqlite3.Connection:
     """Raises what is in ``DAMAGED``, and ``StoreError`` for a newer schema."""
-    db, found = _open(path, busy_seconds)
+    db, schema = _open(path, busy_seconds)
     try:
-        if found > newest():
+        if schema > newest():
             raise StoreError(
-                f"The database {path} was written by a newer Clawback (schema {found}, this one knows {newest()}); "
+                f"The database {path} was written by a newer Clawback (schema {schema}, this one knows {newest()}); "
                 "it was left untouched: upgrade Clawback to use it."
             )
         if db.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
@@ -283,7 +283,7 @@ def _open_to_write(path: Path, busy_seconds: float) -> sqlite3.Connection:
         # FULL: what was acknowledged survives a power cut, for one fsync a write.
         db.execute("PRAGMA synchronous = FULL")
         db.execute("PRAGMA foreign_keys = ON")
-        if found < newest():
+        if schema < newest():
             _migrate(db, path)
     except (*DAMAGED, StoreError):
         db.close()
@@ -298,13 +298,13 @@ def _open(path: Path, busy_seconds: float) -> tuple[sqlite3.Connection, int]:
         before = identity(path)
         try:
             # isolation_level=None: transactions are begun and ended by us, visibly.
-            db, found = connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=False)
+            db, schema = connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=False)
         except DAMAGED:
             if identity(path) == before:
                 raise
             continue
         if identity(path) == before:
-            return db, found
+            return db, schema
         db.close()
 
 
@@ -314,7 +314,7 @@ def _open_to_read(path: Path) -> sqlite3.Connection:
 
     try:
         # immutable: nobody can write it, and SQLite need not make the files that it shares with writers.
-        db, found = connect(
+        db, schema = connect(
             path,
             name=f"file:{quote(str(path))}?mode=ro&immutable=1",
             uri=True,
@@ -323,10 +323,10 @@ def _open_to_read(path: Path) -> sqlite3.Connection:
         )
     except DAMAGED as error:
         raise store_error(path, error) from error
-    if found != newest():
+    if schema != newest():
         db.close()
         raise StoreError(
-            f"The database {path} has schema {found}, this program reads {newest()}, and it cannot be brought up to date: {path.parent} cannot be written."
+            f"The database {path} has schema {schema}, this program reads {newest()}, and it cannot be brought up to date: {path.parent} cannot be written."
         )
     return db
 
@@ -334,7 +334,7 @@ def _open_to_read(path: Path) -> sqlite3.Connection:
 def _open_on_full_disk(path: Path) -> sqlite3.Connection:
     """To look only: the files that SQLite shares with other processes have no room, so it keeps their content in memory. Raises ``StoreError``."""
     try:
-        db, found = connect(
+        db, schema = connect(
             path,
             first_statement="PRAGMA locking_mode = EXCLUSIVE",
             timeout=1.0,
@@ -344,7 +344,7 @@ def _open_on_full_disk(path: Path) -> sqlite3.Connection:
         db.execute("PRAGMA query_only = ON")
     except DAMAGED as error:
         raise store_error(path, error) from error
-    if found != newest():
+    if schema != newest():
         db.close()
         raise StoreError(
             f"The disk of {path} is full, so the database cannot be brought up to date: make room and try again."
@@ -356,11 +356,11 @@ def _migrate(db: sqlite3.Connection, path: Path) -> None:
     """Take the missing steps in one transaction: all of them or none. A file with content is copied first."""
     db.execute("BEGIN IMMEDIATE")
     try:
-        found = db.execute("PRAGMA user_version").fetchone()[0]  # another process may have been faster
-        if 0 < found < newest():
-            _keep_copy(path, found)
+        schema = db.execute("PRAGMA user_version").fetchone()[0]  # another process may have been faster
+        if 0 < schema < newest():
+            _keep_copy(path, schema)
         for file in sorted(MIGRATIONS.glob("[0-9]*.sql")):
-            if (number := int(file.name[:4])) > found:
+            if (number := int(file.name[:4])) > schema:
                 for statement in _statements(file.read_text("utf-8")):
                     db.execute(statement)
                 db.execute(f"PRAGMA user_version = {number}")

@@ -54,7 +54,7 @@ class Base:
         self.path, self._db = path, db
         self._cleaning: tuple[bool, tuple[str, ...]] | None = None
 
-    def clean(self, value: Any) -> Any:
+    def clean(self, value: object) -> Any:
         """A text, or a message with its texts, as it may be stored: without secrets. Every text from outside comes through here."""
         if not value:
             return value
@@ -99,7 +99,7 @@ class Base:
     ) -> None:
         self.close()
 
-    def _read(self, sql: str, *values: Any) -> list[sqlite3.Row]:
+    def _read(self, sql: str, *values: object) -> list[sqlite3.Row]:
         try:
             return self._db.execute(sql, values).fetchall()
         except OverflowError:
@@ -134,12 +134,12 @@ class Base:
         with self._write():
             yield
 
-    def get(self, key: str, default: Any = None) -> Any:
+    def get(self, key: str, default: object = None) -> Any:
         """A small value kept under a name (the EMA baseline, say), or ``default``."""
         rows = self._read("SELECT value FROM state WHERE key = ?", key)
         return json.loads(rows[0]["value"]) if rows else default
 
-    def set(self, key: str, value: Any) -> None:
+    def set(self, key: str, value: object) -> None:
         """Keep a small JSON value under a name."""
         with self._write() as db:
             db.execute(
@@ -170,8 +170,8 @@ class Base:
 
     def integrity(self) -> list[str]:
         """What SQLite finds wrong with the file, and rows that point nowhere. Empty when all is well."""
-        found = [row[0] for row in self._read("PRAGMA integrity_check") if row[0] != "ok"]
-        return found + [
+        damage = [row[0] for row in self._read("PRAGMA integrity_check") if row[0] != "ok"]
+        return damage + [
             f"a row of {r[0]} points to a missing {r[2]}" for r in self._read("PRAGMA foreign_key_check")
         ]
 

@@ -75,11 +75,11 @@ class RaterTable(Base):
     def remove_rater(self, name: str) -> Invited:
         """Invalidate the person's token and remove their open assignments. Their ratings stay."""
         with self._write() as db:
-            found = self.rater(name)
+            rater = self.rater(name)
             db.execute("UPDATE raters SET token = '', removed_at = ? WHERE name = ?", (now(), name))
             db.execute("DELETE FROM assignments WHERE rater = ? AND turn_id NOT IN"
-                       " (SELECT turn_id FROM feedback WHERE person = ?)", (name, found.source))  # fmt: skip
-        return found
+                       " (SELECT turn_id FROM feedback WHERE person = ?)", (name, rater.source))  # fmt: skip
+        return rater
 
     def rater(self, name: str) -> Invited:
         """Raises ``NotFound`` for somebody who is not invited."""

@@ -253,9 +253,9 @@ class PromptTable(FeedbackTable):
             place_starts,
             self.trusted_time(WAITS) - WAITS - TOLD,
         )
-        found = [Early(*row) for row in rows]
+        prompts = [Early(*row) for row in rows]
         late = self.trusted_time(WAITS) - WAITS
-        return [e._replace(lost=e.lost or (NEVER_CAME if e.created_at < late else "")) for e in found]
+        return [e._replace(lost=e.lost or (NEVER_CAME if e.created_at < late else "")) for e in prompts]
 
     def waits_at(self, place_starts: str) -> list[str]:
         """Places with this prefix where feedback waits. One query, and cheap where nothing does."""
@@ -281,14 +281,14 @@ class PromptTable(FeedbackTable):
             return []
         with self._write() as db:
             self._grow_old(db)
-            found = [e for e in self.early(place_starts) if e.lost]
+            lost_prompts = [e for e in self.early(place_starts) if e.lost]
             new = db.execute(
                 "UPDATE early SET told_at = ? WHERE lost != '' AND told_at IS NULL AND substr(place, 1, length(?)) = ?"
                 " RETURNING place, created_at",
                 (now(), place_starts, place_starts),
             ).fetchall()
             keys = {(row[0], row[1]) for row in new}
-            return [e for e in found if (e.post, e.created_at) in keys]
+            return [e for e in lost_prompts if (e.post, e.created_at) in keys]
 
     def _grow_old(self, db: sqlite3.Connection) -> None:
         late = self.deletion_time(WAITS) - WAITS

@@ -57,11 +57,11 @@ class PictureTable(Base):
         parts = {
             row["id"]: part_of(row["data"]) for row in data if sha256(row["data"]).digest() == row["digest"]
         }
-        found: dict[int, dict[int, Mapping[str, Any]]] = {}
+        pictures: dict[int, dict[int, Mapping[str, Any]]] = {}
         for of, place, picture in rows:
             if picture in parts:
-                found.setdefault(of, {})[place] = parts[picture]
-        return found
+                pictures.setdefault(of, {})[place] = parts[picture]
+        return pictures
 
 
 def taken_out(messages: Sequence[Message]) -> tuple[list[Message], list[bytes]]:
@@ -70,24 +70,24 @@ def taken_out(messages: Sequence[Message]) -> tuple[list[Message], list[bytes]]:
         return list(messages), []
     from clawback import pictures
 
-    found: dict[bytes, int] = {}
+    numbers_of: dict[bytes, int] = {}
 
-    def change(part: Mapping[str, Any]) -> Mapping[str, Any]:
+    def change(part: Mapping[str, object]) -> Mapping[str, Any]:
         if part.get("type") != "image_url":
             return part
         data = pictures.data_of(part)
         if data is None:  # somebody else's number is none of ours
             return {key: value for key, value in part.items() if key != "number"}
-        return {"type": "image_url", "number": found.setdefault(data, len(found))}
+        return {"type": "image_url", "number": numbers_of.setdefault(data, len(numbers_of))}
 
-    return pictures.changed(messages, change), list(found)
+    return pictures.changed(messages, change), list(numbers_of)
 
 
 def put_back(messages: Sequence[Message], known: Mapping[int, Mapping[str, Any]] | None) -> list[Message]:
     """The messages with their pictures; with None, or where one is gone, a mark stands in its place."""
     from clawback import pictures
 
-    def change(part: Mapping[str, Any]) -> Mapping[str, Any]:
+    def change(part: Mapping[str, object]) -> Mapping[str, Any]:
         number = part.get("number") if part.get("type") == "image_url" else None
         return ((known or {}).get(number) or pictures.mark()) if isinstance(number, int) else part
 

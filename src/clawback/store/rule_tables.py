@@ -7,7 +7,7 @@ Side turns, and answers that the gate asked for, are no part of it: they are nob
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from clawback.errors import NotFound
 from clawback.store.connection import sqlite3
@@ -101,7 +101,7 @@ class RuleTable(Base):
         return [_rule(row) for row in rows]
 
     def update_rule(
-        self, number: int, status: "RuleStatus", evidence: Mapping[str, Any] | None = None
+        self, number: int, status: "RuleStatus", evidence: Mapping[str, object] | None = None
     ) -> "Rule":
         """Enter what a test, or the owner, made of it. ``evidence`` None: as it was. Raises ``NotFound``."""
         known = self.rule(number)

@@ -111,15 +111,15 @@ class EpisodeTable(PictureTable):
 
     def played(self, run: int, numbers: Collection[int]) -> dict[int, Episode]:
         """Those of a run's episodes with these numbers that are over and whole: with all that they read and wrote, pictures too."""
-        found: dict[int, Episode] = {}
+        episodes: dict[int, Episode] = {}
         wanted = sorted(numbers)
         for start in range(0, len(wanted), _MANY):
             some = wanted[start : start + _MANY]
             marks = ", ".join("?" * len(some))
             rows = self._read(f"SELECT * FROM episodes WHERE run_id = ? AND number IN ({marks})", run, *some)
-            made = (self._episode(row) for row in rows)
-            found |= {e.number: e for e in made if e.branches or e.status == "failed"}
-        return found
+            candidates = (self._episode(row) for row in rows)
+            episodes |= {e.number: e for e in candidates if e.branches or e.status == "failed"}
+        return episodes
 
     def count_episodes(self, run: int | None = None) -> dict[str, int]:
         """How many there are, by status."""
@@ -138,9 +138,9 @@ class EpisodeTable(PictureTable):
         if tokens:
             hashes = _hashes(parts)
             sql = "SELECT * FROM episode_branches WHERE episode_id = ? ORDER BY place"
-            found = [_branch(one, hashes) for one in self._read(sql, row["id"])]
+            read_branches = [_branch(one, hashes) for one in self._read(sql, row["id"])]
             # Without a picture that it read, a sequence says nothing: the episode counts as one without tokens.
-            branches = [one for one in found if one] if all(found) else []
+            branches = [one for one in read_branches if one] if all(read_branches) else []
         return Episode(
             environment=row["environment"],
             task=row["task"],
@@ -173,8 +173,8 @@ def _hashes(parts: Mapping[int, Mapping[str, Any]]) -> dict[int, str]:
     from clawback.pictures import data_of
 
     numbers = list(parts)
-    found = _places([data_of(parts[number]) or b"" for number in numbers])
-    return {numbers[place]: digest for digest, place in found.items()}
+    places = _places([data_of(parts[number]) or b"" for number in numbers])
+    return {numbers[place]: digest for digest, place in places.items()}
 
 
 def _packed(branch: Branch, places: Mapping[str, int]) -> tuple[bytes, bytes, bytes, bytes]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from clawback.errors import NotFound, UsageError
 from clawback.store.connection import BUSY_SECONDS, open_database, sqlite3
@@ -15,6 +15,9 @@ from clawback.store.picture_table import numbers
 from clawback.store.rule_tables import RuleTable
 from clawback.store.run_tables import EpisodeTable, Runs
 from clawback.store.turn_store import TurnStore
+
+if TYPE_CHECKING:
+    from clawback.records import JsonObject
 
 # No `from __future__ import annotations`: named tuples would compile each of theirs, in every hook (capture/events.py).
 
@@ -231,12 +234,12 @@ class Forgetting(Base):
             if messages is not None or came is not None:
                 from clawback.records import Turn
 
-                made = messages if messages is not None else json.loads(row["messages"])
-                prompt = Turn("", tuple(made), "").prompt
+                conversation = messages if messages is not None else json.loads(row["messages"])
+                prompt = Turn("", tuple(conversation), "").prompt
                 db.execute(
                     "UPDATE bodies SET messages = ?, prompt = ?, next_state = ? WHERE turn_id = ?",
                     (
-                        json.dumps(made, ensure_ascii=False),
+                        json.dumps(conversation, ensure_ascii=False),
                         prompt,
                         json.dumps(state if came is None else came, ensure_ascii=False)
                         if state is not None
@@ -246,7 +249,7 @@ class Forgetting(Base):
                 )
                 db.execute(
                     "DELETE FROM turn_pictures WHERE turn_id = ? AND number NOT IN (SELECT value FROM json_each(?))",
-                    (row["turn_id"], json.dumps(numbers(made))),
+                    (row["turn_id"], json.dumps(numbers(conversation))),
                 )
         db.execute("DELETE FROM prompts WHERE text = ? AND text != ''", (turn["prompt"],))
 
@@ -263,29 +266,31 @@ class Forgetting(Base):
 
 
 def _without(
-    messages: list[dict[str, Any]], prompt: str, response: str, alone: bool = False
-) -> list[dict[str, Any]] | None:
+    messages: list[JsonObject], prompt: str, response: str, alone: bool = False
+) -> list[JsonObject] | None:
     """The messages with a turn's words blanked: its answer, and the question right before it (``alone``: that question by itself); None where
     nothing of it is there."""
     from clawback.records import shown_text, text_of  # hooks load the store, and need none of this
 
-    made, changed = [dict(m) for m in messages], False
-    for place, message in enumerate(made):
+    conversation, changed = [dict(m) for m in messages], False
+    for place, message in enumerate(conversation):
         if message.get("role") == "assistant" and response and text_of(message.get("content")) == response:
-            made[place] = message | {"content": FORGOTTEN}
+            conversation[place] = message | {"content": FORGOTTEN}
             changed = True
-            before = next((i for i in range(place - 1, -1, -1) if made[i].get("role") == "user"), None)
-            if before is not None and prompt and prompt in shown_text(made[before].get("content")):
-                made[before] = made[before] | {"content": FORGOTTEN}
+            before = next(
+                (i for i in range(place - 1, -1, -1) if conversation[i].get("role") == "user"), None
+            )
+            if before is not None and prompt and prompt in shown_text(conversation[before].get("content")):
+                conversation[before] = conversation[before] | {"content": FORGOTTEN}
         elif (
             alone
             and message.get("role") == "user"
             and prompt
             and prompt in shown_text(message.get("content"))
         ):
-            made[place] = message | {"content": FORGOTTEN}
+            conversation[place] = message | {"content": FORGOTTEN}
             changed = True
-    return made if changed else None
+    return conversation if changed else None
 
 
 def _in(db: sqlite3.Connection, sql: str, numbers: Collection[int]) -> None:

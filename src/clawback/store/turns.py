@@ -332,8 +332,8 @@ class Turns(PictureTable):
         if before_id is None:
             before_id = int(self._read("SELECT coalesce(max(id), 0) + 1 FROM turns")[0][0])
         since = max(before_id - look, 0)
-        found = self.turns(limit, range(since, before_id), None, text, rated, kind)
-        return found, found[-1].id if found and len(found) == limit else since if since > 1 else 0
+        matches = self.turns(limit, range(since, before_id), None, text, rated, kind)
+        return matches, matches[-1].id if matches and len(matches) == limit else since if since > 1 else 0
 
     def followed_turns(
         self,

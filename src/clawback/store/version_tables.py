@@ -5,7 +5,7 @@
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from clawback.errors import Busy, NotFound, StoreError, UsageError
 from clawback.store.connection import sqlite3
@@ -109,7 +109,7 @@ class Versions(Base):
         )
         return int(rows[0][0])
 
-    def set_report(self, number: int, report: Mapping[str, Any]) -> None:
+    def set_report(self, number: int, report: Mapping[str, object]) -> None:
         """Keep what the gate found, whether it passed or not."""
         with self._write() as db:
             db.execute("UPDATE versions SET report = ? WHERE number = ?", (json.dumps(dict(report)), number))
@@ -145,9 +145,9 @@ class Versions(Base):
     def add_candidate(self, version: "Version") -> "Version":
         """Enter the version that a run made, and name it in the run, in one transaction."""
         with self._write() as db:
-            made = self.add_version(version)
-            db.execute("UPDATE runs SET version = ? WHERE id = ?", (made.number, version.run_id))
-            return made
+            candidate = self.add_version(version)
+            db.execute("UPDATE runs SET version = ? WHERE id = ?", (candidate.number, version.run_id))
+            return candidate
 
     def accept_sentences(self, sentences: Iterable[str], version: int) -> None:
         """Sentences of a version's prompt that the person has seen and said yes to."""
@@ -174,10 +174,10 @@ class Versions(Base):
 
     def surveys(self) -> dict[int, list[int]]:
         """Version → its scores, oldest first."""
-        found: dict[int, list[int]] = {}
+        scores: dict[int, list[int]] = {}
         for row in self._read("SELECT version, score FROM surveys ORDER BY id"):
-            found.setdefault(int(row[0]), []).append(int(row[1]))
-        return found
+            scores.setdefault(int(row[0]), []).append(int(row[1]))
+        return scores
 
     def add_use(self, turn_id: int, kind: Use) -> None:
         """Raises ``NotFound``, ``UsageError``."""

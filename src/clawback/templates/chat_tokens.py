@@ -20,6 +20,7 @@ from clawback.templates.rendering import NextSpeaker
 from clawback.thinking import split_thinking
 
 if TYPE_CHECKING:
+    from clawback.records import JsonObject
     from clawback.templates.vision import Pixels, Vision
 
 Plain = dict[str, str]
@@ -71,7 +72,7 @@ class Chat:
         self.tokenizer, self.system, self.eyes = tokenizer, system, eyes
         template = str(getattr(tokenizer, "chat_template", None) or "")
         usual = {"enable_thinking": False} if "enable_thinking" in template else {}
-        self.template_args: dict[str, Any] = usual | dict(template_args or {})
+        self.template_args: JsonObject = usual | dict(template_args or {})
         if isinstance(warned := getattr(tokenizer, "deprecation_warnings", None), dict):
             # What is too long is cut here; the library's warning of "indexing errors" would only frighten.
             warned["sequence-length-is-longer-than-the-specified-maximum"] = True
@@ -284,13 +285,13 @@ class Chat:
             f"The chat template of this model takes no conversation at all: {failure}."
         ) from failure
 
-    def _through_template(self, messages: Sequence[Any], **how: Any) -> Any:
+    def _through_template(self, messages: Sequence[Any], **how: Any) -> object:
         return self.tokenizer.apply_chat_template(
             messages, add_generation_prompt=True, **how, **self.template_args
         )
 
 
-def _in_parts(message: Plain, pictures: int, clean: Callable[[str], str]) -> dict[str, Any]:
+def _in_parts(message: Plain, pictures: int, clean: Callable[[str], str]) -> JsonObject:
     """A message with its pictures before its text, as templates of models that see take it."""
     parts: list[dict[str, str]] = [{"type": "image"}] * pictures
     return {"role": message["role"], "content": [*parts, {"type": "text", "text": clean(message["content"])}]}
@@ -326,7 +327,7 @@ def _plain(message: Message) -> Plain:
     return {"role": "assistant" if role in {"assistant", "model"} else "user", "content": text}
 
 
-def _block(block: dict[str, Any]) -> str:
+def _block(block: JsonObject) -> str:
     kind = block.get("type")
     if kind == "tool_use":
         return f"[calls {block.get('name', 'a tool')}: {block.get('input', '')}]"

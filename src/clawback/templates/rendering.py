@@ -26,9 +26,12 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clawback.errors import ModelError
+
+if TYPE_CHECKING:
+    from clawback.records import JsonObject
 
 SECONDS, WALL_SECONDS, MEGABYTES = 5, 60, 256
 """For a rendering: processor time, time where the machine is busy, and memory beyond the conversation's own."""
@@ -185,7 +188,7 @@ def _check(template: str, args: str) -> None:
             _worker.render(template, variables)
 
 
-def _conversations() -> list[tuple[list[dict[str, Any]], list[dict[str, Any]] | None]]:
+def _conversations() -> list[tuple[list[JsonObject], list[JsonObject] | None]]:
     """As they come: one question, one with a system message that goes back and forth, a long one, and one with tools."""
     turns = [{"role": "user", "content": "What now?"}, {"role": "assistant", "content": "That depends."}]
     asked = [{"role": "user", "content": "And then?"}]

@@ -46,7 +46,7 @@ class GenerationTag(Extension):
 class Dict:
     """``dict`` for templates, without the rest of the type."""
 
-    def __call__(self, *values: Any, **named: Any) -> dict[Any, Any]:
+    def __call__(self, *values: object, **named: object) -> dict[Any, Any]:
         return dict(*values, **named)
 
     def fromkeys(self, *values: Any) -> dict[Any, Any]:
@@ -56,19 +56,19 @@ class Dict:
 class PlainNamespace(Namespace):
     """A namespace without names that begin with an underscore."""
 
-    def __init__(*values: Any, **named: Any) -> None:
+    def __init__(*values: object, **named: object) -> None:
         self, *rest = values
         attributes = dict(*rest, **named)
         for name in attributes:
             _plain(name)
         Namespace.__init__(self, attributes)
 
-    def __setitem__(self, name: str, value: Any) -> None:
+    def __setitem__(self, name: str, value: object) -> None:
         _plain(name)
         Namespace.__setitem__(self, name, value)
 
 
-def _plain(name: Any) -> None:
+def _plain(name: object) -> None:
     if isinstance(name, str) and name.startswith("_"):
         raise SecurityError(f"a namespace has no attribute {name!r}")
 

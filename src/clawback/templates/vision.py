@@ -67,7 +67,7 @@ class Pixels:
 class Picture(NamedTuple):
     """One that was decoded, and the hash of its file."""
 
-    image: Any
+    image: object
     digest: bytes
 
 
@@ -85,10 +85,10 @@ def seen(messages: Sequence[Message]) -> list[list[Picture]]:
 class Vision:
     """A model's processor, loaded when there is a first picture to look at."""
 
-    def __init__(self, source: str, options: Mapping[str, Any]) -> None:
+    def __init__(self, source: str, options: Mapping[str, object]) -> None:
         """``source``, ``options``: of ``from_pretrained``, as the model itself was loaded."""
         self.source, self.options = source, dict(options)
-        self._processor: Any = None
+        self._processor: object = None
 
     @property
     def processor(self) -> Any:

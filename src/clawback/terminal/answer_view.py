@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clawback.terminal.output import CONTROL_SIGNS
 
@@ -107,7 +107,7 @@ def paragraph_end(text: str) -> int | None:
     return None
 
 
-def markdown(text: str) -> Any:
+def markdown(text: str) -> object:
     """A text as rich renders Markdown: line breaks are kept, tags are text, and addresses are shown."""
     from markdown_it import MarkdownIt
     from rich.markdown import Markdown

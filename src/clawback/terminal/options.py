@@ -33,7 +33,7 @@ def as_record(kind: type | str, name: str = "options") -> Callable[[Function], F
 
     def decorate(function: Function) -> Function:
         @wraps(function)
-        def command(*arguments: Any, **values: Any) -> Any:
+        def command(*arguments: object, **values: object) -> object:
             record = plugins.load_value(kind) if isinstance(kind, str) else kind
             named = {f.name: values.pop(f.name) for f in fields(record) if f.name in values}
             defaults = {f.name for f in fields(record) if f.default is not MISSING}
@@ -54,7 +54,7 @@ def ray_option(what: str, workers: str) -> Callable[[Function], Function]:
             "--ray-workers", type=click.IntRange(1, 1024), help=f"{workers}  [default: one per machine]"
         )
         @wraps(function)
-        def command(*arguments: Any, ray: str | None, ray_workers: int | None, **values: Any) -> Any:
+        def command(*arguments: object, ray: str | None, ray_workers: int | None, **values: object) -> object:
             if ray_workers and not ray:
                 raise UsageError("--ray-workers is about a cluster: name it with --ray.")
             if ray:
@@ -71,7 +71,7 @@ class VersionName(click.ParamType["str"]):
 
     name = "version"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:  # noqa: ARG002
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:  # noqa: ARG002
         """Raises ``UsageError`` for anything else."""
         if str(value) not in ("live", "base") and not str(value).isdecimal():
             raise UsageError(

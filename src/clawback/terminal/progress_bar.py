@@ -90,7 +90,7 @@ def progress_bar(quiet: bool = False, lines: bool = False) -> Iterator[OnProgres
                 bar.update(task.id, total=total, completed=total, count=said, detail="")
                 bar.stop_task(task.id)
 
-        def follow(progress: Mapping[str, Any]) -> None:
+        def follow(progress: Mapping[str, object]) -> None:
             if said := announcement(progress):
                 console.print(said, highlight=False, markup=False)
             if str(progress.get("phase", "")) in ANNOUNCEMENTS:
@@ -152,13 +152,13 @@ def _lines(console: Any) -> OnProgress:
     return follow
 
 
-def shown_phase(progress: Mapping[str, Any]) -> str:
+def shown_phase(progress: Mapping[str, object]) -> str:
     """The phase's name, no longer than a narrow terminal has room for."""
     name = phase_name(progress)
     return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
 
 
-def announcement(progress: Mapping[str, Any]) -> str:
+def announcement(progress: Mapping[str, object]) -> str:
     """What is said once: the estimate before a run, and which algorithm was chosen and why."""
     if progress.get("phase") in ("run", "estimate"):
         return str(progress["text"])
@@ -173,7 +173,7 @@ def announcement(progress: Mapping[str, Any]) -> str:
     return ""
 
 
-def count(progress: Mapping[str, Any]) -> str:
+def count(progress: Mapping[str, object]) -> str:
     """``12 of 40``; ``round 3 of 6`` where that is all that is known."""
     parts = [f"{progress['step']} of {progress['steps']}"] if {"step", "steps"} <= progress.keys() else []
     if {"round", "rounds"} <= progress.keys():
@@ -181,14 +181,14 @@ def count(progress: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def details(progress: Mapping[str, Any]) -> str:
+def details(progress: Mapping[str, object]) -> str:
     """The time that is left, then the figures of the step."""
     left = progress.get("seconds_left")
     parts = [f"{duration(left)} left"] if isinstance(left, (int, float)) else []
     return "  ".join([*parts, figures(progress)]).strip()
 
 
-def figures(progress: Mapping[str, Any]) -> str:
+def figures(progress: Mapping[str, object]) -> str:
     """The few numbers of a step that say how it goes."""
     if "return" in progress and "turns" in progress:
         return episode_figures(progress)

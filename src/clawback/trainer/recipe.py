@@ -27,6 +27,7 @@ from typing import Any, Literal, get_args
 from clawback.config import Preset
 from clawback.errors import UsageError
 from clawback.models import Bucket, Kind, ModelInfo
+from clawback.records import JsonObject
 
 SOURCES = {
     "distilled": ("sources.distilled", "DistilSettings"),
@@ -53,7 +54,7 @@ def option_types() -> dict[str, type]:
     return found
 
 
-def check_options(options: Mapping[str, Mapping[str, Any]], extra: Mapping[str, Any]) -> None:
+def check_options(options: Mapping[str, Mapping[str, Any]], extra: Mapping[str, object]) -> None:
     """Raises ``UsageError`` for a part, a name or a value that nobody takes, with the nearest that somebody does."""
     if not options and not extra:
         return
@@ -75,7 +76,7 @@ def check_options(options: Mapping[str, Mapping[str, Any]], extra: Mapping[str, 
         _check_one(known, "training.overrides.extra", name, value)
 
 
-def _check_one(known: Mapping[str, type], where: str, name: str, value: Any) -> None:
+def _check_one(known: Mapping[str, type], where: str, name: str, value: object) -> None:
     fields = {part: _fields(kind) for part, kind in known.items()}
     if any(FREE in of_part for of_part in fields.values()):
         return
@@ -288,7 +289,7 @@ class Recipe:
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Settings of single algorithms and sources, by the part's name (``trainer/recipe.py``)."""
 
-    def settings(self, algorithm: str = "") -> dict[str, Any]:
+    def settings(self, algorithm: str = "") -> JsonObject:
         """Every value by name, with an algorithm's own on top (the recipe's, unless another is named): what it picks its fields from."""
         values = {
             f.name: getattr(self, f.name)
@@ -297,7 +298,7 @@ class Recipe:
         }
         return {**values, **self.part(algorithm or self.algorithm)}
 
-    def part(self, name: str) -> dict[str, Any]:
+    def part(self, name: str) -> JsonObject:
         """What is set for one algorithm or source, by name."""
         return {**self.extra, **self.options.get(name, {})}
 
@@ -310,7 +311,7 @@ def recipe(
     info: ModelInfo,
     preset: str = "balanced",
     algorithm: str = "auto",
-    overrides: Mapping[str, Any] | None = None,
+    overrides: Mapping[str, object] | None = None,
 ) -> Recipe:
     """The recipe for a model.
 
@@ -367,7 +368,7 @@ def learning_rate(info: ModelInfo) -> float:
     return rate
 
 
-def changed(chosen: Recipe, overrides: Mapping[str, Any]) -> Recipe:
+def changed(chosen: Recipe, overrides: Mapping[str, object]) -> Recipe:
     """A recipe with single values replaced, checked. Raises ``UsageError``."""
     import msgspec
 
@@ -400,11 +401,11 @@ def changed(chosen: Recipe, overrides: Mapping[str, Any]) -> Recipe:
     return result
 
 
-def recipe_from(values: Mapping[str, Any]) -> Recipe:
+def recipe_from(values: Mapping[str, object]) -> Recipe:
     """A recipe as it was recorded with a run (``dataclasses.asdict``, also after a way through JSON)."""
     return changed(Recipe(), with_conditions(values))
 
 
-def _plain(chosen: Recipe) -> dict[str, Any]:
+def _plain(chosen: Recipe) -> JsonObject:
     values = {f.name: getattr(chosen, f.name) for f in dataclasses.fields(chosen)}
     return {**values, "conditions": dataclasses.asdict(chosen.conditions)}

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from clawback.files import replace, sync
 from clawback.models import ModelInfo, TrainResult
+from clawback.progress import OnProgress, Progress
 
 if TYPE_CHECKING:
     from clawback.policy import Policy, Sampler
@@ -29,10 +30,6 @@ if TYPE_CHECKING:
     from clawback.rewards.views import Judge
     from clawback.trainer.recipe import Recipe
     from clawback.trainer.training_loop import Fitted
-
-
-Progress = Mapping[str, Any]
-OnProgress = Callable[[Progress], None]
 
 
 def ignore(_: Progress) -> None:
@@ -100,7 +97,7 @@ class RunInputs(TypedDict, total=False):
     sampler: Sampler | None
 
 
-def fingerprint(inputs: Mapping[str, Any]) -> str:
+def fingerprint(inputs: Mapping[str, object]) -> str:
     """A hash of everything that decides the bits of a result."""
     return hashlib.sha256(json.dumps(inputs, sort_keys=True, default=str).encode()).hexdigest()
 

@@ -24,7 +24,7 @@ import os
 import pickle
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -40,6 +40,7 @@ from clawback.trainer.examples import Shared, Source, TrainingExample, drift, pa
 
 if TYPE_CHECKING:
     from clawback.policy import Policy
+    from clawback.progress import OnProgress
 
 
 State = dict[str, Any]
@@ -132,11 +133,6 @@ class GradientGroup(Protocol):
         ...
 
 
-Progress = Mapping[str, Any]
-Callback = Callable[[Progress], None]
-"""Called after each step with ``{"phase": "train", "step", "steps", …figures}``, and with ``{"phase": "alert", "text", "step"}`` where a guard
-ended the run. An exception in it ends the run."""
-
 CHECKPOINT_SECONDS = 20.0
 _SMOOTH = 4
 """Steps over which rewards of fresh answers are averaged before they are compared."""
@@ -185,9 +181,13 @@ def fit(
     source: Source,
     algorithm: Algorithm,
     settings: LoopSettings,
-    callbacks: Sequence[Callback] = (),
+    callbacks: Sequence[OnProgress] = (),
 ) -> Fitted:
     """Train the learner's weights.
+
+    Args:
+        callbacks: called after each step with ``{"phase": "train", "step", "steps", …figures}``, and with ``{"phase": "alert", "text", "step"}``
+            where a guard ended the run. An exception in one ends the run.
 
     Raises:
         TrainingError: the very first step is not finite, so that there is nothing to keep.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -153,7 +152,7 @@ def read_prompts(path: Path) -> list[list[dict[str, str]]]:
     return asked
 
 
-def _parsed(line: str) -> Any:
+def _parsed(line: str) -> object:
     try:
         return json.loads(line)
     except (ValueError, RecursionError):

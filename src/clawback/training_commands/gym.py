@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -29,7 +29,7 @@ from clawback.terminal import (
 if TYPE_CHECKING:
     from clawback.episode_jobs.episode_runs import PlayOptions, Wish
     from clawback.episode_jobs.playing import PlayResult
-    from clawback.records import Episode
+    from clawback.records import Episode, JsonObject
 
 
 @click.command()
@@ -221,8 +221,8 @@ def _samples(episodes: Sequence[Episode]) -> str:
     return "\n".join(lines)
 
 
-def _values(options: tuple[str, ...]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _values(options: tuple[str, ...]) -> JsonObject:
+    found: JsonObject = {}
     for one in options:
         name, equals, value = one.partition("=")
         if not equals:
@@ -234,7 +234,7 @@ def _values(options: tuple[str, ...]) -> dict[str, Any]:
     return found
 
 
-def _data(played: PlayResult) -> dict[str, Any]:
+def _data(played: PlayResult) -> JsonObject:
     return {
         "run": asdict(played.run),
         "version": asdict(played.version),
@@ -311,7 +311,7 @@ def _why(episode: Episode) -> str:
     return f"{unread}{episode.split}, {episode.stop_reason}"
 
 
-def _row(episode: Episode) -> dict[str, Any]:
+def _row(episode: Episode) -> JsonObject:
     """Without the tokens."""
     row = asdict(episode) | {"return": episode.total, "unparsable": episode.unparsable}
     del row["branches"], row["messages"]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from clawback.errors import UsageError
-from clawback.records import JsonObject
 from clawback.terminal import VERSION, confirm, emit, json_option, named_version, open_store, say
+
+if TYPE_CHECKING:
+    from clawback.records import JsonObject
 
 
 @click.command()

@@ -29,7 +29,6 @@ from clawback.terminal import (
 )
 from clawback.terminal.progress_bar import waiting
 from clawback.training_commands.prompt_draft import draft
-from clawback.training_commands.train import train_here
 
 if TYPE_CHECKING:
     from clawback.paths import Home
@@ -384,5 +383,6 @@ def distill(seed: int | None, preset: str | None, as_json: bool) -> int:
     """
     needs("torch")
     from clawback.runs.run_options import RunOptions
+    from clawback.training_commands.train import train_here
 
     return train_here(current_home(), as_json, RunOptions(preset=preset, seed=seed, fold=True))

@@ -250,7 +250,7 @@ def _schemas(tools: Sequence[Json]) -> dict[str, Json]:
     return found
 
 
-def _mapping(value: Any) -> Json:
+def _mapping(value: object) -> Json:
     return value if isinstance(value, Mapping) else {}
 
 
@@ -300,7 +300,7 @@ def _typed(name: str, pairs: Sequence[tuple[str, str]], schemas: Mapping[str, Js
 _WORDS = {"True": True, "False": False, "None": None}
 
 
-def _value(text: str, schema: Any) -> Any:
+def _value(text: str, schema: object) -> object:
     """A value that is written without quotes: a text where the schema says so, else JSON, else a text."""
     text = text.removeprefix("\n").removesuffix("\n")
     kinds = _kinds(schema)
@@ -317,7 +317,7 @@ def _value(text: str, schema: Any) -> Any:
     return text if isinstance(value, str) and not kinds else value
 
 
-def _kinds(schema: Any) -> set[str]:
+def _kinds(schema: object) -> set[str]:
     """The types that a value may have; empty for any."""
     schema = _mapping(schema)
     kind, choices = schema.get("type"), schema.get("anyOf") or schema.get("oneOf")

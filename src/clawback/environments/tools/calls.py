@@ -134,7 +134,7 @@ def _collected(text: str, parts: Iterable[Call | str | _Unread], numbered: bool 
     )
 
 
-def _structured(call: Any) -> Call | _Unread:
+def _structured(call: object) -> Call | _Unread:
     """``{"id", "function": {"name", "arguments"}}``, or flat as our own records have it."""
     if not isinstance(call, Mapping):
         return _Unread("a tool call that is no object")
@@ -225,7 +225,7 @@ def listed(tools: Sequence[Tool]) -> str:
     return "\n".join(_signature(_mapping(tool.get("function"))) for tool in tools)
 
 
-def _signature(function: Mapping[str, Any]) -> str:
+def _signature(function: Mapping[str, object]) -> str:
     """Of a definition that may be anybody's: what is not as it should be is left out. One whose schema says more than a signature stays as it is."""
     schema = _mapping(function.get("parameters"))
     if not schema.keys() <= _SIGNED:
@@ -245,15 +245,15 @@ def _signature(function: Mapping[str, Any]) -> str:
     return f"{_line(function.get('name'))}({named})" + (f": {said}" if said else "")
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
+def _mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _line(text: Any) -> str:
+def _line(text: object) -> str:
     return " ".join(str(text or "").split())
 
 
-def _type(schema: Any) -> str:
+def _type(schema: object) -> str:
     """A type in words; as the schema itself where it says more than words do."""
     rest = {key: value for key, value in _mapping(schema).items() if key not in ("description", "title")}
     kind, items = rest.get("type"), _mapping(rest.get("items"))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from clawback.environments import world_helpers
 from clawback.environments.core import Observation, Split, Step, Task, Tool
@@ -156,7 +155,7 @@ class ToolEnvironment:
         now.wrong += not right
         return {"role": "tool", "tool_call_id": call.id, "name": call.name, "content": said}
 
-    async def _go_on(self, answers: list[Message], info: Mapping[str, Any]) -> Step:
+    async def _go_on(self, answers: list[Message], info: Mapping[str, object]) -> Step:
         now = self._running()
         now.messages += answers
         if now.turns < self.of.rules.turns:
@@ -164,7 +163,7 @@ class ToolEnvironment:
         last = await self._finish("", {**info, "truncated": True})
         return Step(tuple(answers), last.reward, True, last.info)
 
-    async def _finish(self, answer: str, info: Mapping[str, Any]) -> Step:
+    async def _finish(self, answer: str, info: Mapping[str, object]) -> Step:
         now = self._running()
         told = dict(info) | {"calls": len(now.calls), "wrong_calls": now.wrong}
         finished = Finished(

@@ -74,7 +74,7 @@ def definition(function: Callable[..., Any], name: str = "") -> Tool:
     }
 
 
-def of(hint: Any, where: str = "") -> Json:
+def of(hint: object, where: str = "") -> Json:
     """The JSON schema of a type hint. Raises ``UsageError`` for one that JSON cannot carry."""
     if isinstance(hint, type(None)):
         hint = type(None)
@@ -112,7 +112,7 @@ def _union(inner: tuple[Any, ...], where: str) -> Json:
     return {"anyOf": made}
 
 
-def _array(origin: Any, inner: tuple[Any, ...], where: str) -> Json:
+def _array(origin: object, inner: tuple[Any, ...], where: str) -> Json:
     if origin is tuple and inner and inner[-1] is not Ellipsis:
         each = [of(part, where) for part in inner]
         return {"type": "array", "prefixItems": each, "minItems": len(each), "maxItems": len(each)}

@@ -19,6 +19,7 @@ from clawback.records import Message, text_of
 
 if TYPE_CHECKING:
     from clawback.feedback.endpoint import Ask
+    from clawback.records import JsonObject
 
 _NUMBER = re.compile(r"[-+]?\$?\d[\d,]*(?:\.\d+)?(?:[eE][-+]?\d+)?|[-+]?\.\d+")
 _MARKS = (
@@ -43,7 +44,7 @@ class Finished:
     seed: int
     fresh: Callable[[], Toolbox]
     """Another box for the same task, as the episode found it."""
-    info: dict[str, Any] = field(default_factory=dict)
+    info: JsonObject = field(default_factory=dict)
 
 
 class TaskReward(Protocol):
@@ -139,7 +140,7 @@ async def reference_state(box: Toolbox, task: Task, seed: int) -> Any:
         await box.close()
 
 
-def digest(state: Any) -> str:
+def digest(state: object) -> str:
     """A state's identity: equal for equal JSON, whatever the order of its keys."""
     text = json.dumps(state, sort_keys=True, ensure_ascii=False, default=str)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
@@ -167,7 +168,7 @@ class Calls:
         return total / most if most else 1.0
 
 
-def likeness(call: Call, name: str, arguments: Mapping[str, Any]) -> float:
+def likeness(call: Call, name: str, arguments: Mapping[str, object]) -> float:
     """0 for another tool, else the share of name and arguments that is equal, as JSON."""
     if call.name != name:
         return 0.0
@@ -190,7 +191,7 @@ class Verified:
     name: str
     settings: Mapping[str, Any] = field(default_factory=dict)
 
-    def of_task(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+    def of_task(self, fields: Mapping[str, object]) -> JsonObject:
         """The settings for a task. Raises ``KeyError`` for a field that it does not have."""
         return {
             key: fields[value[1:-1]] if isinstance(value, str) and re.fullmatch(r"\{\w+\}", value) else value

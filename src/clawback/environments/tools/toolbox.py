@@ -29,7 +29,7 @@ class Toolbox(Protocol):
         """Make it ready; the tools in it."""
         ...
 
-    async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
+    async def call(self, name: str, arguments: Mapping[str, object]) -> str:
         """The result as text. Raises ``ToolError`` for a fault of the call, ``EnvironmentFailure`` for any other."""
         ...
 
@@ -57,7 +57,7 @@ def cut(text: str, most: int = MOST_CHARACTERS) -> str:
     return text if len(text) <= most else f"{text[:most]}… [{len(text) - most} more characters]"
 
 
-def mismatch(arguments: Mapping[str, Any], parameters: Mapping[str, Any]) -> str:
+def mismatch(arguments: Mapping[str, object], parameters: Mapping[str, object]) -> str:
     """Where arguments do not fit a tool's schema, in words; "" where they do."""
     try:
         from jsonschema import Draft202012Validator
@@ -81,7 +81,7 @@ class Functions:
     state is what the object's ``state`` attribute is or returns.
     """
 
-    def __init__(self, *functions: Callable[..., Any], owner: Any = None) -> None:
+    def __init__(self, *functions: Callable[..., Any], owner: object = None) -> None:
         self.owner = owner
         named = [*functions, *(_methods(owner) if owner is not None else ())]
         self.functions = {function.__name__: function for function in named}
@@ -90,7 +90,7 @@ class Functions:
     async def open(self, seed: int) -> Sequence[Tool]:  # noqa: ARG002
         return self.tools
 
-    async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
+    async def call(self, name: str, arguments: Mapping[str, object]) -> str:
         return as_text(await _run(self.functions[name], arguments))
 
     async def state(self) -> Any:
@@ -102,12 +102,12 @@ class Functions:
             end()
 
 
-def _methods(owner: Any) -> list[Callable[..., Any]]:
+def _methods(owner: object) -> list[Callable[..., Any]]:
     found = inspect.getmembers(owner, inspect.ismethod)
     return [method for name, method in found if not name.startswith("_") and name not in ("state", "close")]
 
 
-async def _run(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+async def _run(function: Callable[..., Any], arguments: Mapping[str, object]) -> object:
     """Coroutines where they are; other functions in a thread, for nobody knows how long they take."""
     try:
         if inspect.iscoroutinefunction(function):
@@ -123,7 +123,7 @@ async def _run(function: Callable[..., Any], arguments: Mapping[str, Any]) -> An
         raise ToolError(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__) from error
 
 
-def as_text(result: Any) -> str:
+def as_text(result: object) -> str:
     """A result as a model reads it: text as it is, else JSON."""
     if isinstance(result, str):
         return result
@@ -149,7 +149,7 @@ class JointToolbox:
                 made.append(tool)
         return made
 
-    async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
+    async def call(self, name: str, arguments: Mapping[str, object]) -> str:
         return await self.owner[name].call(name, arguments)
 
     async def state(self) -> Any:
@@ -173,7 +173,7 @@ class DefinedTools:
         self.names = set(tools)
         return list({**tools, **self.tools}.values())
 
-    async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
+    async def call(self, name: str, arguments: Mapping[str, object]) -> str:
         return await self.box.call(name, arguments) if self.box and name in self.names else "ok"
 
     async def state(self) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clawback.capture import script
 from clawback.capture.agent_integration import text
@@ -73,7 +73,7 @@ class ClaudeCode(HookedAgent):
     def send_back(self, sentence: str) -> JsonObject | None:
         return {"decision": "block", "reason": sentence}
 
-    def parse(self, event: Mapping[str, Any]) -> Event | None:
+    def parse(self, event: Mapping[str, object]) -> Event | None:
         """``Stop`` brings the last block of text alone, and a queued message has no event: the transcript, which has both, is named."""
         name, session = text(event, "hook_event_name", 100), text(event, "session_id", 200)
         if not session:
@@ -107,7 +107,7 @@ class ClaudeCode(HookedAgent):
         return None
 
 
-def model_of(event: Mapping[str, Any]) -> str:
+def model_of(event: Mapping[str, object]) -> str:
     """The model that an event names: by its id, or in a table with its id, as the status line's event has it."""
     named = event.get("model")
     return text(

@@ -6,7 +6,6 @@ An entry is a block of a response, a prompt, a tool's result, or an attachment.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from clawback.capture.exchanges import ERROR_CHARACTERS, Exchange, entries, moment
 from clawback.endings import ending_of
@@ -34,7 +33,7 @@ def read(lines: Iterable[str]) -> list[Exchange]:
     return exchanges
 
 
-def _add_steering(exchanges: list[Exchange], attachment: Any) -> None:
+def _add_steering(exchanges: list[Exchange], attachment: object) -> None:
     """A queued message that the agent took into its running turn."""
     if not isinstance(attachment, dict) or attachment.get("type") != "queued_command" or not exchanges:
         return
@@ -43,12 +42,12 @@ def _add_steering(exchanges: list[Exchange], attachment: Any) -> None:
         exchanges[-1].requests.append(text)
 
 
-def _of_person(entry: Mapping[str, Any]) -> bool:
+def _of_person(entry: Mapping[str, object]) -> bool:
     origin = entry.get("origin")
     return not isinstance(origin, dict) or origin.get("kind", "human") == "human"
 
 
-def _add_user(exchanges: list[Exchange], entry: Mapping[str, Any], content: Any) -> None:
+def _add_user(exchanges: list[Exchange], entry: Mapping[str, object], content: object) -> None:
     blocks = content if isinstance(content, list) else []
     results = [b for b in blocks if isinstance(b, dict) and b.get("type") == "tool_result"]
     if results:
@@ -76,7 +75,9 @@ def _add_user(exchanges: list[Exchange], entry: Mapping[str, Any], content: Any)
         exchanges[-1].ids.append(prompt_id)
 
 
-def _add_response(exchanges: list[Exchange], entry: Mapping[str, Any], message: Mapping[str, Any]) -> None:
+def _add_response(
+    exchanges: list[Exchange], entry: Mapping[str, object], message: Mapping[str, object]
+) -> None:
     if not exchanges:
         exchanges.append(Exchange())
     last = exchanges[-1]

@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clawback.capture import script
 from clawback.capture.agent_integration import text
@@ -92,7 +92,7 @@ class Codex(HookedAgent):
     def send_back(self, sentence: str) -> JsonObject | None:
         return {"decision": "block", "reason": sentence}
 
-    def parse(self, event: Mapping[str, Any]) -> Event | None:
+    def parse(self, event: Mapping[str, object]) -> Event | None:
         if event.get("type") == "agent-turn-complete":
             return _notified(event)
         name, session = text(event, "hook_event_name", 100), text(event, "session_id", 200)
@@ -126,7 +126,7 @@ class Codex(HookedAgent):
         return None
 
 
-def _notified(event: Mapping[str, Any]) -> Event | None:
+def _notified(event: Mapping[str, object]) -> Event | None:
     """What ``notify`` tells. Sub-agents name no client; threads that only make a title are told by what is asked for, and by the answer."""
     session, turn = text(event, "thread-id", 200), text(event, "turn-id", 200)
     if not session:

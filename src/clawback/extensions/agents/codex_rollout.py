@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from clawback.capture.exchanges import ERROR_CHARACTERS, Exchange, entries, moment
 from clawback.endings import ending_of
@@ -37,7 +36,7 @@ def read(lines: Iterable[str]) -> list[Exchange]:
     return [one for one in exchanges if one.requests or one.blocks or one.end in ("interrupted", "failed")]
 
 
-def _add_event(exchanges: list[Exchange], payload: Mapping[str, Any], at: float) -> None:
+def _add_event(exchanges: list[Exchange], payload: Mapping[str, object], at: float) -> None:
     kind, turn = payload.get("type"), str(payload.get("turn_id") or "")
     if kind == "task_started" or not exchanges or (turn and turn not in exchanges[-1].ids):
         exchanges.append(Exchange([turn]))
@@ -69,7 +68,7 @@ def _add_event(exchanges: list[Exchange], payload: Mapping[str, Any], at: float)
             last.stop = "done"
 
 
-def _add_error(exchange: Exchange, error: Any) -> None:
+def _add_error(exchange: Exchange, error: object) -> None:
     """Why a request failed. Some failures end an answer in a known way: at its limit of length, say."""
     words = str(error.get("message") or "") if isinstance(error, dict) else str(error)
     exchange.error = words.strip()[:ERROR_CHARACTERS]
@@ -79,7 +78,7 @@ def _add_error(exchange: Exchange, error: Any) -> None:
         exchange.stop = ending
 
 
-def _add_tool(exchange: Exchange, payload: Mapping[str, Any]) -> None:
+def _add_tool(exchange: Exchange, payload: Mapping[str, object]) -> None:
     """A call, or what it returned. Calls that come without a result between them are of one response."""
     kind = str(payload.get("type"))
     call_id = payload.get("call_id") or payload.get("id")
@@ -92,7 +91,7 @@ def _add_tool(exchange: Exchange, payload: Mapping[str, Any]) -> None:
         exchange.add_call("", call_id, name, payload.get(names[kind]))
 
 
-def _output(output: Any) -> Any:
+def _output(output: object) -> object:
     """A command's output; older versions wrap it into JSON."""
     if isinstance(output, str) and output.startswith("{"):
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clawback.capture.exchanges import ERROR_CHARACTERS, Exchange, moment
 from clawback.endings import ending_of
@@ -38,13 +38,13 @@ def read(lines: Iterable[str]) -> list[Exchange]:
     return exchanges
 
 
-def _returns(content: Any) -> bool:
+def _returns(content: object) -> bool:
     """Whether a message brings what a function returned: the model's request for it was no person's."""
     parts = content if isinstance(content, list) else [content]
     return any(isinstance(part, dict) and "functionResponse" in part for part in parts)
 
 
-def _add_response(exchange: Exchange, message: Mapping[str, Any], text: str) -> None:
+def _add_response(exchange: Exchange, message: Mapping[str, object], text: str) -> None:
     name = str(message.get("id") or f"response {len(exchange.steps)}")
     exchange.response, exchange.model = name, str(message.get("model") or "") or exchange.model
     exchange.end, exchange.error = "", ""
@@ -96,7 +96,7 @@ def _rewind(messages: dict[str, JsonObject], name: str) -> None:
         del messages[one]
 
 
-def _text(content: Any) -> str:
+def _text(content: object) -> str:
     """The text of parts: strings, ``{"text"}``, and what a function returned."""
     if isinstance(content, str):
         return content

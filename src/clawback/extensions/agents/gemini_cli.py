@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clawback.capture.agent_integration import text
 from clawback.capture.events import AnswerEvent, Event, PromptEvent
@@ -27,7 +27,7 @@ class GeminiCli(HookedAgent):
     def reply(self, sentence: str) -> JsonObject:
         return {"decision": "deny", "reason": sentence}
 
-    def parse(self, event: Mapping[str, Any]) -> Event | None:
+    def parse(self, event: Mapping[str, object]) -> Event | None:
         """Events do not name their prompt; ``AfterAgent`` brings prompt and answer together."""
         session, asked = text(event, "session_id", 200), text(event, "prompt")
         if not session:

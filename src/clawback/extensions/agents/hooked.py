@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clawback.capture import script
 from clawback.capture.agent_integration import State
@@ -36,7 +36,7 @@ class HookedAgent(ABC):
         """Where the agent keeps its hooks."""
 
     @abstractmethod
-    def parse(self, event: Mapping[str, Any]) -> Event | None: ...
+    def parse(self, event: Mapping[str, object]) -> Event | None: ...
 
     def pages(self, path: Path) -> dict[Path, bytes]:  # noqa: ARG002
         """Further files of ours that belong to the settings at ``path``: a page that makes ``/rl`` known, say."""

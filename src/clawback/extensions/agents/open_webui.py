@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clawback.capture.agent_integration import State
 from clawback.capture.events import AnswerEvent, Event
@@ -63,7 +63,7 @@ class OpenWebUI:
         same = path.read_bytes() == function(home)
         return State(True, path, "" if same else f"{path} is of another version: run `clawback init` again")
 
-    def parse(self, event: Mapping[str, Any]) -> Event | None:
+    def parse(self, event: Mapping[str, object]) -> Event | None:
         parsed = plugged.parse(event)
         if isinstance(parsed, AnswerEvent):
             return parsed._replace(text=without_details(parsed.text))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clawback.capture.agent_integration import State
 from clawback.capture.events import Event
@@ -92,7 +92,7 @@ class OpenClaw:
             return State(False, path)
         return State(True, path, _trouble(home, path, plugins, entry))
 
-    def parse(self, event: Mapping[str, Any]) -> Event | None:
+    def parse(self, event: Mapping[str, object]) -> Event | None:
         return plugged.parse(event)
 
     def reply(self, sentence: str) -> JsonObject:
@@ -115,7 +115,7 @@ def plugin_folder() -> Path:
     return plugged.integration("openclaw")
 
 
-def _is_ours(path: Any) -> bool:
+def _is_ours(path: object) -> bool:
     return isinstance(path, str) and Path(path).parts[-2:] == ("integrations", "openclaw")
 
 

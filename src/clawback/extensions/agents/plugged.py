@@ -10,7 +10,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clawback.capture import script
 from clawback.capture.agent_integration import State, text
@@ -99,7 +99,7 @@ class PluginAgent(ABC):
             for name, target in self.targets.items()
         }
 
-    def parse(self, event: Mapping[str, Any]) -> Event | None:
+    def parse(self, event: Mapping[str, object]) -> Event | None:
         return parse(event)
 
     def reply(self, sentence: str) -> JsonObject:
@@ -130,7 +130,7 @@ def integration(name: str) -> Path:
     return packaged if packaged.is_dir() else Path(__file__).parents[4] / "integrations" / name
 
 
-def parse(event: Mapping[str, Any]) -> Event | None:
+def parse(event: Mapping[str, object]) -> Event | None:
     """Translate a plugin's event; None for one that is not known. Raises ``Unusable``."""
     kind, session = text(event, "event", 40), text(event, "session", 500)
     if kind == "reaction":
@@ -161,7 +161,7 @@ def parse(event: Mapping[str, Any]) -> Event | None:
     return None
 
 
-def work_of(messages: Any) -> tuple[JsonObject, ...]:
+def work_of(messages: object) -> tuple[JsonObject, ...]:
     """The tool calls and results that came with an answer, as chat messages; what is none of these is left out."""
     if not isinstance(messages, list) or not messages:
         return ()

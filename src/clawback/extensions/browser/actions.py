@@ -93,7 +93,7 @@ def parse(reply: str, allowed: tuple[str, ...] = SUBSETS["all"]) -> Action:
     raise Unreadable(problem or "There is no action in that reply.")
 
 
-def of_call(name: str, arguments: Mapping[str, Any], allowed: tuple[str, ...] = SUBSETS["all"]) -> Action:
+def of_call(name: str, arguments: Mapping[str, object], allowed: tuple[str, ...] = SUBSETS["all"]) -> Action:
     """An action from a tool call. Raises ``Unreadable``."""
     if name not in allowed or name not in ACTIONS:
         raise Unreadable(f"There is no action {name}. There are: {', '.join(allowed)}.")
@@ -131,7 +131,7 @@ def _read(line: str, allowed: tuple[str, ...]) -> Action:
     return of_call(name, given, allowed)
 
 
-def _fits(value: Any, kind: str) -> bool:
+def _fits(value: object, kind: str) -> bool:
     if kind == "string":
         return isinstance(value, str)
     if kind == "number":

@@ -20,7 +20,7 @@ from clawback.environments.tools import calls as reading
 from clawback.errors import NotFound, UsageError
 from clawback.extensions.browser import actions, page_view
 from clawback.extensions.browser.chromium import Chromium
-from clawback.records import Message
+from clawback.records import JsonObject, Message
 
 TURNS = 10
 WIDTH, HEIGHT = 160, 210
@@ -152,7 +152,7 @@ class MiniWob:
         self.turns += 1
         late = self.turns >= int(self.of.settings.get("turns", TURNS))
         call: reading.Call | None = None
-        info: dict[str, Any] = {}
+        info: JsonObject = {}
         try:
             call, action = self._read(message)
         except actions.Unreadable as error:

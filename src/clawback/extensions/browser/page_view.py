@@ -10,7 +10,7 @@ import base64
 from typing import Any
 
 from clawback.extensions.browser.actions import Action
-from clawback.records import Message
+from clawback.records import JsonObject, Message
 
 ATTRIBUTE = "data-clawback-bid"
 MOST_CHARACTERS = 6000
@@ -123,7 +123,7 @@ async def evaluate(page: Any, script: str) -> Any:
         return await page.evaluate(script)
 
 
-async def act(page: Any, action: Action) -> str:
+async def act(page: object, action: Action) -> str:
     """Carry an action out; what went wrong, in words, "" where nothing did. Only what the page allows is done."""
     from playwright.async_api import Error, TimeoutError
 
@@ -150,14 +150,14 @@ def _quoted(bid: str) -> str:
     return '"' + "".join(letter for letter in bid if letter.isalnum() or letter in "-_") + '"'
 
 
-async def _click(page: Any, a: dict[str, Any]) -> None:
+async def _click(page: object, a: JsonObject) -> None:
     button = a.get("button", "left")
     await _at(page, a["bid"]).click(
         button=button if button in ("left", "middle", "right") else "left", timeout=PATIENCE
     )
 
 
-async def _drag(page: Any, a: dict[str, Any]) -> None:
+async def _drag(page: object, a: JsonObject) -> None:
     source, target = (
         await _at(page, a["from_bid"]).bounding_box(),
         await _at(page, a["to_bid"]).bounding_box(),
@@ -177,68 +177,68 @@ async def _move(page: Any, begin: tuple[float, float], end: tuple[float, float])
     await page.mouse.up()
 
 
-async def _fill(page: Any, a: dict[str, Any]) -> None:
+async def _fill(page: object, a: JsonObject) -> None:
     await _at(page, a["bid"]).fill(a["value"], timeout=PATIENCE)
 
 
-async def _press(page: Any, a: dict[str, Any]) -> None:
+async def _press(page: object, a: JsonObject) -> None:
     await _at(page, a["bid"]).press(a["key_comb"], timeout=PATIENCE)
 
 
-async def _select(page: Any, a: dict[str, Any]) -> None:
+async def _select(page: object, a: JsonObject) -> None:
     options = a["options"] if isinstance(a["options"], list) else [a["options"]]
     await _at(page, a["bid"]).select_option(label=options, timeout=PATIENCE)
 
 
-async def _hover(page: Any, a: dict[str, Any]) -> None:
+async def _hover(page: object, a: JsonObject) -> None:
     await _at(page, a["bid"]).hover(timeout=PATIENCE)
 
 
-async def _focus(page: Any, a: dict[str, Any]) -> None:
+async def _focus(page: object, a: JsonObject) -> None:
     await _at(page, a["bid"]).focus(timeout=PATIENCE)
 
 
-async def _dblclick(page: Any, a: dict[str, Any]) -> None:
+async def _dblclick(page: object, a: JsonObject) -> None:
     await _at(page, a["bid"]).dblclick(timeout=PATIENCE)
 
 
-async def _clear(page: Any, a: dict[str, Any]) -> None:
+async def _clear(page: object, a: JsonObject) -> None:
     await _at(page, a["bid"]).clear(timeout=PATIENCE)
 
 
-async def _scroll(page: Any, a: dict[str, Any]) -> None:
+async def _scroll(page: Any, a: JsonObject) -> None:
     await page.mouse.wheel(a["delta_x"], a["delta_y"])
 
 
-async def _mouse_click(page: Any, a: dict[str, Any]) -> None:
+async def _mouse_click(page: Any, a: JsonObject) -> None:
     await page.mouse.click(a["x"], a["y"])
 
 
-async def _mouse_drag(page: Any, a: dict[str, Any]) -> None:
+async def _mouse_drag(page: object, a: JsonObject) -> None:
     await _move(page, (a["from_x"], a["from_y"]), (a["to_x"], a["to_y"]))
 
 
-async def _key(page: Any, a: dict[str, Any]) -> None:
+async def _key(page: Any, a: JsonObject) -> None:
     await page.keyboard.press(a["key"])
 
 
-async def _type(page: Any, a: dict[str, Any]) -> None:
+async def _type(page: Any, a: JsonObject) -> None:
     await page.keyboard.type(a["text"])
 
 
-async def _noop(page: Any, a: dict[str, Any]) -> None:
+async def _noop(page: object, a: JsonObject) -> None:
     await let_pass(page, min(max(float(a.get("wait_ms", PAGE_TIME)), 0.0), 10_000.0))
 
 
-async def _back(page: Any, a: dict[str, Any]) -> None:  # noqa: ARG001
+async def _back(page: Any, a: JsonObject) -> None:  # noqa: ARG001
     await page.go_back(timeout=PATIENCE)
 
 
-async def _forward(page: Any, a: dict[str, Any]) -> None:  # noqa: ARG001
+async def _forward(page: Any, a: JsonObject) -> None:  # noqa: ARG001
     await page.go_forward(timeout=PATIENCE)
 
 
-async def _no_change(page: Any, a: dict[str, Any]) -> None:
+async def _no_change(page: object, a: JsonObject) -> None:
     """What is said to a user changes no page."""
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 from clawback import config, installed
 from clawback.errors import UsageError
@@ -28,7 +28,7 @@ class Platform(Protocol):
     LIMIT: int
     """Length of a message, in UTF-16 units."""
 
-    async def run(self, desk: Any, settings: Any, tokens: Mapping[str, str]) -> None:
+    async def run(self, desk: object, settings: object, tokens: Mapping[str, str]) -> None:
         """Listen until cancelled. Raises ``ClawbackError`` where the platform does not let us in."""
         ...
 

@@ -364,7 +364,7 @@ class Desk:
         """Post it, in as many messages as it takes; the ids of those."""
         return [posted for piece in cut(text, self.limit) if (posted := await send(piece))]
 
-    async def _try(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    async def _try(self, function: Callable[..., Any], *arguments: object) -> Any:
         """Off the event loop; what the store cannot do is logged, and None: the person is answered all the same."""
         try:
             return await asyncio.to_thread(function, *arguments)

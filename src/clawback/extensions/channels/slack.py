@@ -9,12 +9,15 @@ from __future__ import annotations
 import asyncio
 import html
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clawback import config
 from clawback.errors import ClawbackError
 from clawback.extensions.channels.channel import Desk, Heard, log, sign_of
 from clawback.feedback import command
+
+if TYPE_CHECKING:
+    from clawback.records import JsonObject
 
 LIBRARY = "slack_bolt"
 TOKENS = {"token": "xoxb-", "app_token": "xapp-"}
@@ -81,7 +84,7 @@ class Ears:
     def __init__(self, desk: Desk, web: Any, me: str) -> None:
         self.desk, self.web, self.me = desk, web, me
 
-    async def message(self, event: dict[str, Any]) -> None:
+    async def message(self, event: JsonObject) -> None:
         """A direct message, a mention, or both of one message."""
         if event.get("bot_id") or event.get("subtype") or not event.get("user") or not event.get("text"):
             return
@@ -117,7 +120,7 @@ class Ears:
             send,
         )
 
-    async def ordered(self, ack: Any, body: dict[str, Any]) -> None:
+    async def ordered(self, ack: Any, body: JsonObject) -> None:
         """``/rl good``: about the last answer of a direct conversation."""
         direct = body["channel_id"].startswith("D")
         text = f"/rl {html.unescape(body.get('text', ''))}"
@@ -137,13 +140,13 @@ class Ears:
             said.append(NOT_HERE)
         await (ack("\n".join(said)) if said else ack())
 
-    async def reacted(self, event: dict[str, Any]) -> None:
+    async def reacted(self, event: JsonObject) -> None:
         await self._react(event, on=True)
 
-    async def unreacted(self, event: dict[str, Any]) -> None:
+    async def unreacted(self, event: JsonObject) -> None:
         await self._react(event, on=False)
 
-    async def _react(self, event: dict[str, Any], *, on: bool) -> None:
+    async def _react(self, event: JsonObject, *, on: bool) -> None:
         item = event.get("item", {})
         if item.get("type") != "message" or event.get("item_user", self.me) != self.me:
             return

@@ -28,11 +28,11 @@ async def run(desk: Desk, settings: config.TelegramSection, tokens: Mapping[str,
     from telegram.error import InvalidToken, TelegramError
     from telegram.ext import Application, MessageHandler, MessageReactionHandler, filters
 
-    async def on_message(update: Update, _: Any) -> None:
+    async def on_message(update: Update, _: object) -> None:
         if update.message:
             await hear(desk, update.message)
 
-    async def on_reaction(update: Update, _: Any) -> None:
+    async def on_reaction(update: Update, _: object) -> None:
         if update.message_reaction:
             await react(desk, update.update_id, update.message_reaction)
 
@@ -141,5 +141,5 @@ async def react(desk: Desk, number: int, event: MessageReactionUpdated) -> None:
         )
 
 
-def signs(reactions: Iterable[Any]) -> set[int]:
+def signs(reactions: Iterable[object]) -> set[int]:
     return {sign for one in reactions if (sign := sign_of(getattr(one, "emoji", "")))}

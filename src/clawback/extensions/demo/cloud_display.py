@@ -13,9 +13,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from clawback.extensions.demo.cloud_demo import CloudDemo
+    from clawback.records import JsonObject
 
 
-def play(here: CloudDemo, console: Console) -> dict[str, Any]:
+def play(here: CloudDemo, console: Console) -> JsonObject:
     """From beginning to end; what it shows, as data."""
     from clawback.extensions.demo.cloud_demo import RATINGS, changed
 
@@ -66,7 +67,7 @@ def play(here: CloudDemo, console: Console) -> dict[str, Any]:
     return _data(here, (before, after), found, more, back) | {"seconds": time.monotonic() - began}
 
 
-def _data(here: CloudDemo, looks: tuple[Any, Any], search: Any, more: int, back: Any) -> dict[str, Any]:
+def _data(here: CloudDemo, looks: tuple[Any, Any], search: Any, more: int, back: Any) -> JsonObject:
     """``looks``: at the held-out answers before the search and after it."""
     first_look, after = looks
     return {

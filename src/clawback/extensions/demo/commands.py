@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from clawback.extensions.demo import Demo, Look
     from clawback.extensions.demo.corpus import TopicPrompt
     from clawback.extensions.demo.loop import Choose, Rate
+    from clawback.records import JsonObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +170,7 @@ def checked(model: str, *, quiet: bool) -> str:
 
 def play(
     here: Demo, rounds: int, console: Console, rate: Rate | None = None, choose: Choose | None = None
-) -> dict[str, Any]:
+) -> JsonObject:
     """The demo from beginning to end; what it shows, as data. ``rate``, ``choose``: a real person instead of the simulated one."""
     from clawback.extensions.demo import display
 
@@ -210,7 +211,7 @@ def play(
     return summary(here, looks, back, seconds)
 
 
-def take_back(here: Demo, looks: list[Look], console: Console) -> dict[str, Any] | None:
+def take_back(here: Demo, looks: list[Look], console: Console) -> JsonObject | None:
     """Roll back, show that the older version's very answers are back, and go forward again."""
     from clawback.extensions.demo import display
 
@@ -239,7 +240,7 @@ def take_back(here: Demo, looks: list[Look], console: Console) -> dict[str, Any]
     return {"to": older.number, "satisfaction": look.satisfaction, "same_answers": same}
 
 
-def summary(here: Demo, looks: list[Look], back: dict[str, Any] | None, seconds: float) -> dict[str, Any]:
+def summary(here: Demo, looks: list[Look], back: JsonObject | None, seconds: float) -> JsonObject:
     trained = [r.outcome for r in here.rounds if r.outcome]
     last = trained[-1] if trained else None
     return {

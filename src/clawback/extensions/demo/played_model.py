@@ -6,9 +6,9 @@ import json
 import threading
 from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self
+from typing import Self
 
-from clawback.records import Message
+from clawback.records import JsonObject, Message
 
 
 class PlayedModel:
@@ -33,7 +33,7 @@ class PlayedModel:
                 self.end_headers()
                 self.wfile.write(data)
 
-            def log_message(self, *_: Any) -> None:
+            def log_message(self, *_: object) -> None:
                 pass
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -50,7 +50,7 @@ class PlayedModel:
         self.thread.join(timeout=10)
 
 
-def _reply(text: str, name: str, read: int) -> dict[str, Any]:
+def _reply(text: str, name: str, read: int) -> JsonObject:
     """An answer as OpenAI writes it; tokens are counted as four characters each."""
     usage = {"prompt_tokens": read // 4, "completion_tokens": len(text) // 4}
     usage["total_tokens"] = sum(usage.values())

@@ -19,7 +19,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -38,6 +38,9 @@ from clawback.extensions.federated.federation_terms import (
 )  # fmt: skip
 from clawback.extensions.federated.member_keys import Signer, canonical, digest, is_signed, parse_object
 from clawback.files import read_regular, replace
+
+if TYPE_CHECKING:
+    from clawback.records import JsonObject
 
 UPDATE = "update"
 HEADER = 4_000_000
@@ -188,7 +191,7 @@ def remove_updates(federation: Federation, number: int) -> None:
 
 
 def write_combined(
-    federation: Federation, state: FederationState, note: Mapping[str, Any], signer: Signer
+    federation: Federation, state: FederationState, note: Mapping[str, object], signer: Signer
 ) -> None:
     """The state after a round. The signed note comes last: without it there is no round."""
     here = round_folder(federation.folder, state.round)
@@ -204,7 +207,7 @@ def write_combined(
     replace(here / f"{COMBINED}.json", (json.dumps(signed, indent=2) + "\n").encode(), mode=0o644)
 
 
-def read_note(federation: Federation, number: int) -> dict[str, Any] | None:
+def read_note(federation: Federation, number: int) -> JsonObject | None:
     """What is said of a combined round, if the founder or a member signed it; None otherwise."""
     path = round_folder(federation.folder, number) / f"{COMBINED}.json"
     try:

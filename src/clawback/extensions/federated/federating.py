@@ -33,7 +33,7 @@ from clawback.release.version_registry import LOCK_SECONDS
 
 if TYPE_CHECKING:
     from clawback.policy import Policy
-    from clawback.records import Feedback, Sample
+    from clawback.records import Feedback, JsonObject, Sample
     from clawback.store import Store
 
 JOINED = "federations.json"
@@ -322,7 +322,7 @@ def _set_roster(home: Home, folder: Path, terms: Terms, roster: Roster, founder:
     write_roster(folder, terms, roster, founder)
 
 
-def _joined(home: Home) -> dict[str, dict[str, Any]]:
+def _joined(home: Home) -> dict[str, JsonObject]:
     path = home.root / JOINED
     try:
         found = json.loads(path.read_bytes())
@@ -335,7 +335,7 @@ def _joined(home: Home) -> dict[str, dict[str, Any]]:
         ) from error
 
 
-def _note(home: Home, terms: str, folder: Path, roster: int, **more: Any) -> None:
+def _note(home: Home, terms: str, folder: Path, roster: int, **more: object) -> None:
     """Keep that this home takes part, and the newest list of members it has seen."""
     home.create()
     entries = _joined(home)

@@ -12,12 +12,15 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clawback.errors import NotFound, UsageError
 from clawback.extensions.federated.aggregate import Rule
 from clawback.extensions.federated.member_keys import Signer, check_key, digest, is_signed, parse_object
 from clawback.files import read_regular, replace
+
+if TYPE_CHECKING:
+    from clawback.records import JsonObject
 
 TERMS = "federation.json"
 MEMBERS = "members.json"
@@ -200,7 +203,7 @@ def read_roster(folder: Path, terms: Terms) -> Roster:
     return roster
 
 
-def _plain(terms: Terms) -> dict[str, Any]:
+def _plain(terms: Terms) -> JsonObject:
     return asdict(terms) | {"shapes": {name: list(shape) for name, shape in terms.shapes.items()}}
 
 

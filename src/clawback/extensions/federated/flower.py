@@ -91,7 +91,7 @@ def write_app(folder: Path, out: Path, *, rounds: int, people: int, homes: Seque
 # --------------------------------------------------------------------------------------------------- the server
 
 
-def server_app() -> Any:
+def server_app() -> object:
     """A ``ServerApp`` that plays rounds on the folder that its run's settings name."""
     _quiet()
     from flwr.serverapp import ServerApp
@@ -188,7 +188,7 @@ def _nodes(grid: Any, people: int, seconds: float) -> list[int]:
 # ---------------------------------------------------------------------------------------------------- the nodes
 
 
-def client_app() -> Any:
+def client_app() -> object:
     """A ``ClientApp`` that learns from the home its node is configured with (``--node-config 'home="/home/anna/.clawback"'``)."""
     _quiet()
     from flwr.app import ConfigRecord, Message, RecordDict
@@ -251,7 +251,7 @@ def contribute(
 # ----------------------------------------------------------------------------------------------------- the wire
 
 
-def _record(arrays: Mapping[str, Array]) -> Any:
+def _record(arrays: Mapping[str, Array]) -> object:
     from flwr.app import Array as Packed
     from flwr.app import ArrayRecord
 

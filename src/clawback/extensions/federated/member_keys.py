@@ -22,6 +22,8 @@ from clawback.files import read_regular, replace
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+    from clawback.records import JsonObject
+
 KEY = re.compile(r"[0-9a-f]{64}")
 SIGNATURE = re.compile(r"[0-9a-f]{128}")
 CONTEXT = b"clawback federation 2\n"
@@ -36,7 +38,7 @@ class Signer:
     public: str
     private: Ed25519PrivateKey = field(repr=False)
 
-    def sign(self, kind: str, statement: Mapping[str, Any]) -> str:
+    def sign(self, kind: str, statement: Mapping[str, object]) -> str:
         return self.private.sign(_message(kind, statement)).hex()
 
 
@@ -64,7 +66,7 @@ def check_key(public: str) -> None:
         )
 
 
-def is_signed(public: str, signature: object, kind: str, statement: Mapping[str, Any]) -> bool:
+def is_signed(public: str, signature: object, kind: str, statement: Mapping[str, object]) -> bool:
     """Whether the owner of that public key signed the statement."""
     from_public = _ed25519().Ed25519PublicKey.from_public_bytes
     from cryptography.exceptions import InvalidSignature
@@ -78,17 +80,17 @@ def is_signed(public: str, signature: object, kind: str, statement: Mapping[str,
     return True
 
 
-def canonical(statement: Mapping[str, Any]) -> bytes:
+def canonical(statement: Mapping[str, object]) -> bytes:
     """The one JSON text of a statement. Raises ``ValueError`` for numbers that are not finite."""
     return json.dumps(dict(statement), sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
-def digest(statement: Mapping[str, Any]) -> str:
+def digest(statement: Mapping[str, object]) -> str:
     """SHA-256 of the canonical text."""
     return hashlib.sha256(canonical(statement)).hexdigest()
 
 
-def parse_object(data: bytes, path: Path) -> dict[str, Any]:
+def parse_object(data: bytes, path: Path) -> JsonObject:
     """The JSON object in a file of the shared folder. Raises ``UsageError`` for anything else, however deeply nested."""
     try:
         found = json.loads(data)
@@ -100,7 +102,7 @@ def parse_object(data: bytes, path: Path) -> dict[str, Any]:
     return found
 
 
-def _message(kind: str, statement: Mapping[str, Any]) -> bytes:
+def _message(kind: str, statement: Mapping[str, object]) -> bytes:
     return CONTEXT + kind.encode() + b"\n" + canonical(statement)
 
 

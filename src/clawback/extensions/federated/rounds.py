@@ -10,7 +10,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 
@@ -173,7 +172,7 @@ def _next(federation: Federation, state: FederationState) -> FederationState | N
 
 
 def _is_repeatable(
-    federation: Federation, state: FederationState, after: FederationState, note: Mapping[str, Any]
+    federation: Federation, state: FederationState, after: FederationState, note: Mapping[str, object]
 ) -> bool:
     """Whether the updates that a member's note names are enough, are all there, and give that result."""
     named = note.get("updates")

@@ -11,9 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from clawback.errors import NotFound, UsageError
+
+if TYPE_CHECKING:
+    from clawback.records import JsonObject
 
 PRESETS = Path(__file__).with_name("presets.toml")
 TASK = "{task}"
@@ -47,7 +50,7 @@ class Command:
 
 
 @cache
-def presets() -> dict[str, dict[str, Any]]:
+def presets() -> dict[str, JsonObject]:
     """Agents that are known, as ``presets.toml`` has them."""
     return tomllib.loads(PRESETS.read_text("utf-8"))
 

@@ -65,12 +65,12 @@ class FunctionTasks:
     def make(self) -> ProgramEpisode:
         return _Call(self)
 
-    def __call__(self, *arguments: Any, **named: Any) -> Any:
+    def __call__(self, *arguments: object, **named: object) -> Any:
         """The function itself, as it was written."""
         return self.function(*arguments, **named)
 
 
-def rollout(function: Callable[..., Any] | None = None, *, tasks: Any = None, turns: int = TURNS) -> Any:
+def rollout(function: Callable[..., Any] | None = None, *, tasks: object = None, turns: int = TURNS) -> Any:
     """Make a function of (task, model) an environment set that `clawback env train` plays.
 
     Args:

@@ -12,7 +12,7 @@ from typing import Any
 
 from clawback.environments.core import UNDELIVERED, EnvironmentFailure, Observation, Step, Task
 from clawback.extensions.harness.session import HarnessSession, PendingRequest
-from clawback.records import Message
+from clawback.records import JsonObject, Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class ProgramEpisode(ABC):
         delivered = not self._question.answer.done()
         if delivered:
             self._question.answer.set_result(self._question.reply(message))
-        info: dict[str, Any] = {} if delivered else {UNDELIVERED: True}
+        info: JsonObject = {} if delivered else {UNDELIVERED: True}
         self._answered += 1
         self._question = await self._next()
         cut = self._question is not None and self._answered >= self.turns

@@ -23,6 +23,8 @@ from clawback.inference import tools, wire
 from clawback.inference.conversation_tokens import fitted_conversation
 
 if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
     from clawback.policy import Policy
 
 MODEL = "clawback"
@@ -51,7 +53,7 @@ class PendingRequest:
         self.prompt_tokens = len(ids)
         return ids, length
 
-    def reply(self, message: Mapping[str, Any]) -> DialectReply:
+    def reply(self, message: Mapping[str, object]) -> DialectReply:
         """The policy's message in the terms of the request: text, and the calls in it."""
         text, request = str(message.get("content") or ""), self.conversation
         stops = [(text.index(stop), stop) for stop in request.stop if stop in text]
@@ -119,7 +121,7 @@ class HarnessSession:
 
     # ------------------------------------------------------------------------------------------------- by HTTP
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
         with suppress(wire.Gone):
@@ -130,7 +132,7 @@ class HarnessSession:
             except ValueError as error:
                 await wire.refuse(send, scope, 400, str(error))
 
-    async def _respond(self, scope: Any, receive: Any, send: Any) -> None:
+    async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
         path, method, headers = scope["path"], scope["method"], wire.headers(scope)
         if method == "HEAD":
             await wire.respond(send, 200, b"")
@@ -157,7 +159,7 @@ class HarnessSession:
         question = PendingRequest(dialect.read(body), dialect, asyncio.get_running_loop().create_future())
         await self._answer(question, receive, send)
 
-    async def _answer(self, question: PendingRequest, receive: Any, send: Any) -> None:
+    async def _answer(self, question: PendingRequest, receive: Receive, send: Send) -> None:
         """Wait for the answer, or for whoever asked to leave."""
         self._questions.put_nowait(question)
         gone = asyncio.create_task(wire.gone(receive))
@@ -177,7 +179,7 @@ class HarnessSession:
             await wire.respond(send, 200, data)
 
 
-async def _stream(question: PendingRequest, reply: DialectReply, send: Any) -> None:
+async def _stream(question: PendingRequest, reply: DialectReply, send: Send) -> None:
     dialect = question.dialect
     events = b"".join(dialect.open(replace(reply, text="", calls=(), tokens=0)))
     if reply.text:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import socket
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from clawback import installed
 from clawback.errors import MissingExtra, UsageError
 from clawback.paths import HOSTED_KEY_FILE, secret
+from clawback.records import JsonObject
 from clawback.terminal import CommandGroup, as_record, current_home, emit, fold, json_option, needs, say
 from clawback.terminal.progress_bar import waiting
 
@@ -239,7 +240,7 @@ def _models(trainer: Where) -> list[str]:
     wire = Wire(trainer.url, trainer.key, min(trainer.timeout, 20.0))
     if trainer.shape:
         return [trainer.model] if _shaped(wire, trainer.shape) else []
-    capabilities: dict[str, Any] = wire.get(elsewhere.CAPABILITIES).json()
+    capabilities: JsonObject = wire.get(elsewhere.CAPABILITIES).json()
     models = capabilities.get("supported_models")
     return [
         str(model.get("model_name", ""))

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from clawback.extensions.hosted.fireworks_machines import PREFIX, Machines
@@ -33,6 +33,9 @@ from clawback.extensions.hosted.trainer_records import (
     SamplingParams,
 )
 
+if TYPE_CHECKING:
+    from clawback.records import JsonObject
+
 ALPHA = 32
 """Fireworks can be told, and is told what recipes for hosted trainers have."""
 PROBE = 24
@@ -45,7 +48,7 @@ class FireworksTrainer(TinkerTrainer):
     REPLACES_STATES = False
     BACKWARD_SCORES = False
     COSTS_IDLE = True
-    LORA: Mapping[str, Any] = {"alpha": ALPHA}
+    LORA: Mapping[str, object] = {"alpha": ALPHA}
 
     def __init__(
         self,
@@ -188,7 +191,7 @@ class FireworksTrainer(TinkerTrainer):
             )
 
 
-def _datum(datum: Datum) -> dict[str, Any]:
+def _datum(datum: Datum) -> JsonObject:
     inputs = {
         name: {
             "data": [int(v) for v in values] if name in WHOLE else list(values),

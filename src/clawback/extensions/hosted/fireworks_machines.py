@@ -9,12 +9,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlencode
 
 from clawback.extensions.hosted.request_journal import RequestJournal
 from clawback.extensions.hosted.trainer_http import Wire
 from clawback.extensions.hosted.trainer_records import CapReached, Forgotten, HostedCost, HostedError
+
+if TYPE_CHECKING:
+    from clawback.records import JsonObject
 
 T = TypeVar("T")
 JOBS = "rlorTrainerJobs"
@@ -55,11 +58,11 @@ class Machines:
         self.rank, self.shape = rank, shape
 
     @property
-    def held(self) -> dict[str, Any]:
+    def held(self) -> JsonObject:
         """What runs there for us: ``account``, ``job``, ``made`` (how many jobs), ``deployment``, ``models``, ``ticked``."""
         return dict(self.journal.facts.get("machine") or {})
 
-    def note(self, **changes: Any) -> None:
+    def note(self, **changes: object) -> None:
         self.journal.fact("machine", {**self.held, **changes})
 
     def over(self) -> bool:
@@ -188,7 +191,7 @@ class Machines:
                 raise HostedError(f"{self.deployment} cannot load {snapshot}.")
             self._wait(until, f"load of {snapshot}")
 
-    def operation(self, operation: Any) -> None:
+    def operation(self, operation: object) -> None:
         until = time.monotonic() + READY_SECONDS
         while isinstance(operation, dict) and not operation.get("done"):
             self._wait(until, "promotion of the snapshot")

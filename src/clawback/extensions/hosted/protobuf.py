@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from clawback.extensions.hosted.trainer_records import Datum, ForwardScores, SampledSequence
+from clawback.records import JsonObject
 
 CONTENT_TYPE = "application/x-protobuf"
 FLOAT32, INT64, INT32, BFLOAT16 = 1, 2, 3, 4
@@ -94,7 +95,7 @@ def _take(raw: bytes, index: int, size: int) -> bytes:
     return raw[index : index + size]
 
 
-def _field(message: dict[int, list[Any]], field: int, otherwise: Any) -> Any:
+def _field(message: dict[int, list[Any]], field: int, otherwise: object) -> Any:
     """The last value of a field, which has to be of the kind of ``otherwise``."""
     value = message.get(field, [otherwise])[-1]
     if type(value) is not type(otherwise):
@@ -151,7 +152,7 @@ def _tensor(name: str, values: Sequence[float]) -> bytes:
     return text(1, raw) + number(3, INT64 if whole else FLOAT32) + text(4, _varint(len(values)))
 
 
-def read_request(raw: bytes) -> dict[str, Any]:
+def read_request(raw: bytes) -> JsonObject:
     """``ForwardBackwardRequest`` as its JSON has it, with ``forward_only``. Raises ``ValueError``."""
     message = fields(raw)
     config = {
@@ -169,7 +170,7 @@ def read_request(raw: bytes) -> dict[str, Any]:
     }
 
 
-def _read_datum(raw: bytes) -> dict[str, Any]:
+def _read_datum(raw: bytes) -> JsonObject:
     message = fields(raw)
     tokens: list[int] = []
     for part in _parts(message, 1):

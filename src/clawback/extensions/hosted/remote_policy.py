@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -32,9 +32,9 @@ class RemotePolicy:
 
     def __init__(
         self,
-        tokenizer: Any,
+        tokenizer: object,
         info: ModelInfo,
-        chat_template_args: Mapping[str, Any] | None = None,
+        chat_template_args: Mapping[str, object] | None = None,
         thinking: bool = False,
         system: str = "",
     ) -> None:

@@ -10,10 +10,13 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from clawback.extensions.hosted.trainer_records import CapReached, HostedCost, HostedError, Prices
 from clawback.files import replace
+
+if TYPE_CHECKING:
+    from clawback.records import JsonObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,7 @@ class RequestJournal:
         self.path, self.fingerprint, self.cap = path, fingerprint, cap or Cap()
         self.numbers: dict[str, int] = {}
         """Requests of the model as it stands, by name."""
-        self.facts: dict[str, Any] = {}
+        self.facts: JsonObject = {}
         """Session, model, saved states."""
         self.spent = HostedCost()
         self.models = 0
@@ -60,7 +63,7 @@ class RequestJournal:
         self.write()
         return self.numbers[name]
 
-    def fact(self, name: str, value: Any) -> None:
+    def fact(self, name: str, value: object) -> None:
         self.facts[name] = value
         self.write()
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from io import BytesIO
 from pathlib import Path, PurePosixPath
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote
 
 from clawback.extensions.hosted import protobuf
@@ -31,6 +31,9 @@ from clawback.extensions.hosted.trainer_records import (
     SamplingParams,
 )
 
+if TYPE_CHECKING:
+    from clawback.records import JsonObject
+
 T = TypeVar("T")
 API = "/api/v1/"
 CHUNK_DATA, CHUNK_BYTES = 1024, 5_000_000
@@ -46,7 +49,7 @@ class TinkerTrainer:
 
     REPLACES_STATES = True
     """Whether a state that is saved again under its name replaces the first."""
-    LORA: Mapping[str, Any] = {}
+    LORA: Mapping[str, object] = {}
     """What a new LoRA is told beyond its rank and seed."""
     BACKWARD_SCORES = True
     """Whether log-probs come back from a backward pass, too."""
@@ -207,7 +210,7 @@ class TinkerTrainer:
         if known := self.journal.facts.get(f"sampler {source}"):
             return str(known)
         samplers = sum(name.startswith("sampler ") for name in self.journal.facts)
-        body: dict[str, Any] = {
+        body: JsonObject = {
             "type": "create_sampling_session",
             "session_id": self._session(),
             "sampling_session_seq_id": samplers,
@@ -266,7 +269,7 @@ class TinkerTrainer:
         if why := self.journal.cap.refuses(self.journal.spent + cost):
             raise CapReached(f"The next answers could bring this run to {why}. Raise the limit to go on.")
 
-    def _saved(self, verb: str, body: Mapping[str, Any], path: str) -> str:
+    def _saved(self, verb: str, body: Mapping[str, object], path: str) -> str:
         """Where it was saved. Some servers refuse a name that they have (409), also to whoever asks again because no answer came."""
         try:
             return _path(self._result(verb, body).json())
@@ -275,7 +278,7 @@ class TinkerTrainer:
                 raise
             return path
 
-    def _result(self, verb: str, body: Mapping[str, Any], packed: bool = False) -> TrainerReply:
+    def _result(self, verb: str, body: Mapping[str, object], packed: bool = False) -> TrainerReply:
         return self._future(self.wire.post(self.api + verb, body), packed)
 
     def _future(self, promised: TrainerReply, packed: bool) -> TrainerReply:
@@ -303,7 +306,7 @@ class TinkerTrainer:
         ).json()
         self._take_files(listed.get("urls"), folder)
 
-    def _take_files(self, urls: Any, folder: Path) -> None:
+    def _take_files(self, urls: object, folder: Path) -> None:
         """The two files of an adapter from signed addresses by file name."""
         if not isinstance(urls, dict):
             raise HostedError(f"{self.wire.url} names no files of its checkpoint.")
@@ -352,11 +355,11 @@ def chunks(data: Sequence[Datum]) -> list[list[Datum]]:
     return made
 
 
-def _input(tokens: Sequence[int]) -> dict[str, Any]:
+def _input(tokens: Sequence[int]) -> JsonObject:
     return {"chunks": [{"type": "encoded_text", "tokens": list(tokens)}]}
 
 
-def _path(reply: Mapping[str, Any]) -> str:
+def _path(reply: Mapping[str, object]) -> str:
     path = reply.get("path")
     if not isinstance(path, str) or not path:
         raise HostedError("The trainer saved weights and does not say where.")

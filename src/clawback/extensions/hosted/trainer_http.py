@@ -26,6 +26,7 @@ from clawback.http_client import (
     StatusError,
     TransportError,
 )
+from clawback.records import JsonObject
 
 WORKING = 408
 """The status of a request whose work goes on over there: no failure, and the next request waits for it."""
@@ -45,7 +46,7 @@ class TrainerReply:
     """Content type."""
     body: bytes
 
-    def json(self) -> dict[str, Any]:
+    def json(self) -> JsonObject:
         try:
             found = json.loads(self.body)
         except ValueError:

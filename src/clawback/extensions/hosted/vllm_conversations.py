@@ -21,7 +21,7 @@ from collections.abc import Hashable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clawback.extensions.hosted import trainer_http
 from clawback.extensions.hosted.trainer_http import Wire
@@ -32,6 +32,7 @@ from clawback.sampling import Sampled, TurnRequest, stop_ids, until_speaker
 if TYPE_CHECKING:
     from clawback.models import Sampling
     from clawback.policy import Policy
+    from clawback.records import JsonObject
 
 TOGETHER = 64
 """Requests under way at once."""
@@ -133,7 +134,7 @@ class VllmConversations:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _answer(self, wire: Wire, name: str, turn: TurnRequest) -> Sampled:
-        body: dict[str, Any] = {
+        body: JsonObject = {
             "model": name,
             "prompt": list(turn.ids),
             "max_tokens": turn.max_tokens,
@@ -155,7 +156,7 @@ class VllmConversations:
             f"{self.server.name} drops adapters as fast as they are loaded: give it a higher --max-cpu-loras."
         )
 
-    def _read(self, answer: dict[str, Any], turn: TurnRequest) -> Sampled:
+    def _read(self, answer: JsonObject, turn: TurnRequest) -> Sampled:
         try:
             [choice] = answer["choices"]
             ids = tuple(int(token) for token in choice["token_ids"])

@@ -7,10 +7,10 @@ difference in the log-probs ends the run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -22,6 +22,7 @@ from clawback.templates import Encoded
 
 if TYPE_CHECKING:
     from clawback.policy import Policy
+    from clawback.progress import OnProgress
 
 
 class VllmSampler:
@@ -31,7 +32,7 @@ class VllmSampler:
         self,
         server: VllmServer | str,
         folder: Path,
-        tell: Callable[[Mapping[str, Any]], None] = lambda _: None,
+        tell: OnProgress = lambda _: None,
     ) -> None:
         """``server``: or the address of one. ``folder``: where adapters are written; vLLM must see it under the same path."""
         self.server: VllmServer = RemoteVllm(server) if isinstance(server, str) else server
@@ -75,7 +76,7 @@ class VllmSampler:
             drawn = _untruncated(policy, turns, drawn)
         return [drawn[start : start + samples] for start in range(0, len(drawn), samples)]
 
-    def report_to(self, tell: Callable[[Mapping[str, Any]], None]) -> None:
+    def report_to(self, tell: OnProgress) -> None:
         """Who is told of what happens from here on."""
         self.tell = tell
         if isinstance(self.server, OwnVllm):

@@ -8,9 +8,8 @@ is the learner's.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from clawback.extensions.hosted import vllm_process as process
 from clawback.extensions.hosted.trainer_http import Wire
@@ -20,6 +19,7 @@ from clawback.learning.run_budget import gb
 if TYPE_CHECKING:
     from clawback.config import VllmSection
     from clawback.paths import Home
+    from clawback.progress import OnProgress
 
 START_SECONDS = 1200.0
 """A large model is read, and its kernels are compiled, before the first answer."""
@@ -88,7 +88,7 @@ class OwnVllm:
         home: Home,
         settings: VllmSection,
         serving: process.Serving,
-        tell: Callable[[Mapping[str, Any]], None] = lambda _: None,
+        tell: OnProgress = lambda _: None,
         *,
         port: int = 0,
         key: str | None = None,

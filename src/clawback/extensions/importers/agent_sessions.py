@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 from clawback.capture.conversation_threads import plain_text as words_of_person
 from clawback.capture.exchanges import Exchange, result_text
@@ -17,7 +16,7 @@ from clawback.extensions.importers.fields import first, stamp
 from clawback.extensions.importers.messages import calls_of, role_of, steps_of
 from clawback.extensions.importers.trees import MessageTree, Node, chain, step_nodes
 from clawback.plugins import TRANSCRIPTS, load
-from clawback.records import Message, Turn, text_of
+from clawback.records import JsonObject, Message, Turn, text_of
 from clawback.redact import redact, redact_all
 from clawback.reminders import without_reminders
 
@@ -48,7 +47,7 @@ def _is_old_codex(record: Record) -> bool:
     return spoken or record.get("record_type") == "state" or {"id", "instructions", "git"} <= record.keys()
 
 
-def _with_event(item: Record, at: Any) -> Iterator[Record]:
+def _with_event(item: Record, at: object) -> Iterator[Record]:
     """The event that tells of a message, which the first versions did not write, and the item."""
     payload = table(item.get("payload"))
     event = {"user": "user_message", "assistant": "agent_message"}.get(str(payload.get("role")))
@@ -237,7 +236,7 @@ def _opencode_nodes(message: Record) -> list[Node]:
     """The message, and the results of the tools that it calls."""
     info, parts = message["info"], dicts(message["parts"])
     name, role = str(info.get("id") or ""), role_of(info.get("role"))
-    blocks: list[dict[str, Any]] = []
+    blocks: list[JsonObject] = []
     for part in parts:
         if part.get("type") == "text" and not part.get("synthetic") and not part.get("ignored"):
             blocks.append({"type": "text", "text": str(part.get("text") or "").strip()})

@@ -16,7 +16,7 @@ from clawback import scales
 from clawback.extensions.importers import lines, pair_records, ranked, verdicts
 from clawback.extensions.importers.columns import plain_number
 from clawback.extensions.importers.entries import BadLine, Entry, FileReading, Record, dicts
-from clawback.records import Feedback, Turn
+from clawback.records import Feedback, JsonObject, Turn
 from clawback.redact import redact
 
 _EDITS = re.compile(r"edit|correct(?:ed|ion)|rewrit|revis|improved|better|ideal|rephras", re.IGNORECASE)
@@ -44,9 +44,9 @@ def is_argilla_table(data: Record) -> bool:
     )
 
 
-def _as_record(data: Record) -> dict[str, Any]:
+def _as_record(data: Record) -> JsonObject:
     """Such a row as a record."""
-    responses: dict[str, Any] = {}
+    responses: JsonObject = {}
     for name, value in data.items():
         hub = _HUB.fullmatch(str(name))
         if hub and isinstance(value, list):
@@ -95,7 +95,7 @@ def label_studio_answers(data: Record) -> Iterator[AnnotatedAnswer]:
         who = (by.get("email") or by.get("id")) if isinstance(by, dict) else by
         for result in dicts(annotation.get("result")):
             value = result.get("value")
-            inner: dict[str, Any] = value if isinstance(value, dict) else {}
+            inner: JsonObject = value if isinstance(value, dict) else {}
             answer = next(
                 (
                     inner[k]
@@ -121,14 +121,14 @@ def scores(data: Record) -> Iterator[tuple[str, Any]]:
             yield answer.question, value
 
 
-def _number(value: Any) -> float | None:
+def _number(value: object) -> float | None:
     try:
         return plain_number(value)
     except BadLine:
         return None
 
 
-def _single(value: Any) -> Any:
+def _single(value: object) -> object:
     return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
@@ -218,7 +218,7 @@ def _opinions(
 
 
 def _order(
-    value: Any, names: tuple[str, ...], data: Record, reading: FileReading
+    value: object, names: tuple[str, ...], data: Record, reading: FileReading
 ) -> list[tuple[int, int]] | None:
     """(better, worse) of the answers that a value compares; [] where none is better, None where it does not compare them."""
     if isinstance(value, dict) and len(value) == 1 and "_" not in value:  # `_`: what nobody sorted
@@ -249,5 +249,5 @@ def _order(
     return None if better is None else [(0, 1)] if better > 0 else [(1, 0)] if better < 0 else []
 
 
-def _plain_name(name: Any) -> str:
+def _plain_name(name: object) -> str:
     return str(name).strip().lower().replace("-", "_").replace(" ", "_")

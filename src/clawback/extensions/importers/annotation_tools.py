@@ -22,7 +22,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from clawback.errors import NotFound, UsageError
 from clawback.extensions.importers.entries import BadLine, digest
@@ -188,7 +188,7 @@ def _sources(store: Store) -> set[str]:
     }
 
 
-def _turn(store: Store, name: Any, fields: Any) -> Turn:
+def _turn(store: Store, name: object, fields: object) -> Turn:
     if not isinstance(fields, dict) or not all(isinstance(fields.get(k), str) for k in ("prompt", "response")):  # fmt: skip
         raise BadLine("`prompt` or `response` is missing")
     prompt, response = fields["prompt"], fields["response"]
@@ -247,7 +247,7 @@ def _annotator(annotation: JsonObject, result: JsonObject, known: set[str]) -> s
     return f"label-studio:{who if who is not None else 'somebody'}"
 
 
-def _remark(source: str, question: str, value: Any) -> AnnotatorOpinion:
+def _remark(source: str, question: str, value: object) -> AnnotatorOpinion:
     if question == "score":
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 1 <= value <= 10:
             raise BadLine(f"the score {value!r} is not from 1 to 10")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clawback.endings import ending_of
 from clawback.extensions.importers import trees
@@ -12,6 +12,9 @@ from clawback.extensions.importers.entries import BadLine, Entry, FileReading, R
 from clawback.extensions.importers.fields import first, opinion_in, stamp
 from clawback.extensions.importers.messages import role_of
 from clawback.extensions.importers.trees import MessageTree, Node
+
+if TYPE_CHECKING:
+    from clawback.records import JsonObject
 
 
 def is_chatgpt(data: Record) -> bool:
@@ -50,9 +53,7 @@ def read_chatgpt(data: Record, reading: FileReading) -> Iterator[Entry]:
     )
 
 
-def _chatgpt_node(
-    name: str, parent: str | None, message: dict[str, Any], reading: FileReading
-) -> Node | None:
+def _chatgpt_node(name: str, parent: str | None, message: JsonObject, reading: FileReading) -> Node | None:
     if isinstance(message.get("fragments"), list):
         return _deepseek_node(name, parent, message)
     author = message.get("author")
@@ -98,7 +99,7 @@ def _parts(content: Record, reading: FileReading) -> str:
     return "\n".join(w for w in words if w).strip()
 
 
-def _deepseek_node(name: str, parent: str | None, message: dict[str, Any]) -> Node:
+def _deepseek_node(name: str, parent: str | None, message: JsonObject) -> Node:
     by_kind: dict[str, list[str]] = {}
     for piece in dicts(message["fragments"]):
         if isinstance(piece.get("content"), str):

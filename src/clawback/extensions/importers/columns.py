@@ -52,7 +52,7 @@ class _Column:
     other: int = 0
     few: set[Any] = field(default_factory=set)
 
-    def add(self, value: Any) -> None:
+    def add(self, value: object) -> None:
         if isinstance(value, (str, bool, int, float)) and len(self.few) <= 64 and len(str(value)) <= 64:
             self.few.add(value)
         if isinstance(value, bool) or (isinstance(value, str) and scales.sign_of(value) is not None):
@@ -105,7 +105,7 @@ class ColumnSurvey:
         self.watched: dict[str, _Column] = {}
         self.unread: Counter[str] = BoundedCounter()
 
-    def add(self, name: str, value: Any) -> None:
+    def add(self, name: str, value: object) -> None:
         """A value of a column that a reader takes for a rating."""
         self.rating.setdefault(name, _Column()).add(value)
 
@@ -209,7 +209,7 @@ def _unread_notes(unread: Counter[str]) -> list[str]:
     return notes + ([f"Not read: {', '.join(f'`{name}`' for name in others[:20])}."] if others else [])
 
 
-def plain_number(value: Any) -> float | None:
+def plain_number(value: object) -> float | None:
     """A number that does not say its scale; None for anything else. Raises ``BadLine`` for a score outside the scale that it names."""
     if isinstance(value, str):
         score = None if scales.sign_of(value) is not None else typed_score(value)

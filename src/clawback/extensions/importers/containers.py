@@ -248,7 +248,7 @@ def _opencode_folder(storage: Path) -> Iterator[Row]:
         yield Row(number, value={"info": info, "messages": entries})
 
 
-def _json_file(path: Path) -> Any:
+def _json_file(path: Path) -> object:
     try:
         return json.loads(path.read_text("utf-8"))
     except (OSError, ValueError):
@@ -322,7 +322,7 @@ def _of_table(path: Path, table: _Table) -> Iterator[Row]:
             yield Row(number + 1, problem=f"is no row of a table ({error})")
 
 
-def _cell(text: str) -> Any:
+def _cell(text: str) -> object:
     """A cell; lists and objects that are written in it are read."""
     plain = text.strip()
     if plain.lower() in NOTHING:
@@ -370,7 +370,7 @@ def _of_arrow(path: Path, start: bytes) -> Iterator[Row]:
         raise UsageError(f"{path.name} is no table that can be read: {error}.") from error
 
 
-def _arrow_batches(file: Any) -> Iterator[Any]:
+def _arrow_batches(file: Any) -> Iterator[object]:
     return (file.get_batch(index) for index in range(file.num_record_batches))
 
 

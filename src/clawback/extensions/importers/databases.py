@@ -13,11 +13,14 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from clawback.capture.text_rows import Row
 from clawback.errors import UsageError
+
+if TYPE_CHECKING:
+    from clawback.records import JsonObject
 
 MAGIC = b"SQLite format 3\0"
 ROW_SECONDS, MOST_BYTES = 30.0, 64 << 20
@@ -83,7 +86,7 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _value(value: Any) -> Any:
+def _value(value: object) -> object:
     """A value of a column; JSON is read, bytes are left out."""
     if isinstance(value, str) and value[:1] in ("{", "["):
         try:
@@ -93,7 +96,7 @@ def _value(value: Any) -> Any:
     return None if isinstance(value, bytes) else value
 
 
-def _record(row: sqlite3.Row) -> dict[str, Any]:
+def _record(row: sqlite3.Row) -> JsonObject:
     return {name: read for name in row.keys() if (read := _value(row[name])) is not None}  # noqa: SIM118
 
 
@@ -109,7 +112,7 @@ def _grouped(path: Path, table: str, group: str, parent: str) -> Iterator[Row]:
     with opened(path) as (db, restart):
         sql = f"SELECT * FROM {_quoted(table)} ORDER BY {_quoted(group)}, rowid"
         number, name = 0, None
-        messages: list[dict[str, Any]] = []
+        messages: list[JsonObject] = []
         for row in db.execute(sql):
             if row[group] != name and messages:
                 number += 1
@@ -122,7 +125,7 @@ def _grouped(path: Path, table: str, group: str, parent: str) -> Iterator[Row]:
             yield Row(number + 1, value=_about(db, parent, name) | {"messages": messages})
 
 
-def _messages_in(record: dict[str, Any]) -> list[dict[str, Any]]:
+def _messages_in(record: JsonObject) -> list[JsonObject]:
     """The message of a row, or the question and the answer of one that holds both (llm)."""
     if "prompt" not in record or "role" in record:
         return [record]
@@ -134,7 +137,7 @@ def _messages_in(record: dict[str, Any]) -> list[dict[str, Any]]:
     return [*asked, {**record, "role": "assistant", "content": record.get("response")}]
 
 
-def _about(db: sqlite3.Connection, parent: str, name: Any) -> dict[str, Any]:
+def _about(db: sqlite3.Connection, parent: str, name: object) -> JsonObject:
     parent_row = (
         db.execute(f"SELECT * FROM {_quoted(parent)} WHERE id = ?", (name,)).fetchone() if parent else None
     )

@@ -13,7 +13,7 @@ from typing import Any, Literal, cast, get_args
 from clawback import pictures
 from clawback.endings import ending_of
 from clawback.errors import ClawbackError
-from clawback.records import Ending, Feedback, Message, Turn, text_of
+from clawback.records import Ending, Feedback, JsonObject, Message, Turn, text_of
 from clawback.redact import redact_all
 from clawback.store.picture_table import put_back, taken_out
 
@@ -93,7 +93,7 @@ class FileReading:
 # ------------------------------------------------------------------------------------------------- values of records
 
 
-def text(data: Mapping[str, Any], name: str) -> str:
+def text(data: Mapping[str, object], name: str) -> str:
     """A field that holds text, "" where it is missing. Raises ``BadLine``."""
     value = data.get(name)
     if value is None:
@@ -107,20 +107,20 @@ NOTHING = ("", "--", "n/a", "na", "null", "none", "nan")
 """Texts by which programs say that there is no value."""
 
 
-def is_nothing(value: Any) -> bool:
+def is_nothing(value: object) -> bool:
     """Whether a field is empty, in any of the ways in which programs write that."""
     plain = value.strip().lower() if isinstance(value, str) and len(value) < 8 else value
     return value is None or value != value or plain in NOTHING
 
 
-def number(value: Any, name: str) -> float:
+def number(value: object, name: str) -> float:
     """Raises ``BadLine``."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
         raise BadLine(f"`{name}` is not a number")
     return float(value)
 
 
-def moment(stamp: Any) -> float:
+def moment(stamp: object) -> float:
     """Seconds since 1970 of a timestamp in seconds, milliseconds, microseconds or ISO 8601; 0 for none."""
     if isinstance(stamp, Mapping):  # as MongoDB exports a date
         stamp = stamp.get("$date", stamp.get("$numberLong"))
@@ -137,13 +137,13 @@ def moment(stamp: Any) -> float:
         return 0.0
 
 
-def ending(data: Mapping[str, Any]) -> Ending:
+def ending(data: Mapping[str, object]) -> Ending:
     """Why the answer ended, by our word or a provider's; "" where the record does not say. Raises ``BadLine``."""
     word = text(data, "ending") or text(data, "finish_reason") or text(data, "stop_reason")
     return cast("Ending", word) if word in get_args(Ending) else ending_of(word) or ""
 
 
-def messages_of(messages: Any) -> tuple[Message, ...]:
+def messages_of(messages: object) -> tuple[Message, ...]:
     """Messages as they may be stored. Raises ``BadLine``."""
     if not isinstance(messages, (list, tuple)) or not messages:
         raise BadLine("`messages` is not a list of messages")
@@ -168,11 +168,11 @@ def answer_text(message: Message) -> str:
     return text_of(message.get("content")).strip()
 
 
-def table(value: Any) -> dict[str, Any]:
+def table(value: object) -> JsonObject:
     """An object; {} for anything else."""
     return value if isinstance(value, dict) else {}
 
 
-def dicts(value: Any) -> list[dict[str, Any]]:
+def dicts(value: object) -> list[JsonObject]:
     """The objects of a list; [] for anything else."""
     return [one for one in value if isinstance(one, dict)] if isinstance(value, (list, tuple)) else []

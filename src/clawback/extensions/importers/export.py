@@ -12,6 +12,7 @@ from clawback.extensions.importers.storing import content_name
 from clawback.records import UNLEARNED, Feedback, Message, Turn
 
 if TYPE_CHECKING:
+    from clawback.records import JsonObject
     from clawback.store import Store
 
 Layout = Literal["dpo", "kto", "sft"]
@@ -81,9 +82,9 @@ def _event_id(turn: Turn) -> str:
     return turn.event_id or f"turn:{turn.id}:{content_name(turn)}"
 
 
-def _as_line(store: Store, number: int, feedback: list[Feedback]) -> dict[str, Any]:
+def _as_line(store: Store, number: int, feedback: list[Feedback]) -> JsonObject:
     turn = store.turn(number)
-    line: dict[str, Any] = {
+    line: JsonObject = {
         "messages": [dict(m) for m in turn.messages],
         "response": turn.response,
         "session": turn.session,
@@ -115,9 +116,9 @@ def _as_line(store: Store, number: int, feedback: list[Feedback]) -> dict[str, A
     return line
 
 
-def _entry(opinion: Feedback, over: str = "") -> dict[str, Any]:
+def _entry(opinion: Feedback, over: str = "") -> JsonObject:
     """One piece of feedback as an export has it. ``over``: the event id of the worse turn, in a preference."""
-    entry: dict[str, Any] = {
+    entry: JsonObject = {
         "kind": opinion.kind,
         "value": opinion.value,
         "person": opinion.author,
@@ -137,7 +138,7 @@ def export_layout(store: Store, path: Path, format: str, layout: Layout) -> int:
     """Write one layout of TRL's (conversational) or OpenAI's, and return how many rows. An answer that was cut, or that nobody may learn from, is left out."""
     from clawback.feedback.calibrate import standing
 
-    def rows() -> Iterator[dict[str, Any]]:
+    def rows() -> Iterator[JsonObject]:
         for turn in oldest_first(store):
             opinions = store.feedback(turn_id=turn.id)
             if turn.trainable and turn.ending not in UNLEARNED and opinions:
@@ -148,7 +149,7 @@ def export_layout(store: Store, path: Path, format: str, layout: Layout) -> int:
 
 def _rows_of(
     store: Store, turn: Turn, opinions: list[Feedback], format: str, layout: Layout
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[JsonObject]:
     ratings = [f.value for f in opinions if f.kind == "rating" and f.turn_id == turn.id]
     liked = sum(ratings) / len(ratings) if ratings else 0.0
     edits = [f.text for f in opinions if f.kind == "edit" and f.turn_id == turn.id][-1:]
@@ -172,18 +173,18 @@ def _rows_of(
                 yield _with_tools(turn.messages, {"prompt": _plain(turn.messages), "completion": [reply]})
 
 
-def _pair(messages: tuple[Message, ...], better: Message, worse: Message, format: str) -> dict[str, Any]:
+def _pair(messages: tuple[Message, ...], better: Message, worse: Message, format: str) -> JsonObject:
     if format == "openai":
         asked = _with_tools(messages, {"messages": _plain(messages)})
         return {"input": asked, "preferred_output": [better], "non_preferred_output": [worse]}
     return _with_tools(messages, {"prompt": _plain(messages), "chosen": [better], "rejected": [worse]})
 
 
-def _reply(text: str) -> dict[str, Any]:
+def _reply(text: str) -> JsonObject:
     return {"role": "assistant", "content": text}
 
 
-def _answer(turn: Turn) -> dict[str, Any]:
+def _answer(turn: Turn) -> JsonObject:
     """The answer of a turn, with the tools that it calls."""
     calls = [
         {
@@ -196,11 +197,11 @@ def _answer(turn: Turn) -> dict[str, Any]:
     return _reply(turn.response) | ({"tool_calls": calls} if calls else {})
 
 
-def _plain(messages: tuple[Message, ...]) -> list[dict[str, Any]]:
+def _plain(messages: tuple[Message, ...]) -> list[JsonObject]:
     """The messages without the list of tools, which has a field of its own."""
     return [{name: value for name, value in m.items() if name != "tools"} for m in messages]
 
 
-def _with_tools(messages: tuple[Message, ...], row: dict[str, Any]) -> dict[str, Any]:
+def _with_tools(messages: tuple[Message, ...], row: JsonObject) -> JsonObject:
     tools = messages[0].get("tools") if messages else None
     return row | ({"tools": tools} if tools else {})

@@ -24,7 +24,7 @@ def stamp(data: Record, names: Sequence[str] = STAMPS) -> float:
     return moment(first(data, names))
 
 
-def opinion_in(value: Any, at: float = 0.0, person: str = "") -> list[Feedback]:
+def opinion_in(value: object, at: float = 0.0, person: str = "") -> list[Feedback]:
     """A thumb, a score or a word, with what stands beside it; [] for what is none."""
     inner: Record = value if isinstance(value, Mapping) else {"rating": value}
     details = inner.get("details")
@@ -57,7 +57,7 @@ def opinion_in(value: Any, at: float = 0.0, person: str = "") -> list[Feedback]:
     return []
 
 
-def picture_parts(words: str, files: Any) -> Any:
+def picture_parts(words: str, files: object) -> object:
     """The text, with the pictures that lie beside it."""
     shown = [
         f["url"]

@@ -134,7 +134,7 @@ SAMPLE = 40
 """Records that are looked at to recognise a format in which a file is one conversation."""
 
 
-def format_of(record: Any) -> Format | None:
+def format_of(record: object) -> Format | None:
     """The format of one record; None for what is not known."""
     if not isinstance(record, Mapping):
         return None
@@ -148,7 +148,7 @@ class Recogniser:
         self._names: tuple[str, ...] = ()
         self._found: Format | None = None
 
-    def format_of(self, record: Any) -> Format | None:
+    def format_of(self, record: object) -> Format | None:
         if not isinstance(record, Mapping):
             return None
         names = tuple(record)
@@ -165,7 +165,7 @@ def _fits(form: Format, record: Record) -> bool:
         return False
 
 
-def whole_format_of(records: Sequence[Any]) -> Format | None:
+def whole_format_of(records: Sequence[object]) -> Format | None:
     """The format of a file that is one conversation, by its first records; None where each record stands for itself."""
     for record in records:
         layout = format_of(record)

@@ -187,7 +187,7 @@ def _plan(server: Server, request: Request, body: ImportOptions) -> Iterator[Imp
 
 
 def _appending(server: Server) -> Any:
-    async def handle(request: Request) -> Any:
+    async def handle(request: Request) -> object:
         from starlette.concurrency import run_in_threadpool
 
         async def stored(request: Request) -> Any:
@@ -202,14 +202,14 @@ def _appending(server: Server) -> Any:
 
 
 def _exporting(server: Server) -> Any:
-    async def handle(request: Request) -> Any:
+    async def handle(request: Request) -> object:
         from starlette.background import BackgroundTask
         from starlette.concurrency import run_in_threadpool
         from starlette.responses import FileResponse
 
         written: list[Path] = []
 
-        async def file_written(request: Request) -> Any:
+        async def file_written(request: Request) -> object:
             written.append(await run_in_threadpool(write_export, server, request))
             return {}
 

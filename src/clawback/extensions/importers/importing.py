@@ -26,6 +26,7 @@ from clawback.extensions.importers.storing import Importer, ImportReport
 from clawback.extensions.importers.understanding import Understanding
 
 if TYPE_CHECKING:
+    from clawback.records import JsonObject
     from clawback.store import Store
 
 
@@ -129,7 +130,7 @@ class Recognised:
             except (UnicodeError, OverflowError, RecursionError) as error:
                 understanding.refuse(f"holds what cannot be stored ({type(error).__name__})")
 
-    def _records(self, format: Format, understanding: Understanding) -> Iterator[dict[str, Any]]:
+    def _records(self, format: Format, understanding: Understanding) -> Iterator[JsonObject]:
         """The records that are objects; the last line of a session is often half written, and passed over."""
         for row in self.source.read():
             try:
@@ -195,7 +196,7 @@ def _parsed_or_none(row: Row) -> Any:
 
 
 def _look(
-    survey: ColumnSurvey, people: set[str], format: Format | None, record: dict[str, Any], options: Options
+    survey: ColumnSurvey, people: set[str], format: Format | None, record: JsonObject, options: Options
 ) -> int:
     """Read the columns of a record; whether it is one of our own, in which any field may be the rating."""
     if format is None:

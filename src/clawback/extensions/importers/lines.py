@@ -40,7 +40,7 @@ from clawback.extensions.importers.messages import (
     reply_of,
     transcript,
 )
-from clawback.records import FEEDBACK_KINDS, Feedback, Message, Turn, text_of
+from clawback.records import FEEDBACK_KINDS, Feedback, JsonObject, Message, Turn, text_of
 from clawback.redact import redact
 
 PROMPTS = (
@@ -67,7 +67,7 @@ READ = frozenset(
 """Fields of our own that are read, and those that say nothing of an answer."""
 
 
-def plain_name(name: Any) -> str:
+def plain_name(name: object) -> str:
     """The name of a field as we write it."""
     if isinstance(name, str) and name.isascii() and name.islower() and name.isidentifier():
         return _NAMES.get(name, name)
@@ -75,7 +75,7 @@ def plain_name(name: Any) -> str:
     return _NAMES.get(plain, plain)
 
 
-def lowered(data: Record) -> dict[str, Any]:
+def lowered(data: Record) -> JsonObject:
     """The record with names of fields as we write them: small letters, underscores."""
     plain = {plain_name(name): value for name, value in data.items()}
     return _with_request(plain) if any(isinstance(plain.get(n), Mapping) for n in _REQUESTS) else plain
@@ -89,7 +89,7 @@ _NAMES = {
 """Headings of tables in other languages."""
 
 
-def _with_request(data: dict[str, Any]) -> dict[str, Any]:
+def _with_request(data: JsonObject) -> JsonObject:
     """The fields of a request that stands in the record as an object, as in logs of APIs and in OpenAI's pairs."""
     for name in _REQUESTS:
         inner = data.get(name)
@@ -186,7 +186,7 @@ def _answered(data: Record) -> tuple[tuple[Message, ...], Message]:
     return with_tools(data, messages), reply
 
 
-def calls_in(answer: Message) -> list[dict[str, Any]]:
+def calls_in(answer: Message) -> list[JsonObject]:
     """The calls of tools of an answer, as a turn keeps them."""
     return [{"id": call["id"], **call["function"]} for call in calls_of(answer.get("tool_calls"))]
 
@@ -286,7 +286,7 @@ def feedback(data: Record, reading: FileReading) -> Iterator[Feedback]:
 
 
 def rating(
-    name: str, value: Any, columns: Columns, note: str = "", who: str = "", scale: str = ""
+    name: str, value: object, columns: Columns, note: str = "", who: str = "", scale: str = ""
 ) -> Feedback:
     """A rating as a file has it: a word or sign for good or bad, a score with its scale, or a number of a column. Raises ``BadLine``."""
     if isinstance(value, bool):
@@ -319,7 +319,7 @@ def _ends(scale: str) -> tuple[float, float]:
         raise BadLine(str(error)) from error
 
 
-def _worse_turn(entry: Any) -> str:
+def _worse_turn(entry: object) -> str:
     return entry["over"] if isinstance(entry, dict) and isinstance(entry.get("over"), str) else ""
 
 
@@ -330,7 +330,7 @@ def preferences(data: Record) -> Iterator[tuple[str, Feedback]]:
             yield over, _feedback_of_entry(one)
 
 
-def _feedback_of_entry(entry: Any) -> Feedback:
+def _feedback_of_entry(entry: object) -> Feedback:
     if not isinstance(entry, dict) or entry.get("kind") not in FEEDBACK_KINDS:
         raise BadLine(f"an entry of `feedback` has no kind of {', '.join(FEEDBACK_KINDS)}")
     value = number(entry.get("value", 0.0), "value")

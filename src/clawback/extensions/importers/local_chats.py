@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from clawback.endings import ending_of
 from clawback.extensions.importers import trees
@@ -12,7 +11,7 @@ from clawback.extensions.importers.entries import Entry, FileReading, Record, di
 from clawback.extensions.importers.fields import first, opinion_in, stamp
 from clawback.extensions.importers.messages import role_of, steps_of
 from clawback.extensions.importers.trees import MessageTree, Node, chain, step_nodes
-from clawback.records import Ending
+from clawback.records import Ending, JsonObject
 
 _LM_STUDIO_ENDINGS: dict[str, Ending] = {
     "eosFound": "done", "toolCalls": "done", "stopStringFound": "stop", "maxPredictedTokensReached": "length",
@@ -54,7 +53,7 @@ def read_lm_studio(data: Record, reading: FileReading) -> Iterator[Entry]:
 
 def _lm_studio_nodes(name: str, parent: str | None, version: Record) -> list[Node]:
     node = Node(name, parent, role_of(version.get("role")))
-    blocks: list[dict[str, Any]] = []
+    blocks: list[JsonObject] = []
     thoughts: list[str] = []
     for step in [version, *dicts(version.get("steps"))]:
         thought = table(step.get("style")).get("type") == "thinking"
@@ -81,7 +80,7 @@ def is_librechat(data: Record) -> bool:
 def read_librechat(data: Record, reading: FileReading) -> Iterator[Entry]:
     nodes: list[Node] = []
     listed = dicts(data.get("messages")) or dicts(data.get("messagesTree"))
-    waiting: list[tuple[dict[str, Any], str | None]] = [(raw, None) for raw in reversed(listed)]
+    waiting: list[tuple[JsonObject, str | None]] = [(raw, None) for raw in reversed(listed)]
     while waiting:
         raw, parent = waiting.pop()
         node = _librechat_node(raw, parent)

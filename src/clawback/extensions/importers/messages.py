@@ -10,7 +10,7 @@ from typing import Any
 
 from clawback.capture.exchanges import result_text
 from clawback.extensions.importers.entries import BadLine, dicts, table
-from clawback.records import Message
+from clawback.records import JsonObject, Message
 
 _ROLES = {
     "human": "user", "user": "user", "prompter": "user", "customer": "user", "question": "user", "instruction": "user",
@@ -49,7 +49,7 @@ _EXTRA_ID = re.compile(r"<extra_id_1>(User|Assistant)\n")
 _NAMED = {name: "system" if name == "system" else "user" for name in ("human", "instruction", "input", "user", "question", "system")}  # fmt: skip
 
 
-def role_of(name: Any) -> str:
+def role_of(name: object) -> str:
     """``user``, ``assistant``, ``system``, ``tool``, ``call``; "" for a name that is not known."""
     if isinstance(name, Mapping):
         name = name.get("role") or name.get("name")
@@ -57,7 +57,7 @@ def role_of(name: Any) -> str:
     return _ROLES.get(plain, "")
 
 
-def message_of(raw: Any) -> Message | None:
+def message_of(raw: object) -> Message | None:
     """One message; None for what is none."""
     if not isinstance(raw, Mapping):
         return None
@@ -78,7 +78,7 @@ def message_of(raw: Any) -> Message | None:
     )
     if role == "call":
         return {"role": "assistant", "content": "", "tool_calls": _written_call(content)}
-    message: dict[str, Any] = {"role": role, "content": content if content is not None else ""}
+    message: JsonObject = {"role": role, "content": content if content is not None else ""}
     if calls:
         message["tool_calls"] = calls
     if role == "tool":
@@ -86,7 +86,7 @@ def message_of(raw: Any) -> Message | None:
     return message
 
 
-def is_openai(value: Any) -> bool:
+def is_openai(value: object) -> bool:
     """Whether a list is messages as OpenAI's API writes them, so that nothing of them needs to be read anew."""
     return isinstance(value, list) and all(
         isinstance(m, dict)
@@ -105,9 +105,9 @@ def is_openai(value: Any) -> bool:
 
 def steps_of(role: str, blocks: Sequence[Mapping[str, Any]]) -> list[Message]:
     """The messages of one that is written as blocks: words, then calls of tools, then their results, then more words."""
-    messages: list[dict[str, Any]] = []
+    messages: list[JsonObject] = []
 
-    def newest(begins: bool) -> dict[str, Any]:
+    def newest(begins: bool) -> JsonObject:
         if begins or not messages or messages[-1]["role"] == "tool":
             messages.append({"role": role, "content": []})
         return messages[-1]
@@ -144,14 +144,14 @@ def _kind_of(block: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
     return ("thought" if block.get("thought") is True else kind), inner
 
 
-def _result(result: Any) -> str:
+def _result(result: object) -> str:
     if isinstance(result, str) and result.startswith('[{"type"'):  # blocks that are written as text
         with contextlib.suppress(ValueError):
             result = json.loads(result)
     return result_text(result)
 
 
-def reply_of(value: Any) -> Any:
+def reply_of(value: object) -> object:
     """The answer of an API's response: ``choices``, ``candidates``, ``message``, ``generations``; the value itself where it is none."""
     while isinstance(value, (Mapping, list)):
         if isinstance(value, list):
@@ -170,7 +170,7 @@ def reply_of(value: Any) -> Any:
     return value
 
 
-def conversation_of(raw: Any) -> list[Message] | None:
+def conversation_of(raw: object) -> list[Message] | None:
     """The messages of a list in any of the known manners; None where it is no conversation."""
     if not isinstance(raw, (list, tuple)) or not raw:
         return None
@@ -212,7 +212,7 @@ def _with_results(messages: list[Message]) -> list[Message]:
     return named
 
 
-def _blocks(content: Sequence[Any]) -> str | list[Any]:
+def _blocks(content: Sequence[object]) -> str | list[Any]:
     """Parts of a content: text alone becomes text, pictures stay parts."""
     parts: list[Any] = []
     for part in content:
@@ -232,7 +232,7 @@ def _blocks(content: Sequence[Any]) -> str | list[Any]:
     return parts
 
 
-def calls_of(raw: Any) -> list[dict[str, Any]]:
+def calls_of(raw: object) -> list[JsonObject]:
     """Calls of tools as OpenAI writes them."""
     if isinstance(raw, str):
         try:
@@ -257,7 +257,7 @@ def calls_of(raw: Any) -> list[dict[str, Any]]:
     return calls
 
 
-def _written_call(content: Any) -> list[dict[str, Any]]:
+def _written_call(content: object) -> list[JsonObject]:
     """A call that is written as text, ``{"name": …, "arguments": …}``."""
     try:
         call = json.loads(content) if isinstance(content, str) else content
@@ -297,7 +297,7 @@ def transcript(words: str) -> list[Message] | None:
 
 def _spoken(pieces: Sequence[str]) -> list[Message]:
     """Messages of (speaker, words, speaker, words …); an empty last answer is one that is still to come."""
-    messages: list[dict[str, Any]] = []
+    messages: list[JsonObject] = []
     for name, body in zip(pieces[::2], pieces[1::2], strict=False):
         role = _NAMED.get(name.lower(), "assistant")
         if messages and messages[-1]["role"] == role == "user":  # an instruction and its input
@@ -307,7 +307,7 @@ def _spoken(pieces: Sequence[str]) -> list[Message]:
     return list(messages)
 
 
-def side(value: Any) -> list[Message] | str:
+def side(value: object) -> list[Message] | str:
     """One answer of a pair: text, a message, messages, or a transcript. Raises ``BadLine``."""
     if isinstance(value, Mapping):
         message = message_of(value) or message_of({"role": "assistant", **value})

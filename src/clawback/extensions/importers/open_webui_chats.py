@@ -6,7 +6,7 @@ import html
 import json
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clawback.extensions.importers import trees
 from clawback.extensions.importers.entries import BadLine, Entry, FileReading, Record, dicts, digest, table
@@ -14,6 +14,9 @@ from clawback.extensions.importers.fields import first, opinion_in, picture_part
 from clawback.extensions.importers.messages import role_of, steps_of
 from clawback.extensions.importers.trees import MessageTree, Node, step_nodes
 from clawback.thinking import DETAILS
+
+if TYPE_CHECKING:
+    from clawback.records import JsonObject
 
 _STAMPS_OF_OPINIONS = ("updated_at", "created_at", "create_time", "createdAt")
 _ATTRIBUTES = re.compile(r'(\w+)="([^"]*)"')
@@ -30,7 +33,7 @@ def _webui_history(data: Record) -> Record | None:
     return chat if isinstance(history, dict) and isinstance(history.get("messages"), dict) else None
 
 
-def _as_history(messages: list[dict[str, Any]]) -> dict[str, Any]:
+def _as_history(messages: list[JsonObject]) -> JsonObject:
     """A list of messages as a tree of one branch."""
     names = [str(m.get("id") or place) for place, m in enumerate(messages)]
     parents = [None, *names[:-1]]
@@ -94,9 +97,9 @@ def _webui_nodes(name: str, raw: Record, person: str) -> list[Node]:
     return step_nodes(node, steps)
 
 
-def _blocks_of(words: str) -> list[dict[str, Any]]:
+def _blocks_of(words: str) -> list[JsonObject]:
     """The text of an answer and the folded boxes that Open WebUI puts in: thoughts, and calls of tools with their results."""
-    blocks: list[dict[str, Any]] = []
+    blocks: list[JsonObject] = []
     end = 0
     for box in DETAILS.finditer(words):
         blocks.append({"type": "text", "text": words[end : box.start()].strip()})

@@ -20,7 +20,7 @@ from clawback.extensions.importers.entries import (
 )
 from clawback.extensions.importers.messages import LISTS, conversation_of, message_of, side, transcript
 from clawback.extensions.importers.verdicts import SCORES, names_of_duel, verdict
-from clawback.records import Feedback, Message, text_of
+from clawback.records import Feedback, JsonObject, Message, text_of
 from clawback.redact import redact
 
 PAIRS = (
@@ -49,7 +49,7 @@ def has_pair(data: Record) -> bool:
     return names_of_pair(_with_better(lines.lowered(data))) is not None
 
 
-def _with_better(data: dict[str, Any]) -> dict[str, Any]:
+def _with_better(data: JsonObject) -> JsonObject:
     """Where only the worse answer has a field, the better one ends the conversation (ms-swift)."""
     worse = next((n for n in ("rejected_response", "rejected_messages", "rejected") if data.get(n)), "")
     if not worse or names_of_pair(data) is not None or not dicts(data.get("messages")):
@@ -94,7 +94,7 @@ def read_pair(data: Record, reading: FileReading) -> Iterator[Entry]:
     yield Entry(turns, (*preferences, *scored))
 
 
-def _texts(value: Any) -> list[Any]:
+def _texts(value: object) -> list[Any]:
     """Several answers that are listed as texts; else the one."""
     return (
         value if isinstance(value, list) and value and all(isinstance(one, str) for one in value) else [value]
@@ -105,7 +105,7 @@ def _reply(words: str) -> Message:
     return {"role": "assistant", "content": words}
 
 
-def _answered(data: Record, name: str, answer: Message) -> dict[str, Any]:
+def _answered(data: Record, name: str, answer: Message) -> JsonObject:
     """The record with the model that gave this answer, and the tools that the answer calls."""
     suffix = name.rpartition("_")[2] if "_" in name else name
     model = data.get(
@@ -238,7 +238,7 @@ def read_duel(data: Record, reading: FileReading) -> Iterator[Entry]:
     yield Entry(turns[:1] if same else turns, opinions)
 
 
-def _with_rounds(data: dict[str, Any], names: tuple[str, str]) -> dict[str, Any]:
+def _with_rounds(data: JsonObject, names: tuple[str, str]) -> JsonObject:
     """Questions and answers that are lists of texts, one a round, as two conversations."""
     asked = _rounds(data.get("prompt"))
     answers = [_rounds(data[name]) for name in names]
@@ -255,7 +255,7 @@ def _with_rounds(data: dict[str, Any], names: tuple[str, str]) -> dict[str, Any]
     return {**data, **sides, "prompt": None}
 
 
-def _as_answer(value: Any) -> Any:
+def _as_answer(value: object) -> object:
     """A round that is written as a list of one text (LMArena's first table), and {"answer": …} or {"text": …}."""
     rounds = _rounds(value)
     if rounds is not None:
@@ -266,7 +266,7 @@ def _as_answer(value: Any) -> Any:
     return value
 
 
-def _rounds(value: Any) -> list[str] | None:
+def _rounds(value: object) -> list[str] | None:
     """The texts of a list, which may be written as text itself; None for anything else."""
     if isinstance(value, str) and value.lstrip().startswith("["):
         try:

@@ -113,7 +113,7 @@ def _bounded(db: sqlite3.Connection) -> Callable[[], None]:
     return restart
 
 
-def _reinforceclaw_turn(row: Mapping[str, Any], consent: Consent, licence: str) -> Turn:
+def _reinforceclaw_turn(row: Mapping[str, object], consent: Consent, licence: str) -> Turn:
     prompt, response = str(row["prompt"] or ""), str(row["response"] or "")
     if not prompt.strip() or not response.strip():
         raise BadLine("the prompt or the response is empty")
@@ -235,7 +235,7 @@ def _openclaw_turn(data: Mapping[str, Any], consent: Consent, licence: str) -> T
     )
 
 
-def _call(call: Mapping[str, Any]) -> Message:
+def _call(call: Mapping[str, object]) -> Message:
     of = call.get("function") if isinstance(call.get("function"), dict) else call
     assert isinstance(of, Mapping)
     return {"id": str(call.get("id") or ""), "name": str(of.get("name") or ""), "arguments": of.get("arguments") or ""}  # fmt: skip
@@ -252,7 +252,7 @@ def _store_opinion(store: Store, report: ImportReport, opinion: Feedback) -> Non
     report.feedback += len(store.feedback(turn_id=opinion.turn_id, active=False)) - before
 
 
-def _is_message(value: Any) -> bool:
+def _is_message(value: object) -> bool:
     return (
         isinstance(value, dict)
         and isinstance(value.get("role"), str)
@@ -260,7 +260,7 @@ def _is_message(value: Any) -> bool:
     )
 
 
-def _json(text: Any) -> JsonObject:
+def _json(text: object) -> JsonObject:
     try:
         value = json.loads(text) if isinstance(text, str) else {}
     except (ValueError, RecursionError):
@@ -269,7 +269,7 @@ def _json(text: Any) -> JsonObject:
     return document if isinstance(document.get("messages", []), list) else {}
 
 
-def _time(text: Any) -> float:
+def _time(text: object) -> float:
     """Seconds since 1970 of ``2026-11-22 21:00:00``; 0 (now) for anything else. ReinforceClaw writes UTC, OpenClaw-RL its server's own time,
     which nobody knows: hours may be off."""
     try:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, get_args
 
 from clawback.extensions.importers import annotation_tools, peers
 from clawback.extensions.importers.containers import RecordList
@@ -15,6 +15,7 @@ from clawback.extensions.importers.importing import Options, parsed
 from clawback.extensions.importers.storing import ImportReport
 
 if TYPE_CHECKING:
+    from clawback.records import JsonObject
     from clawback.store import Store
 
 NAMES = ("reinforceclaw", "openclaw-rl")
@@ -65,7 +66,7 @@ def _is_reinforceclaw(source: RecordList) -> bool:
     )
 
 
-def _records(source: RecordList) -> Iterator[dict[str, Any]]:
+def _records(source: RecordList) -> Iterator[JsonObject]:
     for row in source.read():
         try:
             record = parsed(row)

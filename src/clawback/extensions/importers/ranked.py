@@ -11,14 +11,14 @@ from clawback.extensions.importers import lines, pair_records
 from clawback.extensions.importers.columns import plain_number
 from clawback.extensions.importers.entries import BadLine, Entry, FileReading, Record, answer_text
 from clawback.extensions.importers.messages import message_of
-from clawback.records import Feedback
+from clawback.records import Feedback, JsonObject
 from clawback.redact import redact
 
 _LISTS = ("completions", "answers", "responses", "candidates", "outputs", "generations", "summaries")
 _RATINGS = ("fine_grained_score", "overall_score", "score", "rating", "reward", "quality")
 
 
-def answers_in(data: Record) -> list[dict[str, Any]]:
+def answers_in(data: Record) -> list[JsonObject]:
     """Answers of a list, each with what is said of it: {"text", "model", "score", "rank", "note"}; [] where there are none."""
     for name in _LISTS:
         value = data.get(name)
@@ -33,9 +33,9 @@ def answers_in(data: Record) -> list[dict[str, Any]]:
     return []
 
 
-def _parallel(data: Record, answers: Sequence[str]) -> list[dict[str, Any]]:
+def _parallel(data: Record, answers: Sequence[str]) -> list[JsonObject]:
     """Answers whose scores or ranks are in a list beside them."""
-    entries: list[dict[str, Any]] = [{"text": one} for one in answers]
+    entries: list[JsonObject] = [{"text": one} for one in answers]
     for field, names in (
         ("score", ("scores", "ratings", "rewards")),
         ("rank", ("ranks", "rank", "ranking")),
@@ -47,7 +47,7 @@ def _parallel(data: Record, answers: Sequence[str]) -> list[dict[str, Any]]:
     return entries if any("score" in one or "rank" in one for one in entries) else []
 
 
-def _ranked_answer(answer: Record) -> dict[str, Any]:
+def _ranked_answer(answer: Record) -> JsonObject:
     answer = lines.lowered(answer)
     words = words_of(answer)
     score_field = next((n for n in _RATINGS if plain_number(answer.get(n)) is not None), "") if words else ""

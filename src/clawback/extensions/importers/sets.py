@@ -9,7 +9,6 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 from clawback.extensions.importers import lines, ranked, verdicts
 from clawback.extensions.importers.columns import plain_number
@@ -24,7 +23,7 @@ from clawback.extensions.importers.entries import (
     moment,
 )
 from clawback.extensions.importers.messages import conversation_of, role_of
-from clawback.records import Feedback, Message, Turn
+from clawback.records import Feedback, JsonObject, Message, Turn
 from clawback.redact import redact
 
 _HH = re.compile(r"\A\s*Human:")
@@ -182,7 +181,7 @@ def tree_of(record: Record) -> str:
 def read_oasst_messages(records: Sequence[Record], reading: FileReading, _name: str) -> Iterator[Entry]:
     """Messages, one a record, each with its parent."""
     known = {str(r["message_id"]): {**r, "replies": []} for r in records}
-    roots: list[dict[str, Any]] = []
+    roots: list[JsonObject] = []
     for message in known.values():
         parent = known.get(str(message.get("parent_id")))
         (parent["replies"] if parent is not None else roots).append(message)

@@ -16,7 +16,7 @@ from typing import Any
 
 from clawback.extensions.importers.entries import ASKED_AGAIN, CORRECTED, KEPT, Entry, FileReading, digest
 from clawback.feedback.implicit import asked_again, corrected
-from clawback.records import Ending, Feedback, Message, Turn, newest_messages, text_of
+from clawback.records import Ending, Feedback, JsonObject, Message, Turn, newest_messages, text_of
 
 CONTEXT_CHARACTERS = 400_000
 """How much of a conversation is kept with an answer: its newest messages, and the system prompt."""
@@ -35,7 +35,7 @@ class Node:
     at: float = 0.0
     thinking: str = ""
     ending: Ending = ""
-    calls: list[dict[str, Any]] = field(default_factory=list)
+    calls: list[JsonObject] = field(default_factory=list)
     """Tools that it calls, as OpenAI writes them."""
     call_id: str = ""
     feedback: list[Feedback] = field(default_factory=list)
@@ -49,7 +49,7 @@ class Node:
 
     @property
     def message(self) -> Message:
-        message: dict[str, Any] = {"role": self.role, "content": self.content}
+        message: JsonObject = {"role": self.role, "content": self.content}
         if self.calls:
             message["tool_calls"] = self.calls
         if self.role == "tool":

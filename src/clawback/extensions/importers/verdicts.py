@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from clawback.extensions.importers import lines
 from clawback.extensions.importers.columns import plain_number
@@ -45,7 +44,7 @@ def names_of_duel(data: Record) -> tuple[str, str] | None:
     return None
 
 
-def _is_answer(value: Any) -> bool:
+def _is_answer(value: object) -> bool:
     return (isinstance(value, str) and bool(value.strip())) or (
         isinstance(value, (list, dict)) and bool(value)
     )
@@ -100,7 +99,7 @@ def verdict(data: Record, names: tuple[str, str], columns: Columns) -> tuple[int
     raise BadLine(f"nothing says which of `{names[0]}` and `{names[1]}` is better")
 
 
-def _plain(value: Any) -> float | None:
+def _plain(value: object) -> float | None:
     if isinstance(value, bool):
         return float(value)
     try:
@@ -113,7 +112,9 @@ def _sign(value: float) -> int:
     return (value > 0) - (value < 0)
 
 
-def winner_in(field: str, value: Any, names: tuple[str, str], data: Record, columns: Columns) -> int | None:
+def winner_in(
+    field: str, value: object, names: tuple[str, str], data: Record, columns: Columns
+) -> int | None:
     """What one value of a verdict says; None where it says nothing."""
     first, second = _suffixes_of(names)
     if isinstance(value, (list, dict)):

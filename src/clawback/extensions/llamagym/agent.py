@@ -65,11 +65,11 @@ class Agent(ABC):
 
     def __init__(
         self,
-        model: Any,
-        tokenizer: Any = None,
-        device: Any = None,
-        generate_config_dict: Mapping[str, Any] | None = None,
-        ppo_config_dict: Mapping[str, Any] | None = None,
+        model: object,
+        tokenizer: object = None,
+        device: object = None,
+        generate_config_dict: Mapping[str, object] | None = None,
+        ppo_config_dict: Mapping[str, object] | None = None,
         *,
         seed: int | None = None,
         unparsable_penalty: float = 0.5,
@@ -127,7 +127,7 @@ class Agent(ABC):
         """What the model is told at the beginning of each episode; "" for nothing."""
 
     @abstractmethod
-    def format_observation(self, observation: Any) -> str:
+    def format_observation(self, observation: object) -> str:
         """An observation in words."""
 
     @abstractmethod
@@ -143,7 +143,7 @@ class Agent(ABC):
         reads. A model that never writes an action is taught this form first."""
         return quoted(self.get_system_prompt())
 
-    def fallback_action(self, observation: Any) -> Any:
+    def fallback_action(self, observation: object) -> Any:
         """What is done when replies cannot be read: an action of earlier replies, at random; with none yet, 0, or ``look`` where
         observations are texts. Override it where that is no action of your environment."""
         if self.seen_actions:
@@ -177,7 +177,7 @@ class Agent(ABC):
             return self.learner.reply(self._record, mixed(self.seed, self.episodes, self._replies))
         return self.learner.answer(messages, mixed(self.seed, self.episodes, "aside"))
 
-    def act(self, observation: Any) -> Any:
+    def act(self, observation: object) -> Any:
         """What to do. Never None: a reply that cannot be read costs something, is asked for again, and in the end ``fallback_action`` decides."""
         reader = ActionReader(self, self._form_check.find())
         if self._record is None:
@@ -204,7 +204,7 @@ class Agent(ABC):
                 return reading.action
             self._record.show([{"role": "user", "content": self.hint(reply)}])
 
-    def _note(self, action: Any) -> None:
+    def _note(self, action: object) -> None:
         """Keep an action that was read, for ``fallback_action``."""
         plain = action.item() if hasattr(action, "item") and getattr(action, "size", 1) == 1 else action
         if (
@@ -275,7 +275,7 @@ class Agent(ABC):
         self._show(batch, figures)
         return figures
 
-    def _show(self, batch: Sequence[Episode], figures: Mapping[str, Any]) -> None:
+    def _show(self, batch: Sequence[Episode], figures: Mapping[str, object]) -> None:
         """The line of a batch."""
         count = len(batch)
         won, turns = sum(e.total > 0 for e in batch) / count, sum(len(e.steps) for e in batch) / count

@@ -26,7 +26,9 @@ STEPS = 4
 class AgentLearner:
     """One policy that plays and learns."""
 
-    def __init__(self, model: Any, tokenizer: Any, device: Any, settings: AgentSettings, seed: int) -> None:
+    def __init__(
+        self, model: object, tokenizer: object, device: object, settings: AgentSettings, seed: int
+    ) -> None:
         from clawback.learning import EpisodeTrainer
         from clawback.sampling import Conversations
 
@@ -158,7 +160,7 @@ class AgentLearner:
         return f"agent of {info.revision or info.base} {info.total_parameters}"
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     """Lists and dicts in place of tuples and mappings: a checkpoint holds nothing else."""
     if isinstance(value, dict):
         return {k: _plain(v) for k, v in value.items()}

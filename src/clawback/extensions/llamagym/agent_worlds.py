@@ -24,13 +24,13 @@ class Speaks(Protocol):
 
     def get_system_prompt(self) -> str: ...
 
-    def format_observation(self, observation: Any) -> str: ...
+    def format_observation(self, observation: object) -> str: ...
 
     def extract_action(self, response: str) -> Any: ...
 
     def hint(self, response: str) -> str: ...
 
-    def fallback_action(self, observation: Any) -> Any: ...
+    def fallback_action(self, observation: object) -> Any: ...
 
     def action_replies(self) -> Sequence[str]: ...
 
@@ -58,14 +58,14 @@ class ReplyForm:
     default: Any = UNREAD
     """The action that is read in an empty reply, as scripts for LlamaGym do."""
 
-    def names(self, reply: str, action: Any) -> bool:
+    def names(self, reply: str, action: object) -> bool:
         """Whether this action was written, and is not what is read where nothing is."""
         if self.default is UNREAD or not self.replies or _plain(action) != _plain(self.default):
             return True
         return any(known.lower() in reply.lower() for known in self.replies)
 
 
-def reply_form(agent: Speaks, env: Any = None) -> ReplyForm:
+def reply_form(agent: Speaks, env: object = None) -> ReplyForm:
     """The form of the replies that this agent reads, as far as its words or the actions of ``env`` show it. Each of the replies was read
     by ``extract_action`` as an action of its own, and together they name all actions that are known."""
     own = _distinct(agent, agent.action_replies())
@@ -100,12 +100,12 @@ class ActionReading:
 class ActionReader:
     """Reads replies as actions. One that cannot be read is asked for again, ``retries`` times in a row; then ``fallback_action`` decides."""
 
-    def __init__(self, agent: Speaks, form: ReplyForm, env: Any = None) -> None:
+    def __init__(self, agent: Speaks, form: ReplyForm, env: object = None) -> None:
         self.agent, self.form, self.env = agent, form, env
         self.missed = 0
         """Replies in a row that could not be read."""
 
-    def read(self, reply: str, observation: Any) -> ActionReading:
+    def read(self, reply: str, observation: object) -> ActionReading:
         action = read_action(self.agent, reply)
         if action is not UNREAD and not is_possible(self.env, action):
             action = UNREAD
@@ -151,16 +151,16 @@ def _distinct(agent: Speaks, texts: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def _plain(action: Any) -> Any:
+def _plain(action: object) -> Any:
     return action.item() if hasattr(action, "item") and getattr(action, "size", 1) == 1 else action
 
 
-def shown(agent: Speaks, observation: Any) -> Message:
+def shown(agent: Speaks, observation: object) -> Message:
     """An observation as the message that the model reads, without a terminal's colours."""
     return {"role": "user", "content": _ANSI.sub("", str(agent.format_observation(observation)))}
 
 
-def opening(agent: Speaks, observation: Any) -> list[Message]:
+def opening(agent: Speaks, observation: object) -> list[Message]:
     system = agent.get_system_prompt()
     return [*([{"role": "system", "content": system}] if system else []), shown(agent, observation)]
 
@@ -262,7 +262,7 @@ class AgentWorlds:
         # A copy each: what an agent notes down about its episode is that episode's.
         return _AgentWorld(copy.copy(self.agent), env, self.form(env))
 
-    def form(self, env: Any) -> ReplyForm:
+    def form(self, env: object) -> ReplyForm:
         """The form of replies, found once."""
         if self._form is None:
             self._form = reply_form(self.agent, env)
@@ -284,7 +284,7 @@ class AgentWorlds:
 
 
 class _AgentWorld:
-    def __init__(self, agent: Speaks, env: Any, form: ReplyForm) -> None:
+    def __init__(self, agent: Speaks, env: object, form: ReplyForm) -> None:
         self.agent, self.env = agent, env
         self.reader = ActionReader(agent, form, env)
         self.observation: Any = None

@@ -8,7 +8,7 @@ soon as MLX holds it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 import numpy as np
@@ -18,6 +18,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from clawback.errors import ModelError
+
+if TYPE_CHECKING:
+    from clawback.records import JsonObject
 
 Values = NDArray[Any]
 
@@ -154,9 +157,9 @@ def take(model: Any) -> MlxBody:
     return body
 
 
-def _config(model: Any) -> dict[str, Any]:
+def _config(model: Any) -> JsonObject:
     """As mlx-lm reads it: transformers 5 keeps what rotates positions under another name."""
-    config: dict[str, Any] = model.config.to_dict()
+    config: JsonObject = model.config.to_dict()
     rope = dict(config.get("rope_parameters") or {})
     if "rope_theta" in rope:
         config["rope_theta"] = rope.pop("rope_theta")
@@ -188,7 +191,7 @@ def _empty(model: Any) -> None:
         if parameter is not head:
             parameter.data = torch.zeros(1, dtype=parameter.dtype).expand(parameter.shape)
 
-    def refuse(*_: Any, **__: Any) -> Any:
+    def refuse(*_: Any, **__: Any) -> object:
         raise ModelError(
             'This needs the torch engine (engine = "torch" under [model]): MLX holds this model\'s weights.'
         )

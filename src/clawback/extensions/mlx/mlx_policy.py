@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -25,7 +24,7 @@ class MlxPolicy(Policy):
 
     engine = "mlx"
 
-    def __init__(self, model: nn.Module, tokenizer: Any, info: ModelInfo, body: MlxBody) -> None:
+    def __init__(self, model: nn.Module, tokenizer: object, info: ModelInfo, body: MlxBody) -> None:
         super().__init__(model, tokenizer, info)
         self.body = body
 

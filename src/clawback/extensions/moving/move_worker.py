@@ -26,7 +26,7 @@ from clawback.gate.report import Report
 from clawback.jobs.worker import say, write_to_log
 from clawback.paths import Home
 from clawback.progress import Progress
-from clawback.records import GATE_ANSWERS, Message, Version
+from clawback.records import GATE_ANSWERS, JsonObject, Message, Version
 from clawback.release import version_registry
 
 EXAMPLES = 3
@@ -97,7 +97,7 @@ def learn(home: Home, move: Move) -> None:
         jobs.train_once(copy, anyway=True, on_progress=tell)
 
 
-def compare(home: Home, move: Move) -> dict[str, Any]:
+def compare(home: Home, move: Move) -> JsonObject:
     """Both answer the same prompts, those first that the gate keeps back: how often each keeps each rule, and what the ratings say of the answers."""
     copy = moving.copy_of(home)
     settings = config.load(home.config)

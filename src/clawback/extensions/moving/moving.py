@@ -30,6 +30,7 @@ from clawback.runs import trigger
 from clawback.runs.trigger import under_way
 
 if TYPE_CHECKING:
+    from clawback.records import JsonObject
     from clawback.store import Store
 
 WORKER = "clawback.extensions.moving.move_worker"
@@ -53,11 +54,11 @@ class Move:
     phase: str = "learn"
     """``learn``, ``compare``, ``ready``, ``failed`` or ``stop``."""
     error: str = ""
-    progress: dict[str, Any] = field(default_factory=dict)
+    progress: JsonObject = field(default_factory=dict)
     pid: int = 0
     process: str = ""
     began: float = 0.0
-    comparison: dict[str, Any] | None = None
+    comparison: JsonObject | None = None
 
     @property
     def running(self) -> bool:
@@ -122,7 +123,7 @@ def save(home: Home, move: Move) -> Move:
     return move
 
 
-def progress_of(home: Home, move: Move) -> dict[str, Any]:
+def progress_of(home: Home, move: Move) -> JsonObject:
     """How far it is: of the run while it learns, else as the worker wrote."""
     if move.phase == "learn" and copy_of(home).database.exists():
         with store.connect(copy_of(home).database) as db:
@@ -352,7 +353,7 @@ def _bring(db: Store, home: Home, move: Move, version: Version, run: Run | None)
     return number
 
 
-def _report(version: Version, move: Move, number: int, live: int) -> dict[str, Any] | None:
+def _report(version: Version, move: Move, number: int, live: int) -> JsonObject | None:
     """The gate's report on the new base, as it stands in the person's own home: they chose after a comparison."""
     if version.report is None:
         return None

@@ -35,7 +35,7 @@ class SettingAnswer:
     value: Any
     kind: Kind
     note: str
-    sets: Mapping[str, Any] = field(default_factory=dict)
+    sets: Mapping[str, object] = field(default_factory=dict)
     """Our key → its value."""
 
 
@@ -64,7 +64,7 @@ def changes(answers: list[SettingAnswer]) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _yaml(text: str) -> Any:
+def _yaml(text: str) -> object:
     try:
         import yaml
     except ImportError as error:
@@ -87,7 +87,7 @@ def _flat(table: Mapping[Any, Any], prefix: str = "") -> list[tuple[str, Any]]:
     return found
 
 
-def _answer(key: str, value: Any) -> SettingAnswer:
+def _answer(key: str, value: object) -> SettingAnswer:
     reader = READERS.get(key)
     if reader is None:
         return SettingAnswer(
@@ -101,14 +101,14 @@ def _answer(key: str, value: Any) -> SettingAnswer:
 
 
 def _sets(setting: str, make: Callable[[Any], Any], note: str = "") -> Reader:
-    def reader(value: Any) -> tuple[Kind, str, Mapping[str, Any]]:
+    def reader(value: object) -> tuple[Kind, str, Mapping[str, Any]]:
         made = make(value)
         return "set", note or f"{setting} = {made}", {setting: made}
 
     return reader
 
 
-def _lam(value: Any) -> tuple[Kind, str, Mapping[str, Any]]:
+def _lam(value: object) -> tuple[Kind, str, Mapping[str, Any]]:
     lam = _number(value)
     parts = ("ppo", "episodes")
     return "set", "lam, of ppo and of episodes", {f"training.options.{part}.lam": lam for part in parts}
@@ -118,33 +118,33 @@ def _is(kind: Kind, note: str) -> Reader:
     return lambda _: (kind, note, {})
 
 
-def _positive(value: Any) -> int:
+def _positive(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError("it has to be a whole number from 1")
     return value
 
 
-def _number(value: Any) -> float:
+def _number(value: object) -> float:
     # YAML 1.1 reads 1e-6, without a dot, as a text.
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         raise ValueError("it has to be a number")
     return float(value)
 
 
-def _share(value: Any) -> float:
+def _share(value: object) -> float:
     found = _number(value)
     if not 0 <= found < 1:
         raise ValueError("it has to be from 0 to 1")
     return found
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if not isinstance(value, str) or not value:
         raise ValueError("it has to be a text")
     return value
 
 
-def _method(value: Any) -> tuple[Kind, str, Mapping[str, Any]]:
+def _method(value: object) -> tuple[Kind, str, Mapping[str, Any]]:
     ours = METHODS.get(str(value))
     if ours is None:
         raise ValueError(f"there are {', '.join(METHODS)}")
@@ -154,7 +154,7 @@ def _method(value: Any) -> tuple[Kind, str, Mapping[str, Any]]:
     return "set", f"training.algorithm = {ours}; `auto` learns more from few ratings", sets
 
 
-def _clip(value: Any) -> tuple[Kind, str, Mapping[str, Any]]:
+def _clip(value: object) -> tuple[Kind, str, Mapping[str, Any]]:
     share = _share(value)
     low, high = 1 - share, 1 + share
     return (
@@ -164,7 +164,7 @@ def _clip(value: Any) -> tuple[Kind, str, Mapping[str, Any]]:
     )
 
 
-def _temperature(value: Any) -> tuple[Kind, str, Mapping[str, Any]]:
+def _temperature(value: object) -> tuple[Kind, str, Mapping[str, Any]]:
     if _number(value) == 1.0:
         return "same", "the teacher is the policy at its own temperature", {}
     return (
@@ -174,7 +174,7 @@ def _temperature(value: Any) -> tuple[Kind, str, Mapping[str, Any]]:
     )
 
 
-def _majority(value: Any) -> tuple[Kind, str, Mapping[str, Any]]:
+def _majority(value: object) -> tuple[Kind, str, Mapping[str, Any]]:
     if value in (True, "majority"):
         return "other", "votes are averaged, so that a narrow majority counts for less than a clear one", {}
     return "set", "judge.votes = 1", {"judge.votes": 1}
@@ -183,11 +183,11 @@ def _majority(value: Any) -> tuple[Kind, str, Mapping[str, Any]]:
 _JUDGE = "judge.enabled = true, judge.model; name its server with judge.url and judge.api (empty: your own live version judges)"
 
 
-def _judge(value: Any) -> tuple[Kind, str, Mapping[str, Any]]:
+def _judge(value: object) -> tuple[Kind, str, Mapping[str, Any]]:
     return "set", _JUDGE, {"judge.enabled": True, "judge.model": _text(value)}
 
 
-def _hints(value: Any) -> tuple[Kind, str, Mapping[str, Any]]:
+def _hints(value: object) -> tuple[Kind, str, Mapping[str, Any]]:
     return (
         "set",
         "judge.hints = true, and the judge writes them",
@@ -195,7 +195,7 @@ def _hints(value: Any) -> tuple[Kind, str, Mapping[str, Any]]:
     )
 
 
-def _feedback(value: Any) -> tuple[Kind, str, Mapping[str, Any]]:
+def _feedback(value: object) -> tuple[Kind, str, Mapping[str, Any]]:
     if value == "next_state_feedback":
         return "set", "judge.enabled = true: it reads what came after an answer", {"judge.enabled": True}
     return "not", "rewards come from ratings, the judge, verifiers (`[reward]`) or an environment", {}

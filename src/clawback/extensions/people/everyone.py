@@ -34,6 +34,8 @@ from clawback.serve import app, guard
 from clawback.store.invitations import ADDRESSED
 
 if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
     from clawback.extensions.people.shared_rows import SharedShelf
     from clawback.policy import Policy
 
@@ -88,7 +90,7 @@ class Everyone:
             names=self.serve.names,
         )
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
             return
@@ -125,7 +127,7 @@ class Everyone:
                 return name
         return None
 
-    async def _pass(self, opened: OpenHome, scope: Any, receive: Any, send: Any) -> None:
+    async def _pass(self, opened: OpenHome, scope: Scope, receive: Receive, send: Send) -> None:
         """Into somebody's app, within what they may use."""
         if not is_model_path(scope["path"]) or scope["method"] != "POST":
             await opened.app(scope, receive, send)
@@ -177,7 +179,7 @@ class Everyone:
                 await self.opened.pop(who).running.__aexit__(None, None, None)
             return theirs
 
-    async def _lifespan(self, receive: Any, send: Any) -> None:
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
         try:
             keep_little()

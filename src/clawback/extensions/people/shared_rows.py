@@ -77,13 +77,13 @@ class SharedRows(Lean):
     people what others have asked.
     """
 
-    def __init__(self, model: Any, shelf: Shelf, expected: int) -> None:
+    def __init__(self, model: object, shelf: Shelf, expected: int) -> None:
         super().__init__(model, expected, memory=False)
         self.shelf, self.chosen = shelf, _Chosen(shelf)
         self.slots: list[int] = []
         places = iter(range(len(shelf.places)))
 
-        def adapted(product: Any) -> Any:
+        def adapted(product: object) -> Any:
             return _Adapted(product, next(places), self.chosen)
 
         self.decoder.blocks = [
@@ -144,7 +144,7 @@ class SharedRows(Lean):
 class SharedShelf(Shelf):
     """A shelf whose adapters answer in one batch: for ``inference.batcher.Batcher``."""
 
-    def rows(self, model: Any, expected: int) -> SharedRows:
+    def rows(self, model: object, expected: int) -> SharedRows:
         """Rows for everybody. ``expected``: how many weights are put in order for."""
         return SharedRows(model, self, expected)
 

@@ -128,7 +128,7 @@ def dequantised(data: Array, kind: Any) -> Array:
     return np.asarray(dequantize(flat, kind), dtype=np.float32).reshape(len(data), -1)
 
 
-def added(data: Array, kind: Any, change: Array, seed: int) -> tuple[Array, Any]:
+def added(data: Array, kind: object, change: Array, seed: int) -> tuple[Array, Any]:
     """A quantised tensor with a change added: (its bytes, their type), which is the same type where it holds the change.
 
     Args:
@@ -148,7 +148,7 @@ def added(data: Array, kind: Any, change: Array, seed: int) -> tuple[Array, Any]
     return np.concatenate(parts), wide
 
 
-def _on_grid(data: Array, kind: Any, change: Array, seed: int) -> tuple[Array, float]:
+def _on_grid(data: Array, kind: object, change: Array, seed: int) -> tuple[Array, float]:
     """Blocks with moved codes, and the share of the change that fell off the ends of their grids."""
     generator, parts, lost = np.random.Generator(np.random.SFC64(seed)), [], 0.0
     for rows in _pieces(*change.shape):

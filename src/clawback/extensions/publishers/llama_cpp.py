@@ -20,12 +20,12 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from clawback.errors import ClawbackError, ModelError, UsageError
 from clawback.extensions.publishers import gguf_adapter, merged_gguf
 from clawback.files import replace
-from clawback.records import JsonObject
 from clawback.release.publishers.publisher import (
     NotLoaded,
     Publication,
@@ -37,6 +37,9 @@ from clawback.release.publishers.publisher import (
     restore,
     settle,
 )
+
+if TYPE_CHECKING:
+    from clawback.records import JsonObject
 
 
 class LlamaCpp:

@@ -11,15 +11,17 @@ import json
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clawback import paths
 from clawback.errors import ClawbackError, ModelError, UsageError
 from clawback.extensions.publishers import merged_gguf
 from clawback.files import sha256
 from clawback.models.local_models import OLLAMA
-from clawback.records import JsonObject
 from clawback.release.publishers.publisher import Publication, ServerRefused, Target, ask, call
+
+if TYPE_CHECKING:
+    from clawback.records import JsonObject
 
 INHERITED = ("template", "system", "license", "renderer", "parser")
 """What a model made of a file alone would lack, as ``/api/show`` and ``/api/create`` name it."""
@@ -82,7 +84,7 @@ class Ollama:
         self._create(self.name, **{"from": self.base})
         return f"Ollama's {self.name!r} is {self.base!r} itself"
 
-    def _show(self) -> Mapping[str, Any]:
+    def _show(self) -> Mapping[str, object]:
         try:
             shown = self._call("show", {"model": self.base})
         except ServerRefused as error:
@@ -112,11 +114,11 @@ class Ollama:
             call(address, file, timeout=self.target.timeout)
         return digest
 
-    def _call(self, what: str, body: Mapping[str, Any], method: str | None = None) -> Any:
+    def _call(self, what: str, body: Mapping[str, object], method: str | None = None) -> Any:
         return call(f"{self.url}/api/{what}", body, timeout=self.target.timeout, method=method)
 
 
-def inherited(description: Mapping[str, Any]) -> JsonObject:
+def inherited(description: Mapping[str, object]) -> JsonObject:
     """What the base's own description says of how to run it, for ``/api/create``."""
     values = {name: description[name] for name in INHERITED if description.get(name)}
     if read := parameters(str(description.get("parameters") or "")):

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from clawback.errors import ClawbackError, ModelError, UsageError
-from clawback.records import JsonObject
 from clawback.release.publishers.publisher import Publication, ServerRefused, Target, ask, call
+
+if TYPE_CHECKING:
+    from clawback.records import JsonObject
 
 
 class Vllm:

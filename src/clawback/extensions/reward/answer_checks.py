@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from clawback import installed
 from clawback.errors import MissingExtra, UsageError
@@ -58,7 +58,7 @@ class JsonSchema:
     """1 where the response (its last fenced block, if it has one) is JSON that the schema allows; ½ for JSON that it does not."""
 
     name: ClassVar[str] = "json-schema"
-    schema: Mapping[str, Any]
+    schema: Mapping[str, object]
 
     def __call__(self, prompt: str, response: str) -> float:  # noqa: ARG002
         try:

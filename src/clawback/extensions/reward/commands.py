@@ -12,6 +12,7 @@ from clawback.terminal import CommandGroup, as_record, current_home, emit, json_
 
 if TYPE_CHECKING:
     from clawback.extensions.reward.encoder import EncoderSettings
+    from clawback.records import JsonObject
 
 DATA = click.option(
     "--data",
@@ -122,7 +123,8 @@ def evaluate(
             )
         else:
             found = rewarding.evaluate(here, rated, embed)
-    text, values = f"{card.name}\n{found.text()}", {"name": card.name} | found.to_dict()
+    text = f"{card.name}\n{found.text()}"
+    values: JsonObject = {"name": card.name} | found.to_dict()
     opened = None
     if data is None:
         model, _ = rewarding.load(here)

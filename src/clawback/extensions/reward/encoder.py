@@ -11,7 +11,7 @@ standard deviation how unsure it is. What the members say of prompts held back f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -32,10 +32,9 @@ from clawback.extensions.reward.members import (
 )
 from clawback.extensions.reward.rated import RatedAnswer, Rows, hold_out
 from clawback.features.state_features import Look, Pair
+from clawback.progress import OnProgress
 from clawback.rewards import overoptimization
 from clawback.rewards.rating_likelihood import Floats
-
-OnProgress = Callable[[Mapping[str, Any]], None]
 
 STATES = "states:"
 LEAST = 8
@@ -162,7 +161,7 @@ def fit(
         learned, apart = hold_out(prompts, settings.validation, seed + number)
         course = _Course(targets, learned, apart, settings, seed + number)
 
-        def follow(p: Mapping[str, Any], phase: str = f"member {number + 1}") -> None:
+        def follow(p: Mapping[str, object], phase: str = f"member {number + 1}") -> None:
             tell({**p, "phase": phase})
 
         head = StatesMember(lens, settings.dropout)
@@ -244,7 +243,9 @@ class _Course:
         self.targets, self.settings, self.seed = targets, settings, seed
         self.learned, self.apart = learned, apart
 
-    def run(self, member: Trainable, rows: Sequence[Any], tell: OnProgress, pace: EncoderSchedule) -> _Best:
+    def run(
+        self, member: Trainable, rows: Sequence[object], tell: OnProgress, pace: EncoderSchedule
+    ) -> _Best:
         """Train it in place; it ends as it was after its best epoch."""
         import torch
 

@@ -108,7 +108,7 @@ class Opaque:
     """A value that is no literal. It is none of those that a test can name."""
 
 
-def _value(written: str) -> Any:
+def _value(written: str) -> object:
     try:
         return ast.literal_eval(written)
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
@@ -170,16 +170,16 @@ def _named(function: ast.expr, name: str, module: str) -> bool:
     return False
 
 
-def _plain(op: ast.cmpop, literal: Any) -> bool:
+def _plain(op: ast.cmpop, literal: object) -> bool:
     """``is`` can be told of a value's text only where there is one such object."""
     return not isinstance(op, ast.Is | ast.IsNot) or literal is None or isinstance(literal, bool)
 
 
-def _number(value: Any) -> bool:
+def _number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _near(near: Any, limit: Any, within: Callable[[Any, Any], Any]) -> Check:
+def _near(near: object, limit: object, within: Callable[[Any, Any], Any]) -> Check:
     return lambda value: bool(within(abs(value - near), limit))
 
 
@@ -187,5 +187,5 @@ def _close(near: Any, words: dict[str, Any]) -> Check:
     return lambda value: math.isclose(value, near, **words)
 
 
-def _held(compare: Callable[[Any, Any], Any], literal: Any, *, flipped: bool) -> Check:
+def _held(compare: Callable[[Any, Any], Any], literal: object, *, flipped: bool) -> Check:
     return lambda value: bool(compare(literal, value) if flipped else compare(value, literal))

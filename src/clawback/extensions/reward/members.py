@@ -51,7 +51,7 @@ class Member(Protocol):
         """What it is given of (prompt, response) pairs and of what a causal model made of them."""
         ...
 
-    def predict(self, rows: Sequence[Any]) -> Floats:
+    def predict(self, rows: Sequence[object]) -> Floats:
         """``[n]`` scores in (0, 1), without dropout."""
         ...
 
@@ -71,7 +71,7 @@ class Trainable(Member, Protocol):
 
     def restore(self, state: dict[str, Tensor]) -> None: ...
 
-    def forward(self, rows: Sequence[Any]) -> Tensor:
+    def forward(self, rows: Sequence[object]) -> Tensor:
         """``[batch]`` scores in (0, 1), differentiable, with dropout."""
         ...
 
@@ -276,14 +276,14 @@ class StatesMember:
     def restore(self, state: dict[str, Tensor]) -> None:
         self.weight.data, self.bias.data = state["weight"].clone(), state["bias"].clone()
 
-    def forward(self, rows: Sequence[Any]) -> Tensor:
+    def forward(self, rows: Sequence[object]) -> Tensor:
         import torch
 
         seen = torch.tensor(np.asarray(rows), dtype=torch.float32)
         seen = torch.nn.functional.dropout(seen, self.dropout)
         return torch.sigmoid(seen @ self.weight + self.bias)
 
-    def predict(self, rows: Sequence[Any]) -> Floats:
+    def predict(self, rows: Sequence[object]) -> Floats:
         x = np.asarray(rows, dtype=np.float64)
         said = x @ self.weight.detach().double().numpy() + float(self.bias.detach())
         return np.asarray(1 / (1 + np.exp(-said)), dtype=np.float64)

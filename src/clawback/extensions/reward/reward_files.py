@@ -23,6 +23,7 @@ from clawback.files import replace, sha256, sync
 if TYPE_CHECKING:
     from clawback.extensions.reward.encoder import Encoder, EncoderSettings
     from clawback.features.state_features import Looks, Pair
+    from clawback.records import JsonObject
 
 CARD = "reward.json"
 FORMAT = 2
@@ -46,7 +47,7 @@ class PairReader(Protocol):
 class Card:
     """What a reward model is. ``trained``: marks of the prompts that it learned from; ``rows``: how many ratings these had."""
 
-    settings: dict[str, Any]
+    settings: JsonObject
     calibration: Isotonic
     trained: tuple[str, ...]
     rows: int

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -39,8 +39,9 @@ from clawback.rewards.rating_likelihood import Floats
 
 if TYPE_CHECKING:
     from clawback.extensions.reward.encoder import Encoder, EncoderSettings
+    from clawback.progress import OnProgress
+    from clawback.records import JsonObject
 
-OnProgress = Callable[[Mapping[str, Any]], None]
 Embed = Callable[[Sequence[RatedAnswer]], Floats]
 AT_ONCE = 64
 LEAST_WATCHED = 4
@@ -72,7 +73,7 @@ class Evaluation:
     """Mean standard deviation between the members."""
     baselines: tuple[Compared, ...]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         return asdict(self)
 
     def text(self) -> str:
@@ -98,7 +99,7 @@ class RewardModelResult:
     members: tuple[dict[str, float], ...]
     held_out: Evaluation | None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         return asdict(self)
 
 
@@ -309,7 +310,7 @@ def cross_validate(
     for number, (learned, tested) in enumerate(folds([r.prompt for r in rated], count, seed), 1):
         inside, outside = [rated[i] for i in learned], [rated[i] for i in tested]
 
-        def follow(p: Mapping[str, Any], fold: int = number) -> None:
+        def follow(p: Mapping[str, object], fold: int = number) -> None:
             tell({**p, "phase": f"fold {fold} {p.get('phase', '')}"})
 
         model = encoders.fit(inside, settings, look=look, seed=seed, on_progress=follow).encoder

@@ -17,14 +17,16 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from clawback.errors import UsageError
 from clawback.prompts.prompt import Prompt
-from clawback.records import JsonObject
+
+if TYPE_CHECKING:
+    from clawback.records import JsonObject
 
 Floats = NDArray[np.float64]
 FeaturesOf = Callable[[str], Floats]
@@ -181,7 +183,12 @@ class GPROOptimizer:
     epochs: int = 8
     decay: float = 0.0
 
-    def update(self, batch: Sequence[Transition], actor: PromptActor, critic: Any = None) -> dict[str, float]:  # noqa: ARG002
+    def update(
+        self,
+        batch: Sequence[Transition],
+        actor: PromptActor,
+        critic: object = None,  # noqa: ARG002
+    ) -> dict[str, float]:
         """Ascend the surrogate on a batch. Returns figures of the last pass: surrogate, share of clipped ratios, KL from before."""
         if not batch:
             return {}

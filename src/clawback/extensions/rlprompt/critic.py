@@ -17,7 +17,7 @@ import math
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,9 +26,11 @@ from clawback.extensions.rlprompt.calibration import AS_IT_STANDS, calibrated
 from clawback.features.style_features import manner
 from clawback.features.text_statistics import text_statistics
 from clawback.prompts.prompt import Prompt, rules
-from clawback.records import JsonObject
 from clawback.rewards.kernel_ensemble import Kernel, KernelEnsemble, Spectra
 from clawback.rewards.views import Standard, relation
+
+if TYPE_CHECKING:
+    from clawback.records import JsonObject
 
 Floats = NDArray[np.float64]
 Row = tuple[str, str, str]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from clawback.errors import NotFound, UsageError
 from clawback.extensions.rlprompt.actor import CandidateResponse, Transition
@@ -13,15 +13,17 @@ from clawback.extensions.rlprompt.population import Individual, Population
 from clawback.extensions.rlprompt.rewards import HybridReward, RewardFn, RewardReport, report
 from clawback.feedback.endpoint import guess
 from clawback.prompts.backends import Complete, LLMBackend, as_backend
-from clawback.records import JsonObject
 from clawback.rewards.composite import coherence, safety
+
+if TYPE_CHECKING:
+    from clawback.records import JsonObject
 
 
 class CriticLike(Protocol):
     def score(self, system_prompt: str, query: str, response: str) -> float: ...
     def update(self, system_prompt: str, query: str, response: str, rating: float) -> None: ...
     def to_dict(self) -> JsonObject: ...
-    def restore(self, state: Mapping[str, Any]) -> None: ...
+    def restore(self, state: Mapping[str, object]) -> None: ...
 
 
 class ActorLike(Protocol):
@@ -29,7 +31,7 @@ class ActorLike(Protocol):
     def probabilities(self, query: str, prompt_ids: Sequence[str]) -> Any: ...
     def learn(self, batch: Sequence[Transition]) -> dict[str, float]: ...
     def to_dict(self) -> JsonObject: ...
-    def restore(self, state: Mapping[str, Any]) -> None: ...
+    def restore(self, state: Mapping[str, object]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

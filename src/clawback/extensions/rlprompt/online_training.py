@@ -18,7 +18,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from clawback.errors import NotFound, UsageError
 from clawback.extensions.rlprompt.actor import Transition
@@ -28,7 +28,9 @@ from clawback.files import replace as write
 from clawback.prompts.prompt import Prompt
 from clawback.prompts.search.genome import PromptGenome, mutate_genome
 from clawback.prompts.search_types import Propose
-from clawback.records import JsonObject
+
+if TYPE_CHECKING:
+    from clawback.records import JsonObject
 
 Phase = Literal["init", "main", "refinement"]
 Bootstrap = Callable[[str, list[str], int], float]

@@ -6,11 +6,13 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clawback.prompts.prompt import distance
 from clawback.prompts.search.genome import PromptGenome, crossover_genomes
-from clawback.records import JsonObject
+
+if TYPE_CHECKING:
+    from clawback.records import JsonObject
 
 PRIOR = 2.0
 """Ratings that a child's start, the fitness of its parents, counts as."""

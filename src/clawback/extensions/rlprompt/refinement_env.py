@@ -17,6 +17,8 @@ from clawback.prompts.prompt import LONGEST_PROMPT, Prompt, PromptHistory
 from clawback.prompts.search_types import Evaluate, Example, mean
 
 if TYPE_CHECKING:
+    from clawback.records import JsonObject
+
     _Env = object
     _Space = object
 else:
@@ -33,7 +35,7 @@ class Start(NamedTuple):
     """What ``reset`` gives, as Gymnasium has it."""
 
     observation: str
-    info: dict[str, Any]
+    info: JsonObject
 
 
 class EnvStep(NamedTuple):
@@ -43,7 +45,7 @@ class EnvStep(NamedTuple):
     reward: float
     terminated: bool
     truncated: bool
-    info: dict[str, Any]
+    info: JsonObject
 
     @property
     def done(self) -> bool:
@@ -59,7 +61,7 @@ class TextSpace(_Space):
         if _Space is not object:
             super().__init__(shape=None, dtype=None, seed=seed)  # type: ignore[call-arg]
 
-    def sample(self, mask: Any = None, probability: Any = None) -> str:  # noqa: ARG002
+    def sample(self, mask: object = None, probability: object = None) -> str:  # noqa: ARG002
         length = self._rng.randint(1, min(60, self.max_length))
         return "".join(self._rng.choices(string.ascii_letters + "     .,", k=length))
 
@@ -67,10 +69,10 @@ class TextSpace(_Space):
         self._rng.seed(seed)
         return seed
 
-    def contains(self, x: Any) -> bool:
+    def contains(self, x: object) -> bool:
         return isinstance(x, str) and len(x) <= self.max_length
 
-    def __contains__(self, x: Any) -> bool:
+    def __contains__(self, x: object) -> bool:
         return self.contains(x)
 
     def __eq__(self, other: object) -> bool:
@@ -100,7 +102,7 @@ class PromptRefinementEnv(_Env):
         target: a score at which the episode ends.
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 1}
+    metadata: JsonObject = {"render_modes": ["ansi"], "render_fps": 1}
     render_mode: str | None = None
     spec: Any = None
 
@@ -129,7 +131,7 @@ class PromptRefinementEnv(_Env):
         self.steps = 0
         self._open = False
 
-    def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> Start:
+    def reset(self, *, seed: int | None = None, options: Mapping[str, object] | None = None) -> Start:
         """Begin anew, from ``options["prompt"]`` where it is given."""
         if _Env is not object:
             super().reset(seed=seed)  # type: ignore[misc]
@@ -138,11 +140,11 @@ class PromptRefinementEnv(_Env):
         self.steps, self._open = 0, True
         return Start(self.prompt.text, {"prompt_id": self.prompt.id, "version": self.prompt.version})
 
-    def step(self, action: str, info: Mapping[str, Any] | None = None) -> EnvStep:
+    def step(self, action: str, info: Mapping[str, object] | None = None) -> EnvStep:
         """Refine once. ``info``: what is known of the refinement, for the reward. Raises ``UsageError`` outside an episode."""
         if not self._open:
             raise UsageError("This episode is over, or was never begun: call reset() first.")
-        told: dict[str, Any] = dict(info or {})
+        told: JsonObject = dict(info or {})
         try:
             self.prompt = self.refine_fn(self.prompt, action)
         except UsageError as error:

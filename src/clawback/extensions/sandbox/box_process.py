@@ -11,10 +11,13 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from clawback.errors import SandboxError
 from clawback.extensions.sandbox.limits import CommandResult, Ended, Limits
+
+if TYPE_CHECKING:
+    from clawback.records import JsonObject
 
 _KEEPER = Path(__file__).with_name("keeper.py")
 _CONTAINER_KEEPER = Path(__file__).with_name("container_keeper.py")
@@ -26,7 +29,7 @@ _BLOCK = 1 << 16
 class Process:
     """One command. ``wait`` gives its result; ``write`` and ``view`` speak with it meanwhile (after ``attend``)."""
 
-    def __init__(self, plan: dict[str, Any], limits: Limits, stdin: bytes, keep_open: bool = False) -> None:
+    def __init__(self, plan: JsonObject, limits: Limits, stdin: bytes, keep_open: bool = False) -> None:
         self._limits, self._began = limits, time.monotonic()
         self._pending, self._keep_open = bytearray(stdin), keep_open
         self._lock = threading.Lock()
@@ -43,7 +46,7 @@ class Process:
         self._engine = "engine" in plan
         self._launch(plan)
 
-    def _launch(self, plan: dict[str, Any]) -> None:
+    def _launch(self, plan: JsonObject) -> None:
         disk = plan.get("disk")
         descriptors = (disk["root"], *disk["namespaces"]) if disk else ()
         told, self._control = os.pipe()
@@ -209,7 +212,7 @@ class Process:
         self._result = self._judged()
 
     def _judged(self) -> CommandResult:
-        answer: dict[str, Any] = json.loads(self._answer) if self._answer.endswith(b"\n") else {}
+        answer: JsonObject = json.loads(self._answer) if self._answer.endswith(b"\n") else {}
         said = bytes(self._kept[2][-500:]).decode(errors="replace").strip()
         if not answer:
             raise SandboxError(
@@ -229,7 +232,7 @@ class Process:
             seconds=time.monotonic() - self._began,
         )  # fmt: skip
 
-    def _ending(self, answer: dict[str, Any], stderr_text: str) -> tuple[int, Ended]:
+    def _ending(self, answer: JsonObject, stderr_text: str) -> tuple[int, Ended]:
         ended: Ended = answer["why"]
         if ended == "stopped" and self._flooded:
             ended = "output"

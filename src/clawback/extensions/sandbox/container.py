@@ -18,12 +18,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clawback.errors import SandboxRefused
 from clawback.extensions.sandbox import scratch, seccomp
 from clawback.extensions.sandbox.limits import BoxCommand, Limits
 from clawback.extensions.sandbox.rungs import ENGINES, BoxFolder, BoxLayout, RungName, limits_of
+
+if TYPE_CHECKING:
+    from clawback.records import JsonObject
 
 LABEL = "clawback.box"
 DEFAULT_WORK = "/app"
@@ -118,9 +121,7 @@ def _image(engine: RungName, name: str, settings: Mapping[str, Any]) -> Image:
 # ---- a command
 
 
-def plan(
-    engine: RungName, image: str, layout: BoxLayout, command: BoxCommand, limits: Limits
-) -> dict[str, Any]:
+def plan(engine: RungName, image: str, layout: BoxLayout, command: BoxCommand, limits: Limits) -> JsonObject:
     """All that the container's keeper needs to know. ``command``: with all its variables, and its folder as the box has it."""
     name = f"{layout.system.parent.name}-{uuid.uuid4().hex[:12]}"
     id_file = layout.system / f"{name}.id"

@@ -69,7 +69,7 @@ class PythonTool:
             {"type": "function", "function": {"name": NAME, "description": said, "parameters": parameters}}
         ]
 
-    async def call(self, name: str, arguments: Mapping[str, Any]) -> str:  # noqa: ARG002
+    async def call(self, name: str, arguments: Mapping[str, object]) -> str:  # noqa: ARG002
         code = str(arguments["code"])
         if self.box is None:
             raise EnvironmentFailure("The box of this episode is closed.")

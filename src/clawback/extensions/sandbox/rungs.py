@@ -17,11 +17,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from clawback.extensions.sandbox import seccomp
 from clawback.extensions.sandbox.disk import Disk
 from clawback.extensions.sandbox.limits import MIB, BoxCommand, Limits
+
+if TYPE_CHECKING:
+    from clawback.records import JsonObject
 
 RungName = Literal["bubblewrap", "landlock", "seatbelt", "none", "podman", "docker"]
 NAMES: tuple[RungName, ...] = ("bubblewrap", "landlock", "seatbelt", "none")
@@ -117,12 +120,12 @@ def inside(rung: RungName, layout: BoxLayout, at: str) -> str:
     return at
 
 
-def plan(rung: RungName, layout: BoxLayout, command: BoxCommand, limits: Limits) -> dict[str, Any]:
+def plan(rung: RungName, layout: BoxLayout, command: BoxCommand, limits: Limits) -> JsonObject:
     """All that the keeper needs to know. ``command``: with all its variables, and its folder as the box has it."""
     cwd = command.cwd
     writable = [str(folder.source) for folder in layout.folders if folder.write]
     disk = layout.disk
-    it: dict[str, Any] = {
+    it: JsonObject = {
         "disk": {"root": disk.root, "namespaces": disk.namespaces} if disk else None,
         "argv": list(command.argv), "env": dict(command.env), "cwd": "/", "wrap": [], "filter": "", "roots": writable, "uid": None,
         "end_user": layout.uid if rung in OWN_USERS else None,
@@ -178,7 +181,7 @@ def _filter(closed: seccomp.Closed) -> str:
     return seccomp.program(closed, os.uname().machine).hex()
 
 
-def limits_of(limits: Limits, uid: int | None) -> dict[str, Any]:
+def limits_of(limits: Limits, uid: int | None) -> JsonObject:
     # A user of the box's own has just these processes; else the count is of all that the user runs, and the keeper's
     # watch is the limit, this only the wall behind it.
     processes = limits.processes + 4 if uid is not None else _processes_of_user() + 4 * limits.processes

@@ -268,7 +268,7 @@ def profile(machine: str) -> dict[str, Any]:
     """
     rules: list[dict[str, Any]] = []
 
-    def refuse(names: Sequence[str], code: int = errno.EPERM, **condition: Any) -> None:
+    def refuse(names: Sequence[str], code: int = errno.EPERM, **condition: object) -> None:
         args = [{"valueTwo": 0, **condition}] if condition else []
         rules.append({"names": list(names), "action": "SCMP_ACT_ERRNO", "errnoRet": code, "args": args})
 

@@ -245,7 +245,7 @@ def unflatten(flat: Tensor, adapter: Sequence[Tensor]) -> None:
 # ------------------------------------------------------------------------------------------------- messages
 
 
-def send(message: Mapping[str, Any], to: int | None = None) -> None:
+def send(message: Mapping[str, object], to: int | None = None) -> None:
     """To everybody, or to one."""
     file = io.BytesIO()
     torch.save(dict(message), file)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -24,6 +24,7 @@ from clawback.files import replace as put
 from clawback.redact import redact
 
 if TYPE_CHECKING:
+    from clawback.progress import OnProgress
     from clawback.records import JsonObject
     from clawback.store import Store
 
@@ -159,9 +160,7 @@ class Wikipedia:
                 "A question may hold {title} and {extract}, and no other name in braces."
             ) from None
 
-    def prompts(
-        self, cache: Path, limit: int, tell: Callable[[Mapping[str, Any]], None]
-    ) -> Iterator[CorpusPrompt]:
+    def prompts(self, cache: Path, limit: int, tell: OnProgress) -> Iterator[CorpusPrompt]:
         """First what was fetched before, then new articles until there are ``limit``. Raises ``ClawbackError`` where it cannot be reached."""
         known = _fetched(cache)
         yield from (self._prompt(entry) for entry in known)
@@ -182,7 +181,7 @@ class Wikipedia:
                 file.flush()
                 yield self._prompt(entry)
 
-    def _prompt(self, entry: Mapping[str, Any]) -> CorpusPrompt:
+    def _prompt(self, entry: Mapping[str, object]) -> CorpusPrompt:
         asked = self.question.format(title=entry["title"], extract=entry["extract"])
         return CorpusPrompt(asked[:LONGEST], str(entry.get("url") or ""), WIKIPEDIA_LICENCE)
 

@@ -8,11 +8,11 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from clawback import feedback, store
 from clawback.errors import ClawbackError, UsageError
@@ -245,7 +245,7 @@ def _enter(db: Store, prompt: str, text: str, model: str, licence: str) -> None:
 
 def live_answers(
     home: Home, prompts: Sequence[str], model: str, use: Use, *, seed: int = 0,
-    tell: Callable[[Mapping[str, Any]], None] | None = None,
+    tell: OnProgress | None = None,
 ) -> int:  # fmt: skip
     """The live version's own answers to the prompts that the teacher has answered; how many.
 

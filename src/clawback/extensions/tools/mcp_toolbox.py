@@ -74,7 +74,7 @@ class Mcp:
         listed = await ready
         return [_definition(tool) for tool in listed if tool.name != self.state_tool]
 
-    async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
+    async def call(self, name: str, arguments: Mapping[str, object]) -> str:
         result = await self._ask(name, arguments)
         said = "\n".join(part.text if part.type == "text" else f"[{part.type}]" for part in result.content)
         if not said and result.structured_content is not None:
@@ -101,7 +101,7 @@ class Mcp:
             async with asyncio.timeout(self.seconds):
                 await holder
 
-    async def _ask(self, name: str, arguments: Mapping[str, Any]) -> Any:
+    async def _ask(self, name: str, arguments: Mapping[str, object]) -> Any:
         if self._holder is None or self._holder.done():
             raise EnvironmentFailure(f"The MCP server ({self._where}) is gone.")
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()

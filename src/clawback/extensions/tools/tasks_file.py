@@ -95,7 +95,7 @@ def read(path: Path) -> ToolSet:
     return ToolSet(name, tasks, toolbox(told, folder), reward(told.get("reward", ""), rows, folder), rules)
 
 
-def toolbox(table: Mapping[str, Any], folder: Path) -> Callable[[Task], Toolbox]:
+def toolbox(table: Mapping[str, object], folder: Path) -> Callable[[Task], Toolbox]:
     """What makes a box of all the tools that a file names."""
     functions = [_object_beside(str(place), folder) for place in _several(table, "functions")]
     owner = _object_beside(str(table["object"]), folder) if "object" in table else None
@@ -117,19 +117,19 @@ def toolbox(table: Mapping[str, Any], folder: Path) -> Callable[[Task], Toolbox]
     return fresh
 
 
-def _several(table: Mapping[str, Any], key: str) -> list[Any]:
+def _several(table: Mapping[str, object], key: str) -> list[Any]:
     """A list of values; one that stands alone is a list of one."""
     value = table.get(key, [])
     return list(value) if isinstance(value, list) else [value]
 
 
-def _table(value: Any, name: str) -> Mapping[str, Any]:
+def _table(value: object, name: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise UsageError(f"{name} must be a table of settings, not {value!r}.")
     return value
 
 
-def definitions(value: Any, folder: Path) -> list[Tool]:
+def definitions(value: object, folder: Path) -> list[Tool]:
     """Tools as OpenAI's APIs take them: written in the TOML file, or the name of a JSON file with a list of them.
 
     A definition without its ``{"type": "function", "function": …}`` is taken, too. Raises ``UsageError``, ``NotFound``.
@@ -191,7 +191,7 @@ def _server(table: Mapping[str, Any], folder: Path) -> Mcp:
     return Mcp(server, state=str(table.get("state", "")), seconds=float(table.get("seconds", 60)))
 
 
-def reward(entry: Any, rows: Sequence[Mapping[str, Any]], folder: Path = Path()) -> TaskReward:
+def reward(entry: object, rows: Sequence[Mapping[str, Any]], folder: Path = Path()) -> TaskReward:
     """``"answer"``, ``"calls"``, ``"end-state"``, ``"judge"``, ``"none"``, ``"file.py:function"``, ``{verifier = "regex", …}``, or a list of these;
     "": by what the tasks name. Raises ``UsageError``, ``NotFound``."""
     from clawback.feedback.endpoint import configured_judge
@@ -243,7 +243,7 @@ def _function(reference: str, folder: Path) -> Callable[..., Any]:
     return cast("Callable[..., Any]", function)
 
 
-def _verified(name: str, settings: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Verified:
+def _verified(name: str, settings: Mapping[str, object], rows: Sequence[Mapping[str, Any]]) -> Verified:
     """A verifier that can be made for the first task, so that a mistake is said once, not task by task."""
     from clawback.rewards import verifiers
 
@@ -259,7 +259,7 @@ def _verified(name: str, settings: Mapping[str, Any], rows: Sequence[Mapping[str
     return verified
 
 
-def _without_weight(part: Any) -> Any:
+def _without_weight(part: object) -> Any:
     if not isinstance(part, Mapping):
         return part
     rest = {key: value for key, value in part.items() if key != "weight"}

@@ -59,7 +59,7 @@ def make(rest: str, settings: Mapping[str, Any]) -> ToolSet:
     )
 
 
-def data_folder(setting: Any = None) -> Path:
+def data_folder(setting: object = None) -> Path:
     """Where the rows are. Raises ``NotFound``."""
     if setting:
         folder = Path(str(setting)).expanduser()
@@ -110,7 +110,7 @@ def safe(name: str) -> str:
     return re.sub(r"[^\w-]", "_", name)
 
 
-def _schema(types: Any) -> Any:
+def _schema(types: object) -> object:
     """Their types as JSON Schema's, all the way down."""
     if isinstance(types, list):
         return [_schema(part) for part in types]
@@ -151,7 +151,7 @@ class BfclSet(ToolSet):
         return [reading.message(made)]
 
 
-def _first(values: Any) -> Any:
+def _first(values: object) -> object:
     """An accepted value as a call would carry it: what is an object inside is again lists of accepted values."""
     if values == []:
         raise NotFound("This row accepts no value at all for one of its arguments.")
@@ -163,7 +163,7 @@ def _first(values: Any) -> Any:
     return value
 
 
-def _optional(values: Any) -> bool:
+def _optional(values: object) -> bool:
     return isinstance(values, list) and "" in [value for value in values if isinstance(value, str)]
 
 
@@ -204,7 +204,7 @@ def fits(arguments: Mapping[str, Any], accepted: Mapping[str, Any], parameters: 
     return all(_among(value, accepted[name], kinds.get(name) or {}) for name, value in arguments.items())
 
 
-def _among(value: Any, accepted: Any, kind: Mapping[str, Any]) -> bool:
+def _among(value: object, accepted: object, kind: Mapping[str, object]) -> bool:
     return any(
         _same(value, other, kind) for other in (accepted if isinstance(accepted, list) else [accepted])
     )

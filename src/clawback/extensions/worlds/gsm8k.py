@@ -11,7 +11,7 @@ import operator
 from collections.abc import Callable, Mapping
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clawback.environments import world_helpers
 from clawback.environments.core import Task
@@ -20,6 +20,9 @@ from clawback.environments.tools.task_rewards import AnswerReward
 from clawback.environments.tools.toolbox import DefinedTools, Functions, Toolbox, ToolError
 from clawback.errors import UsageError
 from clawback.extensions.sandbox.python_tool import PythonTool
+
+if TYPE_CHECKING:
+    from clawback.records import JsonObject
 
 SYSTEM = "Solve the problem step by step. End with the answer, a number, on a line of its own: #### NUMBER"
 BOXES: dict[str, Callable[[Task], Toolbox]] = {
@@ -56,7 +59,7 @@ def make(rest: str, settings: Mapping[str, Any]) -> ToolSet:
     return ToolSet(f"gsm8k?tools={tools}", tasks, BOXES[tools], AnswerReward(), rules)
 
 
-def _row(row: Mapping[str, Any], file: str) -> dict[str, Any]:
+def _row(row: Mapping[str, object], file: str) -> JsonObject:
     answer = str(row.get("ground_truth_answer", row.get("answer", ""))).rpartition("####")[2].strip()
     if "question" not in row or not answer:
         raise UsageError(f"{file}: a row has no `question` or no `answer`.")

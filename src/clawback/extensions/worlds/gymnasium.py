@@ -21,7 +21,7 @@ from clawback.errors import NotFound, UsageError
 from clawback.extensions.worlds import gymnasium_words, toy_text
 from clawback.extensions.worlds.global_random import GlobalRandom
 from clawback.extensions.worlds.gymnasium_words import plain, show
-from clawback.records import Message
+from clawback.records import JsonObject, Message
 
 PACKAGE = "gymnasium"
 OURS = ("tasks", "held_out", "patience", "goal", "turns", "names", "text", "weights")
@@ -299,7 +299,7 @@ class Gymnasium:
         self.unread = 0
         seen, reward, ended, cut, _ = await self._call(self._step, action)
         cut = cut or late
-        info: dict[str, Any] = {"action": plain(action)} | ({"truncated": True} if cut and not ended else {})
+        info: JsonObject = {"action": plain(action)} | ({"truncated": True} if cut and not ended else {})
         answer = () if ended or cut else ({"role": "user", "content": self.words(seen)},)
         return Step(answer, self.of.total(reward), bool(ended or cut), info)
 

@@ -19,7 +19,7 @@ MOST_GOAL = 400
 _HEADING = re.compile(r"^(#+ .*|[=\-~]{3,}|.*\n[=\-~]{3,})$")
 
 
-def show(seen: Any, names: Sequence[str] = ()) -> str:
+def show(seen: object, names: Sequence[str] = ()) -> str:
     """Any observation as short text: numbers rounded, parts named, boards row by row; ``names``: of the numbers, where there are as many."""
     value = plain(seen)
     if names and isinstance(value, list) and len(value) == len(names):
@@ -35,12 +35,12 @@ def show(seen: Any, names: Sequence[str] = ()) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _is_row(value: Any) -> bool:
+def _is_row(value: object) -> bool:
     """Of a board: several whole numbers."""
     return isinstance(value, list) and len(value) > 1 and all(isinstance(cell, int) for cell in value)
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Any:
     """What JSON can hold; decimals to four places."""
     if isinstance(value, Mapping):
         return {str(name): plain(part) for name, part in value.items()}
@@ -51,7 +51,7 @@ def plain(value: Any) -> Any:
     return round(value, 4) if isinstance(value, float) else value
 
 
-def goal(inner: Any) -> str:
+def goal(inner: object) -> str:
     """The first paragraph of the class's own docstring; "" without one."""
     kind = type(inner)
     if "__doc__" not in vars(kind) or not kind.__doc__:
@@ -63,7 +63,7 @@ def goal(inner: Any) -> str:
     return ""
 
 
-def action_names(inner: Any, count: int) -> tuple[str, ...]:
+def action_names(inner: object, count: int) -> tuple[str, ...]:
     """Names of ``count`` discrete actions, in order: of the environment's own ``actions`` (MiniGrid), of ``get_action_meanings`` (Atari), or of the
     one class of its package that is named for actions and has a number for each; () where none says so."""
     if names := _named(getattr(inner, "actions", None), count):
@@ -86,7 +86,7 @@ def _action_classes(kind: type) -> Iterator[type]:
                     yield value
 
 
-def _named(kind: Any, count: int) -> tuple[str, ...]:
+def _named(kind: object, count: int) -> tuple[str, ...]:
     """The names that a class has for the numbers from 0 on, as an enumeration or as plain attributes."""
     if not isinstance(kind, type):
         return ()
@@ -98,7 +98,7 @@ def _named(kind: Any, count: int) -> tuple[str, ...]:
     return tuple(values[n] for n in numbers) if set(values) == set(numbers) else ()
 
 
-def listed_actions(space: Any) -> list[Any]:
+def listed_actions(space: object) -> list[Any]:
     """All actions of a space of several discrete parts (MultiDiscrete, MultiBinary, Tuple, Dict), as JSON has them; [] where there are more
     than can be listed, or a part is no number."""
     parts = _parts(space)

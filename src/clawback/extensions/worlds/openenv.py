@@ -17,7 +17,7 @@ from clawback.environments import world_helpers
 from clawback.environments.core import EnvironmentFailure, Observation, Split, Step, Task, Tool
 from clawback.environments.tools import calls as reading
 from clawback.errors import UsageError
-from clawback.records import Message
+from clawback.records import JsonObject, Message
 
 SECONDS = 120.0
 LARGEST = 64 << 20
@@ -157,7 +157,7 @@ class OpenEnv:
         """Several calls of one reply, in order, until the episode is over."""
         messages: list[Message] = []
         rewards: list[float] = []
-        info: dict[str, Any] = {}
+        info: JsonObject = {}
         for call in calls:
             action = dict(call.arguments)
             if self.is_mcp:
@@ -187,7 +187,7 @@ class OpenEnv:
             info = {"truncated": True} if late and not done else {}
             return Step(said, None if reward is None else float(reward), done or late, info)
 
-    async def _ask(self, message: Mapping[str, Any]) -> dict[str, Any]:
+    async def _ask(self, message: Mapping[str, Any]) -> JsonObject:
         import aiohttp
 
         await self.socket.send_json(message)

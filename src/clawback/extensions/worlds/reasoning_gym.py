@@ -44,7 +44,7 @@ class ReasoningSet:
     that training happens to have, too, is left out."""
 
     def __init__(
-        self, kind: str, world_options: Mapping[str, Any], train: int, test: int, tags: bool
+        self, kind: str, world_options: Mapping[str, object], train: int, test: int, tags: bool
     ) -> None:
         self.kind, self.world_options, self.tags = kind, dict(world_options), tags
         self.sizes: dict[Split, int] = {"train": train, "test": test}

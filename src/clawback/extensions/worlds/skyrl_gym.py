@@ -38,7 +38,11 @@ class SkyRLSet:
     """Rows ``{"prompt": [messages], "reward_spec": {"ground_truth"}, …}``; ``split`` in a row, else a tenth is held out by identity."""
 
     def __init__(
-        self, kind: str, rows: Sequence[Mapping[str, Any]], config: Mapping[str, Any], held_out: float = 0.1
+        self,
+        kind: str,
+        rows: Sequence[Mapping[str, Any]],
+        config: Mapping[str, object],
+        held_out: float = 0.1,
     ) -> None:
         self.kind, self.config = kind, dict(config)
         self.name = world_helpers.full_name("skyrl-gym", kind, self.config)

@@ -18,7 +18,7 @@ from clawback.environments.core import Observation, Split, Step, Task, Tool
 from clawback.environments.tools import calls as reading
 from clawback.environments.tools.toolbox import Functions, called
 from clawback.errors import UsageError
-from clawback.records import Message
+from clawback.records import JsonObject, Message
 
 TURNS = 32
 PATIENCE = 3
@@ -94,7 +94,7 @@ class Trl:
     async def step(self, message: Message) -> Step:
         self.turns += 1
         reply = reading.read(message, tools=self.tools)
-        info: dict[str, Any] = {"unparsable": True} if reply.problems else {}
+        info: JsonObject = {"unparsable": True} if reply.problems else {}
         self.unread = self.unread + 1 if reply.problems and not reply.calls else 0
         if self.unread >= PATIENCE or not (reply.calls or reply.problems):
             return Step((), await self._reward(), True, info)
@@ -122,7 +122,7 @@ class Trl:
             return float(await asyncio.to_thread(reward))
 
 
-def _accepted(function: Callable[..., Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+def _accepted(function: Callable[..., Any], fields: Mapping[str, Any]) -> JsonObject:
     """The fields that a function takes; all of them where it takes any."""
     parameters = inspect.signature(function).parameters
     if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
@@ -132,7 +132,7 @@ def _accepted(function: Callable[..., Any], fields: Mapping[str, Any]) -> dict[s
 
 def _opening(prompt: Any, observation: Any) -> Sequence[Message]:
     """The prompt; what ``reset`` said stands at the end of the last user message."""
-    messages: list[dict[str, Any]] = (
+    messages: list[JsonObject] = (
         [{"role": "user", "content": prompt}]
         if isinstance(prompt, str)
         else [dict(message) for message in prompt]

@@ -76,6 +76,6 @@ def _ways(nodes: Sequence[Mapping[str, Any]]) -> Sequence[list[int]]:
     return made
 
 
-def _parent(node: Mapping[str, Any], number: int) -> int | None:
+def _parent(node: Mapping[str, object], number: int) -> int | None:
     parent = node.get("parent")
     return parent if isinstance(parent, int) and 0 <= parent < number else None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from clawback import installed
 from clawback.errors import ClawbackError, MissingExtra
@@ -19,7 +19,9 @@ from clawback.prompts.search import racing
 from clawback.prompts.search.ledger import Budget, Ledger, Over, split_up
 from clawback.prompts.search.optimize import EngineOptions, PromptSearchResult
 from clawback.prompts.search_types import Case, Evaluate, Example, ProposalRequest, Propose, mean
-from clawback.records import JsonObject
+
+if TYPE_CHECKING:
+    from clawback.records import JsonObject
 
 COMPONENT = "system"
 _T = TypeVar("_T")
@@ -121,7 +123,7 @@ class _Adapter:
         self.prompts.setdefault(child.text, child)
         return {COMPONENT: child.text}
 
-    def stop(self, _: Any) -> bool:
+    def stop(self, _: object) -> bool:
         return bool(self.stopped)
 
     def _paid(self, call: Callable[[], _T]) -> _T:

@@ -180,7 +180,7 @@ class Journal:
                     return
                 raise UsageError(f"Line {number} of the journal {path} is damaged. Remove the file to start anew.") from error  # fmt: skip
 
-    def _take(self, state: Mapping[str, Any]) -> None:
+    def _take(self, state: Mapping[str, object]) -> None:
         if "tried" in state:
             self.outcomes[str(state["tried"])] = Outcome.from_dict(state)
         elif "asked" in state:
@@ -188,7 +188,7 @@ class Journal:
         else:
             raise ValueError("neither a try nor a proposal")
 
-    def _write(self, line: Mapping[str, Any]) -> None:
+    def _write(self, line: Mapping[str, object]) -> None:
         if self.path is not None:
             append_line(self.path, json.dumps(line))
 

@@ -21,7 +21,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any, ClassVar, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
 from clawback.errors import UsageError
 from clawback.progress import OnProgress
@@ -31,7 +31,9 @@ from clawback.prompts.search import racing
 from clawback.prompts.search.ledger import Budget, Journal, Ledger, Over, SearchCost, reserve, split_up
 from clawback.prompts.search.racing import Candidate, Pool
 from clawback.prompts.search_types import Evaluate, Example, ProposalRequest, Propose, mean
-from clawback.records import JsonObject
+
+if TYPE_CHECKING:
+    from clawback.records import JsonObject
 
 ENGINES = {"reflect": "optimize", "evolve": "evolution", "gepa": "gepa_engine"}
 
@@ -136,7 +138,7 @@ class Optimizer(Protocol):
         evaluate: Evaluate,
         propose: Propose,
         budget: Budget,
-        **options: Any,
+        **options: object,
     ) -> PromptSearchResult: ...
 
 

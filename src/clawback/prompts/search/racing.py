@@ -10,11 +10,14 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from clawback.prompts.prompt import Prompt, Rule
 from clawback.prompts.search.ledger import Ledger, Over, paired
 from clawback.prompts.search_types import Example, mean
-from clawback.records import JsonObject
+
+if TYPE_CHECKING:
+    from clawback.records import JsonObject
 
 DOUBT = 2.0
 """Tries that a gain is shrunk by: seen on one example only, a third of it is believed of the others."""

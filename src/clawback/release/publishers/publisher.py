@@ -250,7 +250,7 @@ class ServerRefused(ClawbackError):
         self.status = status
 
 
-def ask(url: str, model: str, prompt: str, timeout: float, **more: Any) -> str:
+def ask(url: str, model: str, prompt: str, timeout: float, **more: object) -> str:
     """What a server of OpenAI chat completions says to a prompt at temperature 0."""
     body = {
         "model": model,

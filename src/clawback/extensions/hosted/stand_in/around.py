@@ -5,7 +5,10 @@ from __future__ import annotations
 import hmac
 import random
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
 
 API = "/api/v1"
 
@@ -28,7 +31,7 @@ class Keyed:
     def __init__(self, app: Any, key: str) -> None:
         self.app, self.named, self.key = app, key, key.removeprefix("tml-").encode()
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] != f"{API}/healthz":
             headers = dict(scope["headers"])
             said = headers.get(b"x-api-key") or headers.get(b"authorization", b"").removeprefix(b"Bearer ")
@@ -51,7 +54,7 @@ class Failing:
         self.app, self.share, self.random = app, faults.share, random.Random(faults.seed)
         self.failed = 0
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or self.random.random() >= self.share:
             await self.app(scope, receive, send)
             return

@@ -24,6 +24,7 @@ from clawback.extensions.hosted.trainer_records import HostedCost, SamplingParam
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
+    from starlette.types import Receive, Scope, Send
 
 ACCOUNT = "stand-in"
 JOBS = "rlorTrainerJobs"
@@ -140,7 +141,7 @@ def make(cloud: FireworksCloud, faults: Faults | None = None) -> Any:
             ),
         ]
     )
-    guarded: Any = Keyed(made, cloud.key)
+    guarded: object = Keyed(made, cloud.key)
     return Failing(guarded, faults) if faults and faults.share else guarded
 
 
@@ -150,7 +151,7 @@ class Trainers:
     def __init__(self, cloud: FireworksCloud, inner: Any) -> None:
         self.cloud, self.inner = cloud, inner
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"].removeprefix(f"/training/v1/{JOBS}/{ACCOUNT}/")
         job, _, rest = path.partition("/")
         kind = dict(scope["headers"]).get(b"content-type", b"")

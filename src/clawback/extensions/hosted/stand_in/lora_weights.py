@@ -16,7 +16,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -37,6 +37,9 @@ from clawback.scoring import token_logprobs
 from clawback.templates import Encoded
 from clawback.trainer import read_checkpoint, write_checkpoint
 
+if TYPE_CHECKING:
+    from clawback.records import JsonObject
+
 LOSSES: Mapping[str, frozenset[str]] = {
     "cross_entropy": frozenset({"weights"}),
     "importance_sampling": frozenset({"logprobs", "advantages"}),
@@ -56,7 +59,7 @@ class Slot:
     rank: int
     weights: dict[str, Tensor] = field(default_factory=dict)
     gradient: dict[str, Tensor] = field(default_factory=dict)
-    optimizer: dict[str, Any] = field(default_factory=dict)
+    optimizer: JsonObject = field(default_factory=dict)
 
 
 class StandInLearner:

@@ -15,12 +15,15 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clawback.errors import ClawbackError
 from clawback.extensions.hosted.stand_in.lora_weights import StandInLearner
 from clawback.extensions.hosted.trainer_records import HostedCost
 from clawback.files import restore_folder
+
+if TYPE_CHECKING:
+    from clawback.records import JsonObject
 
 NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 MOST_MODELS = 64
@@ -38,7 +41,7 @@ class ApiRefused(ClawbackError):
 class Made:
     """What an operation gives: as JSON, or as bytes where the client reads Protocol Buffers."""
 
-    plain: dict[str, Any]
+    plain: JsonObject
     packed: Callable[[], bytes] | None = None
 
 
@@ -48,7 +51,7 @@ class Promise:
     content: str
     """A hash of what was asked: the same number for something else is refused."""
     future: Future[Made] = field(default_factory=Future)
-    about: dict[str, Any] = field(default_factory=dict)
+    about: JsonObject = field(default_factory=dict)
     """What is answered at once beside the promise's name."""
 
 
@@ -162,7 +165,7 @@ class Service:
                 model.next += 1
             return promise
 
-    def once(self, name: str, work: Callable[[], Made], about: Mapping[str, Any] | None = None) -> Promise:
+    def once(self, name: str, work: Callable[[], Made], about: Mapping[str, object] | None = None) -> Promise:
         """A request that is no model's, under a name of its own."""
         with self._lock:
             if (known := self.named.get(name)) is not None:
@@ -171,7 +174,7 @@ class Service:
             self._submit(promise, work)
             return promise
 
-    def _promise(self, name: str, content: str, about: dict[str, Any]) -> Promise:
+    def _promise(self, name: str, content: str, about: JsonObject) -> Promise:
         made = Promise(f"r{len(self.promises)}", content, about=about)
         self.promises[made.id] = made
         if name:

@@ -85,7 +85,7 @@ def make(service: Service, key: str, faults: Faults | None = None) -> Any:
             route("/stand_in/bill", routes.bill, "GET"),
         ]
     )
-    guarded: Any = Keyed(app, key)
+    guarded: object = Keyed(app, key)
     return Failing(guarded, faults) if faults and faults.share else guarded
 
 

@@ -64,7 +64,7 @@ class TestRecorder:
         line = json.dumps(came)
         self.current.setdefault("seen", []).append([site, line if len(line) <= MOST else '["?"]'])
 
-    def pytest_runtest_logstart(self, nodeid: str, location: Any) -> None:  # noqa: ARG002
+    def pytest_runtest_logstart(self, nodeid: str, location: object) -> None:  # noqa: ARG002
         test = nodeid.partition("[")[0].partition("::")[2]
         case = self.cases.get(test, 0)
         self.cases[test] = case + 1
@@ -76,7 +76,7 @@ class TestRecorder:
         elif report.when == "call" and not self.current["outcome"]:
             self.current["outcome"] = "passed"
 
-    def pytest_runtest_logfinish(self, nodeid: str, location: Any) -> None:  # noqa: ARG002
+    def pytest_runtest_logfinish(self, nodeid: str, location: object) -> None:  # noqa: ARG002
         os.write(self.out, f"\n{json.dumps(self.current)}\n".encode())
 
 

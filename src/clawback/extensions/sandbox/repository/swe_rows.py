@@ -43,7 +43,7 @@ def load(path: Path) -> list[InstanceRow]:
     return [read(row) for row in rows]
 
 
-def read(fields: Mapping[str, Any]) -> InstanceRow:
+def read(fields: Mapping[str, object]) -> InstanceRow:
     """One row. Lists of tests may be JSON in a string, as the data sets have them."""
     try:
         return InstanceRow(

@@ -51,7 +51,7 @@ class Site:
     by_case: bool = False
     errors: frozenset[str] = frozenset()
 
-    def right(self, case: int, value: Any) -> bool:
+    def right(self, case: int, value: object) -> bool:
         if self.errors or isinstance(value, Raised):
             return isinstance(value, Raised) and bool(self.errors & value.names)
         expected = (
@@ -212,7 +212,7 @@ def _errors(node: ast.expr) -> frozenset[str]:
     return frozenset()
 
 
-def _tells(value: Any) -> bool:
+def _tells(value: object) -> bool:
     """Whether a value is one that cannot simply be guessed: neither None nor a truth value."""
     return not (value is None or isinstance(value, bool))
 

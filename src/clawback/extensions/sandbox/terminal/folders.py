@@ -101,7 +101,7 @@ def _harbor(root: Path) -> TaskFolder:
     )  # fmt: skip
 
 
-def _harbor_refusal(root: Path, task: Mapping[str, Any], environment: Mapping[str, Any]) -> str:
+def _harbor_refusal(root: Path, task: Mapping[str, object], environment: Mapping[str, object]) -> str:
     version = str(task.get("schema_version", "1.4"))
     if not version.startswith("1."):
         return f"its schema_version is {version}, and 1.x is read"
@@ -129,12 +129,12 @@ def _harbor_refusal(root: Path, task: Mapping[str, Any], environment: Mapping[st
     return ""
 
 
-def _table(tables: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def _table(tables: Mapping[str, object], name: str) -> Mapping[str, Any]:
     it = tables.get(name, {})
     return it if isinstance(it, dict) else {}
 
 
-def _variables(values: Mapping[str, Any]) -> dict[str, str]:
+def _variables(values: Mapping[str, object]) -> dict[str, str]:
     """``${NAME:-default}`` is the default: nothing of our own environment is let in."""
     return {
         name: re.sub(r"\$\{\w+(?::-([^}]{0,1000}))?\}", lambda m: m.group(1) or "", str(value))
@@ -142,11 +142,11 @@ def _variables(values: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _rounded_up(value: Any) -> int | None:
+def _rounded_up(value: object) -> int | None:
     return math.ceil(value) if isinstance(value, int | float) and 0 < value < math.inf else None
 
 
-def _mebibytes(value: Any) -> int | None:
+def _mebibytes(value: object) -> int | None:
     return int(value) << 20 if isinstance(value, int | float) and value > 0 else None
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from clawback.environments.core import Tool
 from clawback.environments.tools.calls import Call, Fence, ParsedReply
@@ -122,7 +121,7 @@ class Shell:
         except (UsageError, NotFound) as error:
             return str(error)
 
-    def _run(self, command: str, seconds: Any) -> str:
+    def _run(self, command: str, seconds: object) -> str:
         limit = (
             min(float(seconds), self.seconds)
             if isinstance(seconds, int | float) and seconds > 0
@@ -132,7 +131,7 @@ class Shell:
             return "A command has no null characters."
         return shown(self.box.exec(["bash", "-c", command], timeout=limit, env=self.env))
 
-    def _view(self, path: str, line: Any) -> str:
+    def _view(self, path: str, line: object) -> str:
         try:
             data = self.box.read(path, limit=1 << 20)
         except (UsageError, NotFound):
