@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,13 +50,20 @@ def table(lines: Sequence[Line]) -> str:
     return "\n".join([*made, *_claimed(lines), *_changes(lines), *_edits(lines), *_contented()])
 
 
+def _products(lines: Sequence[Line], row: str) -> Iterator[tuple[str, list[Line]]]:
+    """The lines of a row, by model and commit of the product, with a name for both."""
+    every = [line for line in lines if line["row"] == row]
+    for model, code in dict.fromkeys((line["model"], line["code"]) for line in every):
+        yield f"{model}, {code}", [line for line in every if (line["model"], line["code"]) == (model, code)]
+
+
 def _claimed(lines: Sequence[Line]) -> list[str]:
     """Of people whose content was not read, how often nothing was claimed."""
     made = []
-    for code in dict.fromkeys(line["code"] for line in lines if line["row"] == "content-alone"):
-        some = [line for line in lines if (line["row"], line["code"], line["kind"]) == ("content-alone", code, "read")]  # fmt: skip
+    for label, of in _products(lines, "content-alone"):
+        some = [line for line in of if line["kind"] == "read"]
         unread = [line for line in some if line["auc"] < UNREAD]
-        made.append(f"Content alone ({code}): of {len(some)} people {len(unread)} are not read (AUC below {UNREAD}), and of {sum(not line['trusted'] for line in unread)} of these it is said that nothing is.")  # fmt: skip
+        made.append(f"Content alone ({label}): of {len(some)} people {len(unread)} are not read (AUC below {UNREAD}), and of {sum(not line['trusted'] for line in unread)} of these it is said that nothing is.")  # fmt: skip
     return made
 
 
@@ -111,22 +118,21 @@ def _figures(name: str, lines: Sequence[Line]) -> list[str]:
 def _changes(lines: Sequence[Line]) -> list[str]:
     """How often a change of mind was found, and how often where there was none."""
     made = []
-    for code in dict.fromkeys(line["code"] for line in lines if line["row"] == "change"):
-        some = [line for line in lines if line["row"] == "change" and line["code"] == code]
+    for label, some in _products(lines, "change"):
         found, alarms = sum(line["found"] > 0 for line in some), sum(line["alarm"] > 0 for line in some)
-        made.append(f"A change of mind ({code}): found for {found} of {len(some)}; false alarms {alarms} of {len(some)}.")  # fmt: skip
+        made.append(f"A change of mind ({label}): found for {found} of {len(some)}; false alarms {alarms} of {len(some)}.")  # fmt: skip
     return made
 
 
 def _edits(lines: Sequence[Line]) -> list[str]:
     """What eight edits say to the reader, beside taps of the same people."""
     made = []
-    for code in dict.fromkeys(line["code"] for line in lines if line["row"] == "edits"):
-        some = [line for line in lines if line["row"] == "edits" and line["code"] == code and line["kind"] == "read"]  # fmt: skip
+    for label, of in _products(lines, "edits"):
+        some = [line for line in of if line["kind"] == "read"]
         if some:
             counts = sorted({int(name[5:]) for line in some for name in line if name.startswith("taps_")})
             beside = ", ".join(f"{n} taps {interval([line.get(f'taps_{n}', math.nan) for line in some])}" for n in counts)  # fmt: skip
-            made.append(f"Eight edits ({code}), AUC: {interval([line['auc'] for line in some])}; {beside}.")
+            made.append(f"Eight edits ({label}), AUC: {interval([line['auc'] for line in some])}; {beside}.")
     return made
 
 
