@@ -60,7 +60,7 @@ def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
         [only] = children
         only.wait(60)
         arguments, found = json.loads(written.read_text())
-        assert arguments[2].startswith("clawback.jobs."), arguments
+        assert arguments[2].startswith(("clawback.jobs.", "clawback.prompt_jobs.")), arguments
         return dict(found)
 
     yield environment
