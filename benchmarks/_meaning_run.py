@@ -104,8 +104,10 @@ def answered(root: Path, person: Person) -> dict[str, Any]:
 
     home = Home(root)
     with store.connect(home.database) as db:
+        # A sentence that waits as a prompt, in place of a version that was refused, is not what is measured.
         waiting = db.waiting()
-        report = Report.from_dict(db.version(waiting[0]).report) if waiting else None
+        version = db.version(waiting[0]) if waiting else None
+        report = Report.from_dict(version.report) if version and version.path else None
     report, asked = answer(home, report, person.wish.holds, random.Random(person.name), person.wrong)
     return {"questions": asked} | ({"accepted": report.verdict == "accepted"} if asked else {})
 
