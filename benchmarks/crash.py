@@ -43,7 +43,7 @@ VICTIM = """
 import sys, random
 from pathlib import Path
 from clawback import feedback, jobs, store
-from clawback.embedded import corpus
+from clawback.extensions.demo import corpus
 from clawback.paths import Home
 from clawback.records import Turn
 home, rng = Home(Path(sys.argv[1])), random.Random(sys.argv[2])

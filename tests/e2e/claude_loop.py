@@ -21,8 +21,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 from agents import claude_environment
 from messages_server import MessagesServer
 
-from clawback import embedded, engine, store
+from clawback import engine, store
 from clawback.admin.rating_inbox import Inbox
+from clawback.extensions.demo import corpus, tastes
 from clawback.paths import Home
 
 STALLED = 300
@@ -95,9 +96,9 @@ def main(claude: str, workdir: Path, taste_name: str) -> dict[str, Any]:
     before = b'{\n  "model": "opus",\n  "hooks": {}\n}\n'
     settings.write_bytes(before)
     model = LiveModel(home)
-    taste = embedded.tastes.TASTES[taste_name]
-    prompts = [p.text for p in embedded.corpus.prompts("rated", RATINGS, seed=1)]
-    held_out = embedded.corpus.prompts("held_out", 12, seed=2)
+    taste = tastes.TASTES[taste_name]
+    prompts = [p.text for p in corpus.prompts("rated", RATINGS, seed=1)]
+    held_out = corpus.prompts("held_out", 12, seed=2)
 
     with MessagesServer(model) as server:
         environment = claude_environment(person, server.url, home.root)
