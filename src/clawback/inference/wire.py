@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from clawback.errors import ClawbackError
 
 if TYPE_CHECKING:
-    from starlette.types import Receive, Scope, Send
+    from starlette.types import Message, Receive, Scope, Send
 
     from clawback.records import JsonObject
 
@@ -51,15 +51,15 @@ def headers(scope: Scope) -> dict[str, str]:
     return {k.decode("latin-1").lower(): v.decode("latin-1") for k, v in scope["headers"]}
 
 
-def again(body: bytes, receive: Receive) -> object:
+def again(body: bytes, receive: Receive) -> Receive:
     """``receive`` as it would have been: the body in one piece, then whatever else comes."""
-    told = False
+    is_read = False
 
-    async def from_start() -> object:
-        nonlocal told
-        if told:
+    async def from_start() -> Message:
+        nonlocal is_read
+        if is_read:
             return await receive()
-        told = True
+        is_read = True
         return {"type": "http.request", "body": body, "more_body": False}
 
     return from_start

@@ -75,23 +75,23 @@ def trial(
             release.trial.begin(store, named_version(store, version).number, share, alpha, time.time())
         ended = release.trial.settle(store, current_home(), time.time())
         now = release.trial.running(store)
-        found = ended[0] if ended else release.trial.score(store, now, time.time()) if now else None
+        score = ended[0] if ended else release.trial.score(store, now, time.time()) if now else None
         live = store.live().number
-    data = {"trial": asdict(now) if now else None, "score": asdict(found) if found else None, "live": live}
-    if found is None:
+    data = {"trial": asdict(now) if now else None, "score": asdict(score) if score else None, "live": live}
+    if score is None:
         emit(data, "No trial is on.", as_json)
         return
     rows = [
         f"{name:<10} {count:>4} sessions, mean reward {'–' if mean is None else f'{mean:+.2f}'}"
         for name, count, mean in (
-            ("candidate", found.candidate_sessions, found.candidate_mean),
-            ("live", found.live_sessions, found.live_mean),
+            ("candidate", score.candidate_sessions, score.candidate_mean),
+            ("live", score.live_sessions, score.live_mean),
         )
     ]
     end = (
-        f"The candidate is {found.verdict}: version {live} is live."
-        if found.verdict
-        else f"Open: evidence {found.better:.2g} for better, {found.worse:.2g} for worse; {1 / now.alpha:.0f} decides."
+        f"The candidate is {score.verdict}: version {live} is live."
+        if score.verdict
+        else f"Open: evidence {score.better:.2g} for better, {score.worse:.2g} for worse; {1 / now.alpha:.0f} decides."
         if now
         else ""
     )
@@ -132,7 +132,7 @@ def survey(score: int | None, which: str, person: str, note: str, as_json: bool)
     with open_store() as store:
         if score is not None:
             store.add_survey(named_version(store, which).number, score, person, note)
-        found = store.surveys()
+        surveys = store.surveys()
     data = [
         {
             "version": version,
@@ -140,11 +140,11 @@ def survey(score: int | None, which: str, person: str, note: str, as_json: bool)
             "mean": statistics.fmean(scores),
             "error": standard_error(scores),
         }
-        for version, scores in sorted(found.items())
+        for version, scores in sorted(surveys.items())
     ]
     lines = [
         f"version {version:>3}  {statistics.fmean(scores):.2f}{plus_minus(standard_error(scores))}  of 5, {quantity(len(scores), 'answer')}"
-        for version, scores in sorted(found.items())
+        for version, scores in sorted(surveys.items())
     ]
     emit(
         data,

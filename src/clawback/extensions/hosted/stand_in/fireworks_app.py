@@ -141,8 +141,8 @@ def make(cloud: FireworksCloud, faults: Faults | None = None) -> Any:
             ),
         ]
     )
-    guarded: object = Keyed(made, cloud.key)
-    return Failing(guarded, faults) if faults and faults.share else guarded
+    keyed_app: object = Keyed(made, cloud.key)
+    return Failing(keyed_app, faults) if faults and faults.share else keyed_app
 
 
 class Trainers:
