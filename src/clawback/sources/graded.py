@@ -220,7 +220,7 @@ class Grading:
         with self.policy.base():
             drawn = self.draw(prompts, each, self.generator(-1, 3))
         self.base, self.base_ended = drawn.answers, drawn.ended
-        self.base_copied = float(self._copied(self.base).mean())
+        self.base_copied = float(self._copied(self.base, self.texts(self.base)).mean())
         if self.follows_base:
             ended = [one.response for one, whole in zip(self.base, self.base_ended, strict=True) if whole]
             self.room = min(self.room, self.policy.room(ended)) if ended else self.room
@@ -329,14 +329,15 @@ class Grading:
         texts are to be corrected, a copy says nothing.
         """
         cut = ~np.asarray(ended, dtype=bool) * max(0.0, 2 * float(np.mean(self.base_ended or [True])) - 1)
-        copied = self._copied(answers) * max(0.0, 1 - 2 * self.base_copied)
-        bad = [not text.strip() or repeats(text) for text in self.texts(answers)]
+        texts = self.texts(answers)
+        copied = self._copied(answers, texts) * max(0.0, 1 - 2 * self.base_copied)
+        bad = [not text.strip() or repeats(text) for text in texts]
         return np.maximum(np.asarray(bad, dtype=np.float64), np.maximum(cut, copied))
 
-    def _copied(self, answers: Sequence[Encoded]) -> Floats:
+    def _copied(self, answers: Sequence[Encoded], texts: Sequence[str]) -> Floats:
         """``[S]`` 1 for an answer that says little more than its question."""
         asked = [self.questions.get(one.question, "") for one in answers]
-        return np.array([copies(q, a) for q, a in zip(asked, self.texts(answers), strict=True)], dtype=float)
+        return np.array([copies(q, a) for q, a in zip(asked, texts, strict=True)], dtype=float)
 
     def texts(self, answers: Sequence[Encoded]) -> list[str]:
         return [
