@@ -252,6 +252,7 @@ def recipe(home: Home, db: Store, chosen: RunRequest, policy: Policy, tell: OnPr
         system=chosen.live.prompt if options.fold else "",
         processes=1 if chosen.hosted else options.processes,
         anyway=options.anyway,
+        drift=(settings.gate.max_kl, settings.gate.max_kl_per_token),
     )
     run_recipe = replace(run_recipe, conditions=conditions)
     return run_recipe if options.anyway else _reading_again(db, settings, run_recipe)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from clawback import installed, plugins
 
 if TYPE_CHECKING:
-    from clawback.policy.interpolation import within
+    from clawback.policy.interpolation import scale, within
     from clawback.policy.policy import Policy
     from clawback.policy.sampler import Sampler, gap
     from clawback.policy.throughput import MeasuredSampler, Speed
@@ -20,7 +20,7 @@ else:
     __all__, __getattr__ = plugins.face(
         __name__,
         {
-            "interpolation": "within",
+            "interpolation": "scale within",
             "policy": "Policy",
             "sampler": "Sampler gap",
             "throughput": "MeasuredSampler Speed throughput",

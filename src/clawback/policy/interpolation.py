@@ -34,6 +34,24 @@ def within(policy: Policy, loss: Callable[[], float], most: float) -> float:
     """
     if loss() <= most:
         return 1.0
+    keep = _scaling(policy)
+    low, high = 0.0, 1.0
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        keep(middle)
+        low, high = (middle, high) if loss() <= most else (low, middle)
+    keep(low)
+    return low
+
+
+@torch.no_grad()
+def scale(policy: Policy, share: float) -> None:
+    """Keep this share of what is added to the base's weights."""
+    _scaling(policy)(share)
+
+
+def _scaling(policy: Policy) -> Callable[[float], None]:
+    """Sets what is added to the base's weights to a share of what it is now."""
     added = [
         (weight, weight.detach().clone())
         for name, weight in policy.model.named_parameters()
@@ -44,10 +62,4 @@ def within(policy: Policy, loss: Callable[[], float], most: float) -> float:
         for weight, whole in added:
             weight.copy_(whole * share)
 
-    low, high = 0.0, 1.0
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2
-        keep(middle)
-        low, high = (middle, high) if loss() <= most else (low, middle)
-    keep(low)
-    return low
+    return keep

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from clawback.policy import within
+from clawback.policy import scale, within
 from clawback.sources.graded import Graded, Grading, Prompt, Seen
 from clawback.sources.instructed import Arm, PromptMessages, draw_under, follows, picked, relevance
 from clawback.sources.targets import AnswerTarget, DirectEvidence, may_learn, opening
@@ -56,6 +56,8 @@ def nothing(targets: Sequence[AnswerTarget] = ()) -> Chosen:
 
 BASE = 32
 """Answers of the base that show how relevant its answers are, or how likely they still are."""
+MARGIN = 0.85
+"""Of the drift that the gate allows: it measures on other prompts, with a standard error of about a tenth."""
 HELD = 32
 """Answers of the base where nothing is read: half of them hold the policy in place, half show what it forgets."""
 CHUNK = 32
@@ -361,14 +363,33 @@ def forgotten(grading: Grading) -> float:
     return float((torch.cat(grading.base_seen.of(few).ref) - ours).mean())
 
 
+@torch.no_grad()
+def drift(grading: Grading) -> tuple[float, float]:
+    """(nats, tokens): by how many nats the policy's own answers are likelier to it than to the base, and how long they or the base's are, whichever are
+    longer; both in the mean. The gate measures the same on prompts that no run sees."""
+    prompts = list(dict.fromkeys(grading.base[i].question for i in anchors(grading)[1]))[:BASE]
+    drawn = grading.draw(prompts, 1, grading.generator(1, 4))
+    with grading.policy.base():
+        base = grading.policy.scorer(drawn.answers).logprobs
+    nats = (float(torch.cat(drawn.logprobs).sum()) - float(base.sum())) / len(prompts)
+    lengths = [np.mean([len(one.response) for one in answers]) for answers in (drawn.answers, grading.base)]
+    return nats, float(max(lengths))
+
+
 def take_back(grading: Grading, most: float) -> str:
-    """Move the policy towards the base until it has forgotten at most ``most``; a sentence on it, "" where there was no need."""
+    """Move the policy towards the base until it has forgotten at most ``most`` and its answers have drifted no further than the gate allows; a sentence
+    on it, "" where there was no need. The drift is about the square of the share that is kept."""
     kept = within(grading.policy, partial(forgotten, grading), most)
-    return (
-        ""
-        if kept == 1
-        else f"{kept:.0%} of the change was kept, for the base's own answers had become too unlikely"
-    )
+    reasons = ["the base's own answers had become too unlikely"] if kept < 1 else []
+    nats, tokens = drift(grading)
+    short, per_token = grading.recipe.conditions.drift
+    allowed = MARGIN * max(short, per_token * tokens)
+    if nats > allowed:
+        share = math.sqrt(allowed / nats)
+        scale(grading.policy, share)
+        kept *= share
+        reasons.append(f"its answers had drifted {nats:.1f} nats from the base's")
+    return f"{kept:.0%} of the change was kept, for {' and '.join(reasons)}" if reasons else ""
 
 
 def _example(

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from typing import Any, Literal, get_args
 
-from clawback.config import Preset
+from clawback.config import GateSection, Preset
 from clawback.errors import UsageError
 from clawback.models import Bucket, Kind, ModelInfo
 from clawback.records import JsonObject
@@ -144,6 +144,8 @@ class RunConditions:
     anyway: bool = False
     """Whether somebody wants it also where nothing can be read from the ratings."""
     rules: RunRules = RunRules()
+    drift: tuple[float, float] = (GateSection().max_kl, GateSection().max_kl_per_token)
+    """How far the gate lets a version's answers drift from the base: nats an answer, and nats a token of longer ones."""
     gym: Mapping[str, Any] | None = None
     """What a run on episodes plays, as ``jobs.play_options.Wish`` has it."""
 

@@ -8,7 +8,7 @@ import torch
 
 from clawback import engine
 from clawback.sources import distilled
-from clawback.sources.distilled import forgotten
+from clawback.sources.distilled import drift, forgotten
 from clawback.sources.graded import Grading, GradingSettings
 from clawback.sources.rpo_rounds import RpoRounds
 from clawback.trainer.run import TrainingRun
@@ -167,6 +167,7 @@ def test_in_the_end_the_policy_is_taken_back_to_where_the_base_s_own_answers_are
     policy, samples
 ):
     source, _ = rounds(policy, samples)
+    allow(source.grading, math.inf)
     policy.attach(rank=4, alpha=4, seed=1)
     try:
         added = {name: weight for name, weight in policy.model.named_parameters() if "lora_B" in name}
@@ -197,3 +198,33 @@ def test_in_the_end_the_policy_is_taken_back_to_where_the_base_s_own_answers_are
         assert forgotten(source.grading) > SETTINGS.most_forgotten
     finally:
         policy.put(None)
+
+
+def test_answers_that_drifted_further_than_the_gate_allows_are_taken_back(policy, samples):
+    source, _ = rounds(policy, samples)
+    source.settings = dataclasses.replace(source.settings, most_forgotten=math.inf)
+    policy.attach(rank=4, alpha=4, seed=1)
+    try:
+        draw = torch.Generator().manual_seed(3)
+        with torch.no_grad():
+            for name, weight in policy.model.named_parameters():
+                if "lora_B" in name:
+                    weight.copy_(0.6 * torch.randn(weight.shape, generator=draw))
+        nats, tokens = drift(source.grading)
+        assert nats > 0.1
+        assert tokens >= 1
+        allow(source.grading, 2 * nats)
+        assert source.settle() == ""
+        allow(source.grading, nats / 2)
+        assert "drifted" in source.settle()
+        assert drift(source.grading)[0] < 0.75 * nats
+    finally:
+        policy.put(None)
+
+
+def allow(grading, nats):
+    """Let the gate accept so many nats an answer, however long."""
+    recipe = grading.recipe
+    grading.recipe = dataclasses.replace(
+        recipe, conditions=dataclasses.replace(recipe.conditions, drift=(nats, 0.0))
+    )
