@@ -61,7 +61,11 @@ def judged(room: Room, person: Person, made: Any, places: Sequence[int]) -> Line
     """How well a reader tells the liked ones of the base's other answers from the rest."""
     rest, holds = others(room, places), room.holds(person.wish.holds)
     auc = told_apart(made, rows(room.answers, rest), holds[rest])
-    return {"wish": person.wish.name, "auc": auc, "p": round(made.trust.p, 3), "trusted": made.trust.trusted, "base": round(float(holds.mean()), 3)}  # fmt: skip
+    line = {"wish": person.wish.name, "auc": auc, "p": round(made.trust.p, 3), "trusted": made.trust.trusted, "base": round(float(holds.mean()), 3)}  # fmt: skip
+    if not person.speaks or made.recognised_remarks:
+        return line
+    grades = room.grades_by(person.wish.remark)[rest]
+    return line | {"reader": auc, "auc": told_apart(made, rows(room.answers, rest), holds[rest], grades)}
 
 
 def of_own(count: int) -> Callable[[Room, Person], Line]:

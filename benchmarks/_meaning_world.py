@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import hashlib
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,6 +16,12 @@ from numpy.typing import NDArray
 from benchmarks._people import Graded, graded
 from benchmarks.reading import auc
 from benchmarks.real import RESULTS, ROOM, World, user
+from clawback import engine
+from clawback.sources.graded import Grading, GradingSettings
+from clawback.sources.instructed import PromptMessages
+from clawback.sources.rule_grades import RuleGrades
+from clawback.templates import Encoded
+from clawback.trainer.run import TrainingRun
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -78,6 +85,20 @@ class Room(World):
             np.save(path, self.policy.features(asked, ids).double().numpy())
         return Answers(ids, list(texts), np.load(path), list(prompts), words=self.policy.word_vectors)
 
+    def grades_by(self, remark: str) -> Floats:
+        """What a run adds to the reader's grades of the base's own answers for a remark that the reader does not know; kept."""
+        path = RESULTS / f"words-{hashlib.sha256(remark.encode()).hexdigest()[:12]}-{self.key}.npy"
+        if not path.is_file():
+            self.policy.put(None)
+            recipe = engine.recipe(self.policy.info, "balanced", "auto", {})
+            grading = Grading(TrainingRun(self.policy, (), recipe), GradingSettings.of(recipe), ROOM)
+            conversations = PromptMessages({tuple(self.policy.chat.prompt(m, self.policy.max_prompt)): m for m in map(user, self.own)})  # fmt: skip
+            grading.base = [Encoded(prompt, tuple(one["ids"])) for prompt, one in zip(conversations.messages, self.captured, strict=True)]  # fmt: skip
+            grades = RuleGrades(grading, conversations, [remark], None, [], [remark])
+            grades.ground()
+            np.save(path, grades(grading.base, list(zip(self.own, self.texts, strict=True))))
+        return np.asarray(np.load(path), dtype=np.float64)
+
     def holds(self, likes: Callable[[str, str], bool]) -> Bools:
         """Of each of the base's answers, whether it is liked."""
         return np.array([likes(q, a) for q, a in zip(self.own, self.texts, strict=True)])
@@ -118,11 +139,13 @@ def read(
     )
 
 
-def told_apart(made: Any, answers: Any, liked: Bools) -> float:
-    """AUC of the reader's grades."""
+def told_apart(made: Any, answers: Any, liked: Bools, more: Floats | float = 0.0) -> float:
+    """AUC of the reader's grades, with ``more`` added to them."""
     from clawback.rewards.reward_ensemble import RULES
 
-    return round(auc(made.reward(answers, RULES, 0.0), liked), 3) if 0 < liked.sum() < len(liked) else np.nan
+    if not 0 < liked.sum() < len(liked):
+        return np.nan
+    return round(auc(made.reward(answers, RULES, 0.0) + more, liked), 3)
 
 
 __all__ = ["ROOM", "Room", "read", "rows", "told_apart"]

@@ -129,7 +129,7 @@ class Grading:
         """Another model wrote all rated answers, so that the base's own answers say how long a fresh one may be."""
         self.grader, self.terms, self.judge = run.grader, run.terms, run.judge
         self.by_rules: GradesByRule | None = None
-        """Grades by rules, in place of the ensemble."""
+        """Grades by rules, beside the ensemble's."""
         self.questions = questions or {}
         """Token ids of a prompt → what the person said in it, for a grader that reads text."""
         self.ensemble: RewardEnsemble | None = None
@@ -203,7 +203,7 @@ class Grading:
         )
 
     def regrade(self, by_rules: GradesByRule) -> None:
-        """Grade by rules from here on, the base's answers first."""
+        """Grade by rules, too, from here on, the base's answers first."""
         self.by_rules = by_rules
         self._measure(self.shape)
 
@@ -312,13 +312,13 @@ class Grading:
         ]
         if self.grader is not None:
             rewards = np.asarray(self.grader(asked), dtype=np.float64)
-        elif self.by_rules is not None:
-            rewards = self.by_rules(answers, asked)
         elif self.ensemble is None or hidden is None:
             raise TrainingError("The reward head was not fitted.")
         else:
             seen = Answers([one.response for one in answers], texts, hidden, [prompt for prompt, _ in asked])
             rewards = self.ensemble.reward(seen, self.settings.conjunctions, self.settings.pessimism)
+            if self.by_rules is not None:
+                rewards = rewards + self.by_rules(answers, asked)
         if self.terms is not None:
             rewards = self.terms.add(rewards, asked, [len(one.response) for one in answers])
         return np.asarray(rewards, dtype=np.float64)

@@ -138,15 +138,16 @@ def plan(run: TrainingRun) -> Plan:
         trust = ensemble.trust if start.reader is None else start.reader.trust
         note = f"graded by a reward ensemble: {trust.reason}"
         note += f"; remarks recognised: {ensemble.recognised_remarks}" if ensemble.recognised_remarks else ""
-        if not ensemble.recognised_remarks and (
-            inputs.alike or (not trust.trusted and recipe.algorithm == "auto")
-        ):
-            why = inputs.alike or trust.reason
-            rules = rule_grades(grading, PromptMessages(start.conversations), run, inputs.spoken)
-            if rules is None:
+        if not ensemble.recognised_remarks:
+            untrusted = not trust.trusted and recipe.algorithm == "auto"
+            why = inputs.alike or (trust.reason if untrusted else "")
+            conversations = PromptMessages(start.conversations)
+            rules = rule_grades(grading, conversations, run, inputs.spoken, verdicts=bool(why))
+            if rules is not None:
+                grading.regrade(rules)
+                note += f", and by what was said in words ({' '.join(rules.sentences)!r})"
+            elif why:
                 return learned_directly(grading, shown, run, inputs.every, why)
-            grading.regrade(rules)
-            note = f"graded by what was said in words ({' '.join(rules.sentences)!r}): {why}"
         if ensemble.outdated:
             note += f"; {ensemble.outdated} older ratings left out, which ask for something else than the newer ones"
     else:

@@ -1,8 +1,9 @@
-"""Grades by rules: how far an answer keeps what the person has said in words, where nothing can be read from the ratings.
+"""Grades by rules: how far an answer keeps what the person has said in words, beside what is read from the ratings.
 
-Each rule that code or a believed judge can check counts by its verdict. The others count by how much likelier the answer is, a token, to the base
-that is told the rule: r = (1/T) Σ_t [ log π(a_t | prompt, rule) − log π(a_t | prompt) ] (an attribute's reward in Drift: arXiv:2502.14289, eq. 4),
-in standard deviations of the base's own answers. The answers of which that is highest are those that the rule speaks of.
+Each rule that code or a believed judge can check counts by its verdict, where the ratings tell nothing: else the reader looks at the verdicts. The others
+count by how much likelier the rule makes what the answer says to the base: log π(a_t | prompt, rule) − log π(a_t | prompt), the mean of the ``TELLING``
+tokens of which that is highest, in standard deviations of the base's own answers. A few words show that a rule is kept; the mean of all tokens, an
+attribute's reward in Drift (arXiv:2502.14289, eq. 4), tells nothing of it on two small models (research/studies/2026-11-29-words-beside-taps.md).
 """
 
 from __future__ import annotations
@@ -25,8 +26,10 @@ if TYPE_CHECKING:
 
 MOST = 4
 """Rules that are graded together: a model that is told more at once follows few of them."""
-UNIT = 0.5
+UNIT = 0.25
 """Of a rating, for a standard deviation."""
+TELLING = 10
+"""Tokens of an answer that count."""
 
 
 @dataclass
@@ -75,25 +78,34 @@ class RuleGrades:
             plain, informed = (
                 [part.cpu().double() for part in scorer(group).split()] for group in (list(answers), prompts)
             )
+        changes = [b - a for a, b in zip(plain, informed, strict=True)]
         return np.array(
-            [float((b - a).mean()) if len(a) else 0.0 for a, b in zip(plain, informed, strict=True)]
+            [float(c.topk(min(TELLING, len(c))).values.mean()) if len(c) else 0.0 for c in changes]
         )
 
 
 def rule_grades(
-    grading: Grading, conversations: PromptMessages, run: TrainingRun, remarks: Sequence[str]
+    grading: Grading,
+    conversations: PromptMessages,
+    run: TrainingRun,
+    remarks: Sequence[str],
+    verdicts: bool = True,
 ) -> RuleGrades | None:
-    """What grades by the rules of the run and by the owner's newest remarks; None where there are none, or the model is too small to be told any."""
+    """What grades by the rules of the run and by the owner's newest remarks; None where there are none, or the model is too small to be told any.
+
+    Args:
+        verdicts: whether rules count of which a verdict is known; else the reader has looked at these.
+    """
     rules = run.recipe.conditions.rules
     sentences = list(dict.fromkeys([*rules.sentences, *reversed(remarks)]))[:MOST]
     features = [text for text, _ in rules.features] if run.judge is not None else []
-    columns = [features.index(text) for text in sentences if text in features]
+    columns = [features.index(text) for text in sentences if text in features] if verdicts else []
     unchecked = [text for text in sentences if text not in features]
     if grading.policy.info.bucket == "micro" and run.recipe.algorithm != "distil":
         unchecked = []
     if not columns and not unchecked:
         return None
-    known = [text for text in sentences if text in features or text in unchecked]
+    known = [text for text in sentences if text in unchecked or (verdicts and text in features)]
     grades = RuleGrades(grading, conversations, known, run.judge, columns, unchecked)
     grades.ground()
     return grades

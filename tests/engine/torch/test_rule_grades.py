@@ -9,6 +9,7 @@ pytest.importorskip("peft")
 
 from clawback import engine
 from clawback.sources import plan
+from clawback.sources import rule_grades as module
 from clawback.sources.graded import Grading, GradingSettings
 from clawback.sources.instructed import PromptMessages
 from clawback.sources.rule_grades import MOST, UNIT, RuleGrades, rule_grades
@@ -64,14 +65,15 @@ def test_ratings_without_a_pattern_are_learned_from_by_the_rules_that_the_person
     without = plan.plan(TrainingRun(policy, samples, recipe_for(policy), seed=1))
     assert without.name == "reinforce"
     by_rules = plan.plan(TrainingRun(policy, samples, recipe, seed=1, judge=judge))
-    assert f"graded by what was said in words ({TWELVE!r})" in by_rules.note
+    assert f"by what was said in words ({TWELVE!r})" in by_rules.note
     grades = by_rules.source.grading.base_graded
     texts = by_rules.source.grading.texts([one.encoded for one in grades])
     assert all((one.reward > 0) == is_kept(text) for one, text in zip(grades, texts, strict=True) if text)
     assert {one.reward > 0 for one in grades} == {True, False}, sorted(len(text.split()) for text in texts)
 
 
-def test_a_rule_without_a_verdict_counts_by_how_much_likelier_it_makes_the_answer(policy):
+def test_a_rule_without_a_verdict_counts_by_the_words_that_it_makes_likelier(policy, monkeypatch):
+    monkeypatch.setattr(module, "TELLING", 3)
     run = TrainingRun(policy, [], recipe_for(policy))
     grading, conversations = grading_of(policy, run)
     grades = RuleGrades(grading, conversations, [NUMBERS], None, [], [NUMBERS], base=(0.01, 0.5))
@@ -83,13 +85,12 @@ def test_a_rule_without_a_verdict_counts_by_how_much_likelier_it_makes_the_answe
     ]
     expected = []
     for prompt, one in zip(prompts, answers, strict=True):
-        told = conversations.under(grading, prompt, NUMBERS)
         values = []
-        for ids in (prompt, told):
+        for ids in (prompt, conversations.under(grading, prompt, NUMBERS)):
             with policy.base():
-                part = policy.scorer([Encoded(ids, one.response)]).logprobs
-            values.append(float(part.double().mean()))
-        expected.append(np.clip(UNIT * (values[1] - values[0] - 0.01) / 0.5, -1, 1))
+                values.append(policy.scorer([Encoded(ids, one.response)]).logprobs.double().numpy())
+        most = np.sort(values[1] - values[0])[-3:].mean()
+        expected.append(np.clip(UNIT * (most - 0.01) / 0.5, -1, 1))
     assert grades(answers, [("", text) for text in texts]) == pytest.approx(expected, abs=1e-5)
 
 
@@ -108,6 +109,8 @@ def test_a_model_too_small_to_be_told_has_rules_with_verdicts_alone(policy):
     assert made is not None
     assert (made.columns, made.unchecked, list(made.sentences)) == ([0], [], [TWELVE])
     assert rule_grades(grading, conversations, dataclasses.replace(run, judge=None), ["Say less."]) is None
+    read = rule_grades(grading, conversations, run, ["Say less."], verdicts=False)
+    assert read is None, "where the reader looks at verdicts, they count once"
 
 
 def test_a_larger_model_is_told_the_newest_remarks_beside_the_rules(policy, monkeypatch):
