@@ -131,6 +131,7 @@ def weigh(
         prompt_kl=live.kl if folded else 0.0,
         questions=len(shown.questions),
         alike=alike(pairs, shown.candidate, shown.live),
+        unread_remarks=not ensemble.recognised_remarks and any(map(own_remarks, ratings.samples)),
         prompts=len({question(m) for m in prompts}),
     )
     return evidence, shown
@@ -255,6 +256,11 @@ def read(
         remarks,
         ReadingSettings(seed=seed),
     )
+
+
+def own_remarks(sample: Sample) -> list[str]:
+    """What the owner said about the answer, without edits."""
+    return [hint for hint in sample.hints if not hint.startswith(BETTER) and hint not in sample.foreign_hints]
 
 
 def compare(

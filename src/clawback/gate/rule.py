@@ -14,7 +14,8 @@ Together 1 to 3 accept a version that is no better with a chance of at most ``1 
 decide at all, and what is left to the third.
 
 **Nothing is asked where nothing can be told apart**: where the versions' answers read the same, or where the reader, on ratings that it can read, is sure that
-the candidate's are worth less than ``WORTH_ASKING`` more, and no rule is kept more or less often. Such a candidate is dropped.
+the candidate's are worth less than ``WORTH_ASKING`` more, and no rule is kept more or less often. Such a candidate is dropped, unless its run learned from
+remarks that the reader does not understand.
 
 **A prompt that was folded into the weights** should no longer be needed, and the answers need not be better than with it. No reader has trained it, so the
 reader may judge it: its answers must keep more than half of what the prompt gains, with probability ``confidence``. For that the reader has to be right,
@@ -104,6 +105,8 @@ class Evidence:
     """Share of the pairs in which both answers read the same."""
     rules: tuple[RuleObedience, ...] = ()
     """How often both versions' answers keep the rules that there are."""
+    unread_remarks: bool = False
+    """The owner said something about answers that the reader does not understand: what its run learned from that, the reader cannot see."""
     prompts: int = 0
     """Different prompts that were answered;"""
     unlearned: int = 0
@@ -248,7 +251,7 @@ def indistinct(evidence: Evidence) -> str:
     ):
         return ""
     most = evidence.gain + SURE * evidence.gain_sd
-    if evidence.read_p <= READABLE and most < WORTH_ASKING:
+    if evidence.read_p <= READABLE and most < WORTH_ASKING and not evidence.unread_remarks:
         return (
             f"it cannot be told from the live version: its answers are expected to be rated {most:+.2f} higher at most, "
             f"and under {WORTH_ASKING:+.2f} is not worth a question"
