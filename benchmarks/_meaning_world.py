@@ -19,7 +19,7 @@ from benchmarks.real import RESULTS, ROOM, World, user
 from clawback import engine
 from clawback.sources.graded import Grading, GradingSettings
 from clawback.sources.instructed import PromptMessages
-from clawback.sources.rule_grades import RuleGrades
+from clawback.sources.rule_grades import RuleGrades, weight
 from clawback.templates import Encoded
 from clawback.trainer.run import TrainingRun
 
@@ -85,9 +85,14 @@ class Room(World):
             np.save(path, self.policy.features(asked, ids).double().numpy())
         return Answers(ids, list(texts), np.load(path), list(prompts), words=self.policy.word_vectors)
 
-    def grades_by(self, remark: str) -> Floats:
-        """What a run adds to the reader's grades of the base's own answers for a remark that the reader does not know; kept."""
-        path = RESULTS / f"words-{hashlib.sha256(remark.encode()).hexdigest()[:12]}-{self.key}.npy"
+    def grades_by(self, remark: str, places: Sequence[int], ratings: Sequence[float]) -> Floats:
+        """What a run adds to the reader's grades of the base's own answers for a remark that the reader does not know, some of which are rated."""
+        scores = self._scores_by(remark)
+        return np.clip(weight(scores[list(places)], np.array(ratings)) * scores, -1.0, 1.0)
+
+    def _scores_by(self, remark: str) -> Floats:
+        """How much likelier the remark makes each of the base's own answers, in standard deviations; kept."""
+        path = RESULTS / f"scores-{hashlib.sha256(remark.encode()).hexdigest()[:12]}-{self.key}.npy"
         if not path.is_file():
             self.policy.put(None)
             recipe = engine.recipe(self.policy.info, "balanced", "auto", {})
@@ -95,8 +100,8 @@ class Room(World):
             conversations = PromptMessages({tuple(self.policy.chat.prompt(m, self.policy.max_prompt)): m for m in map(user, self.own)})  # fmt: skip
             grading.base = [Encoded(prompt, tuple(one["ids"])) for prompt, one in zip(conversations.messages, self.captured, strict=True)]  # fmt: skip
             grades = RuleGrades(grading, conversations, [remark], None, [], [remark])
-            grades.ground()
-            np.save(path, grades(grading.base, list(zip(self.own, self.texts, strict=True))))
+            ratios = grades.ratios(grading.base)
+            np.save(path, (ratios - ratios.mean()) / ratios.std())
         return np.asarray(np.load(path), dtype=np.float64)
 
     def holds(self, likes: Callable[[str, str], bool]) -> Bools:

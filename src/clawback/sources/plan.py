@@ -142,7 +142,7 @@ def plan(run: TrainingRun) -> Plan:
             untrusted = not trust.trusted and recipe.algorithm == "auto"
             why = inputs.alike or (trust.reason if untrusted else "")
             conversations = PromptMessages(start.conversations)
-            rules = rule_grades(grading, conversations, run, inputs.spoken, verdicts=bool(why))
+            rules = rule_grades(grading, conversations, run, inputs, verdicts=bool(why))
             if rules is not None:
                 grading.regrade(rules)
                 note += f", and by what was said in words ({' '.join(rules.sentences)!r})"

@@ -20,6 +20,7 @@ from clawback.templates import Encoded
 
 if TYPE_CHECKING:
     from clawback.rewards.views import Judge
+    from clawback.sources.first_reading import Inputs
     from clawback.sources.graded import Grading
     from clawback.sources.instructed import PromptMessages
     from clawback.trainer.run import TrainingRun
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 MOST = 4
 """Rules that are graded together: a model that is told more at once follows few of them."""
 UNIT = 0.25
-"""Of a rating, for a standard deviation."""
+"""Of a rating, for a standard deviation: the mean of what is expected of it before the ratings are looked at, and how far it may be from that."""
 TELLING = 10
 """Tokens of an answer that count."""
 
@@ -45,12 +46,16 @@ class RuleGrades:
     unchecked: Sequence[str]
     """Rules that no verdict is about."""
     base: tuple[float, float] = field(default=(0.0, 1.0))
+    unit: float = UNIT
 
-    def ground(self) -> None:
-        """See how much likelier the rules make the base's own answers."""
-        if self.unchecked:
-            ratios = self._ratios(self.grading.base)
-            self.base = float(ratios.mean()), max(float(ratios.std()), 1e-6)
+    def ground(self, rated: Sequence[Encoded] = (), ratings: Floats | None = None) -> None:
+        """See how much likelier the rules make the base's own answers, and what the ratings ``[n]`` of the ``rated`` ones say of that."""
+        if not self.unchecked:
+            return
+        ratios = self.ratios(self.grading.base)
+        self.base = float(ratios.mean()), max(float(ratios.std()), 1e-6)
+        if ratings is not None and len(ratings):
+            self.unit = weight((self.ratios(rated) - self.base[0]) / self.base[1], ratings)
 
     def __call__(self, answers: Sequence[Encoded], pairs: Sequence[tuple[str, str]]) -> Floats:
         grades = []
@@ -60,13 +65,13 @@ class RuleGrades:
             grades += [2 * np.where(np.isnan(column), 0.5, column) - 1 for column in verdicts.T]
         if self.unchecked:
             mean, deviation = self.base
-            scaled = np.clip(UNIT * (self._ratios(answers) - mean) / deviation, -1.0, 1.0)
+            scaled = np.clip(self.unit * (self.ratios(answers) - mean) / deviation, -1.0, 1.0)
             grades += [scaled] * len(self.unchecked)
         together: Floats = np.mean(grades, axis=0)
         return together
 
     @torch.no_grad()
-    def _ratios(self, answers: Sequence[Encoded]) -> Floats:
+    def ratios(self, answers: Sequence[Encoded]) -> Floats:
         """``[S]`` r of each answer, all rules without a verdict told at once."""
         grading, sentence = self.grading, " ".join(self.unchecked)
         prompts = [
@@ -84,11 +89,22 @@ class RuleGrades:
         )
 
 
+def weight(scores: Floats, ratings: Floats) -> float:
+    """What a standard deviation of ``scores`` ``[n]`` is worth by their ratings ``[n]``: the posterior mean of the slope, from N(``UNIT``, ``UNIT``²) before
+    them (Bishop 2006, eq. 3.50, with one input); 0 where they say the opposite of what was said in words. Ratings that are all alike say nothing.
+    """
+    if not len(ratings) or np.ptp(ratings) == 0:
+        return UNIT
+    centred, noise = scores - scores.mean(), float(ratings.var())
+    precision, moment = float(centred @ centred) / noise, float(centred @ ratings) / noise
+    return max(0.0, (1 / UNIT + moment) / (1 / UNIT**2 + precision))
+
+
 def rule_grades(
     grading: Grading,
     conversations: PromptMessages,
     run: TrainingRun,
-    remarks: Sequence[str],
+    inputs: Inputs,
     verdicts: bool = True,
 ) -> RuleGrades | None:
     """What grades by the rules of the run and by the owner's newest remarks; None where there are none, or the model is too small to be told any.
@@ -97,7 +113,7 @@ def rule_grades(
         verdicts: whether rules count of which a verdict is known; else the reader has looked at these.
     """
     rules = run.recipe.conditions.rules
-    sentences = list(dict.fromkeys([*rules.sentences, *reversed(remarks)]))[:MOST]
+    sentences = list(dict.fromkeys([*rules.sentences, *reversed(inputs.spoken)]))[:MOST]
     features = [text for text, _ in rules.features] if run.judge is not None else []
     columns = [features.index(text) for text in sentences if text in features] if verdicts else []
     unchecked = [text for text in sentences if text not in features]
@@ -107,5 +123,5 @@ def rule_grades(
         return None
     known = [text for text in sentences if text in unchecked or (verdicts and text in features)]
     grades = RuleGrades(grading, conversations, known, run.judge, columns, unchecked)
-    grades.ground()
+    grades.ground(inputs.rated, inputs.rewards)
     return grades

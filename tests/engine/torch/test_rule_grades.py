@@ -10,9 +10,11 @@ pytest.importorskip("peft")
 from clawback import engine
 from clawback.sources import plan
 from clawback.sources import rule_grades as module
+from clawback.sources.first_reading import Inputs
 from clawback.sources.graded import Grading, GradingSettings
 from clawback.sources.instructed import PromptMessages
-from clawback.sources.rule_grades import MOST, UNIT, RuleGrades, rule_grades
+from clawback.sources.rule_grades import MOST, UNIT, RuleGrades, rule_grades, weight
+from clawback.sources.targets import DirectEvidence
 from clawback.templates.chat_tokens import Encoded
 from clawback.trainer import RunConditions, RunRules
 from clawback.trainer.run import TrainingRun
@@ -42,6 +44,11 @@ def policy():
 def with_rules(policy, sentences=(TWELVE,), features=((TWELVE, ""),)):
     rules = RunRules(tuple(sentences), tuple(features))
     return dataclasses.replace(recipe_for(policy), conditions=RunConditions(rules=rules))
+
+
+def spoken(*remarks):
+    """Feedback of remarks alone."""
+    return Inputs((), (), (), np.zeros(0), (), remarks, (), DirectEvidence())
 
 
 def grading_of(policy, run, count=3):
@@ -105,11 +112,13 @@ def test_verdicts_and_likelihoods_count_a_rule_each_and_what_is_not_judged_count
 def test_a_model_too_small_to_be_told_has_rules_with_verdicts_alone(policy):
     run = TrainingRun(policy, [tapped(1, "x", 1.0)], with_rules(policy, (TWELVE, NUMBERS)), judge=judge)
     grading, conversations = grading_of(policy, run)
-    made = rule_grades(grading, conversations, run, ["Say less."])
+    made = rule_grades(grading, conversations, run, spoken("Say less."))
     assert made is not None
     assert (made.columns, made.unchecked, list(made.sentences)) == ([0], [], [TWELVE])
-    assert rule_grades(grading, conversations, dataclasses.replace(run, judge=None), ["Say less."]) is None
-    read = rule_grades(grading, conversations, run, ["Say less."], verdicts=False)
+    assert (
+        rule_grades(grading, conversations, dataclasses.replace(run, judge=None), spoken("Say less.")) is None
+    )
+    read = rule_grades(grading, conversations, run, spoken("Say less."), verdicts=False)
     assert read is None, "where the reader looks at verdicts, they count once"
 
 
@@ -117,7 +126,17 @@ def test_a_larger_model_is_told_the_newest_remarks_beside_the_rules(policy, monk
     run = TrainingRun(policy, [], with_rules(policy), judge=judge)
     grading, conversations = grading_of(policy, run)
     monkeypatch.setattr(policy, "info", dataclasses.replace(policy.info, total_parameters=200_000_000))
-    made = rule_grades(grading, conversations, run, [f"Remark {i}." for i in range(9)])
+    made = rule_grades(grading, conversations, run, spoken(*(f"Remark {i}." for i in range(9))))
     assert made is not None
     assert list(made.sentences) == [TWELVE, "Remark 8.", "Remark 7.", "Remark 6."]
     assert len(made.sentences) == MOST
+
+
+def test_the_ratings_weigh_what_was_said_in_words():
+    chance = np.random.default_rng(0)
+    scores = chance.normal(size=64)
+    assert weight(scores, np.ones(64)) == UNIT, "ratings that are all alike say nothing"
+    assert weight(scores, np.sign(scores)) > 2 * UNIT
+    assert weight(scores, -np.sign(scores)) == 0.0
+    few = weight(scores[:2], np.array([1.0, -1.0]))
+    assert 0 < few < 2 * UNIT, "two ratings hardly count"
