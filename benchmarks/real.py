@@ -361,7 +361,7 @@ def drawn_by(address: str) -> Iterator[Any]:
     if not address:
         yield None
         return
-    from clawback.extensions.hosted.vllm_sampler import VllmSampler
+    from clawback.extensions.vllm.vllm_sampler import VllmSampler
 
     with tempfile.TemporaryDirectory() as folder, VllmSampler(address, Path(folder)) as sampler:
         yield sampler

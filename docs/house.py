@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "clawback"
 START, END = "<!-- house: written by `make docs` -->", "<!-- /house -->"
 WIDTH = 128
-SKIPPED = "extensions/sandbox/terminal/tasks"
+SKIPPED = "extensions/terminal_tasks/tasks"
 """Files of tasks, which are no part of the program."""
 
 

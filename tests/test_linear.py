@@ -16,8 +16,8 @@ from clawback.capture import conversation_threads
 from clawback.dialects import anthropic
 from clawback.environments.tools import function_schema, task_rewards
 from clawback.extensions.importers import peers
-from clawback.extensions.sandbox.terminal import folders
-from clawback.extensions.sandbox.terminal import shell_tools as terminal_tools
+from clawback.extensions.terminal_tasks import folders
+from clawback.extensions.terminal_tasks import shell_tools as terminal_tools
 from clawback.features import style_features
 from clawback.feedback import verdict
 from clawback.inference import tools

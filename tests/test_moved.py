@@ -28,7 +28,7 @@ def test_an_old_name_is_the_same_module(old):
 def test_names_inside_a_moved_room_are_the_same_too():
     from clawback.environments.terminal.episode import ShellEnvironment as Old  # type: ignore[import-not-found]
 
-    from clawback.extensions.sandbox.terminal.episode import ShellEnvironment as New
+    from clawback.extensions.terminal_tasks.episode import ShellEnvironment as New
 
     assert Old is New
     from clawback import sandbox  # type: ignore[attr-defined]

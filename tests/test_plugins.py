@@ -25,6 +25,16 @@ def test_the_table_is_what_pyproject_registers():
     }
 
 
+def test_extensions_build_on_those_that_import_linter_lets_them_import():
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+    (independence,) = [contract for contract in contracts if contract["type"] == "independence"]
+    pairs = [line.split(" -> ") for line in independence["ignore_imports"]]
+    allowed = {tuple(name.split(".")[2] for name in pair) for pair in pairs if pair[0] != "clawback"}
+    assert allowed == {(name, part) for name, parts in plugins.BUILDS_ON.items() for part in parts}
+
+
 @pytest.mark.parametrize(
     "value",
     sorted(
@@ -123,6 +133,13 @@ def test_an_extension_that_was_taken_away_provides_nothing(monkeypatch):
     assert "demo" in plugins.names(plugins.COMMANDS)
     with pytest.raises(NotFound, match="people"):
         plugins.load(plugins.SERVERS, "people")
+
+
+def test_an_extension_without_one_that_it_builds_on_provides_nothing(monkeypatch):
+    monkeypatch.setattr(plugins, "_has_extension", lambda name: name != "sandbox")
+    assert not {"terminal", "repository", "miniwob"} & set(registry.names())
+    with pytest.raises(NotFound, match="needs the extension `sandbox`"):
+        registry.find("terminal")
 
 
 def test_a_built_in_name_stays_built_in(package):

@@ -60,7 +60,7 @@ NAMES = "clawback.names"
 _EXTENSIONS = "clawback.extensions."
 _ALGORITHMS, _PUBLISHERS = "clawback.rl.algorithms", "clawback.extensions.publishers"
 _AGENTS = "clawback.extensions.agents"
-_WORLDS, _BOX = "clawback.extensions.worlds", "clawback.extensions.sandbox.kinds"
+_WORLDS = "clawback.extensions.worlds"
 BUILT_IN: Mapping[str, Mapping[str, str]] = {
     ALGORITHMS: {
         "combined": f"{_ALGORITHMS}.combined:Combined",
@@ -116,6 +116,8 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "lab.reward": "clawback.extensions.reward.commands:reward",
         "lab.baseline": "clawback.extensions.teachers.commands:baseline",
         "lab.hosted": "clawback.extensions.hosted.commands:hosted",
+        "lab.hosted.serve": "clawback.extensions.trainer_server.commands:serve",
+        "lab.hosted.draw": "clawback.extensions.vllm.commands:draw",
         "lab.federated": "clawback.extensions.federated.commands:federated",
     },
     STATUS: {"move": "clawback.extensions.moving.commands:status"},
@@ -129,8 +131,8 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "tools": "clawback.extensions.tools:TOOLS",
         "gsm8k": f"{_WORLDS}:GSM8K",
         "bfcl": f"{_WORLDS}:BFCL",
-        "terminal": f"{_BOX}:TERMINAL",
-        "repository": f"{_BOX}:REPOSITORY",
+        "terminal": "clawback.extensions.terminal_tasks:TERMINAL",
+        "repository": "clawback.extensions.repository_tasks:REPOSITORY",
         "miniwob": "clawback.extensions.browser:MINIWOB",
     },
     TRAINERS: {
@@ -138,7 +140,7 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "processes": "clawback.extensions.scale.process_group",
     },
     SAMPLERS: {
-        "vllm": "clawback.extensions.hosted.vllm_drawing",
+        "vllm": "clawback.extensions.vllm.vllm_drawing",
         "ray": "clawback.extensions.scale.ray_drawing",
     },
     ENGINES: {"mlx": "clawback.extensions.mlx.mlx_policy"},
@@ -165,6 +167,15 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
     },
 }
 """Group → name → ``module:attribute``, or a module."""
+BUILDS_ON: Mapping[str, tuple[str, ...]] = {
+    "browser": ("sandbox",),
+    "harness": ("sandbox", "terminal_tasks"),
+    "repository_tasks": ("sandbox", "terminal_tasks"),
+    "terminal_tasks": ("sandbox",),
+    "trainer_server": ("hosted",),
+    "vllm": ("hosted",),
+}
+"""Extension → all those that it imports: without one of them it provides nothing. The others know nothing of each other (import-linter)."""
 
 
 def built_in(group: str) -> Mapping[str, str]:
@@ -174,9 +185,8 @@ def built_in(group: str) -> Mapping[str, str]:
 
 
 def _is_present(value: str) -> bool:
-    """False for an object of an extension that was taken away."""
-    extension = _extension(value)
-    return not extension or _has_extension(extension)
+    """False for an object of an extension that was taken away, or that builds on such a one."""
+    return not _missing(_extension(value))
 
 
 def _extension(value: str) -> str:
@@ -184,6 +194,12 @@ def _extension(value: str) -> str:
     if not value.startswith(_EXTENSIONS):
         return ""
     return value.removeprefix(_EXTENSIONS).partition(":")[0].partition(".")[0]
+
+
+def _missing(extension: str) -> str:
+    """The first of an extension and those that it builds on whose folder is gone; "" where all are there."""
+    parts = (extension, *BUILDS_ON.get(extension, ())) if extension else ()
+    return next((part for part in parts if not _has_extension(part)), "")
 
 
 @cache
@@ -223,7 +239,7 @@ def require(group: str, name: str, user: str) -> None:
         return
     from clawback.errors import NotFound
 
-    if extension := _extension(BUILT_IN.get(group, {}).get(name, "")):
+    if extension := _missing(_extension(BUILT_IN.get(group, {}).get(name, ""))):
         raise NotFound(
             f"{user} needs the extension `{extension}`, which this installation is without: "
             "install Clawback with all of its extensions, or leave that out."

@@ -17,7 +17,7 @@ from clawback.environments.core import EnvironmentSet, Solvable, Step, Task
 from clawback.environments.play import View
 from clawback.environments.tools import calls as reading
 from clawback.environments.tools.calls import Call, in_words
-from clawback.extensions.sandbox.terminal import shell_tools as shell
+from clawback.extensions.terminal_tasks import shell_tools as shell
 from clawback.records import Message
 from tests.environments.test_trl import GUESS
 

@@ -15,11 +15,11 @@ import torch
 import uvicorn
 
 from clawback.extensions.hosted.request_journal import RequestJournal
-from clawback.extensions.hosted.stand_in import around, tinker_app
-from clawback.extensions.hosted.stand_in.lora_weights import StandInLearner
-from clawback.extensions.hosted.stand_in.request_service import Service
 from clawback.extensions.hosted.tinker import TinkerTrainer
 from clawback.extensions.hosted.trainer_http import Wire
+from clawback.extensions.trainer_server import around, tinker_app
+from clawback.extensions.trainer_server.lora_weights import StandInLearner
+from clawback.extensions.trainer_server.request_service import Service
 from clawback.policy import load
 from clawback.policy.policy import Policy
 

@@ -19,11 +19,11 @@ from clawback.errors import Stopped
 from clawback.extensions.hosted import fireworks, fireworks_machines, hosted_training
 from clawback.extensions.hosted.remote_policy import RemotePolicy
 from clawback.extensions.hosted.request_journal import Cap
-from clawback.extensions.hosted.stand_in.around import Faults
-from clawback.extensions.hosted.stand_in.fireworks_app import ACCOUNT, FireworksCloud, FireworksService, make
-from clawback.extensions.hosted.stand_in.lora_weights import StandInLearner
 from clawback.extensions.hosted.trainer_http import Wire
 from clawback.extensions.hosted.trainer_records import CapReached, HostedError, Prices, ServiceUnanswered
+from clawback.extensions.trainer_server.around import Faults
+from clawback.extensions.trainer_server.fireworks_app import ACCOUNT, FireworksCloud, FireworksService, make
+from clawback.extensions.trainer_server.lora_weights import StandInLearner
 from clawback.models.loading import load_tokenizer
 from clawback.policy.policy import Policy
 from clawback.trainer import TrainingRun, ignore

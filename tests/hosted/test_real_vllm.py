@@ -22,10 +22,10 @@ import torch
 from clawback import engine, feedback, store
 from clawback.config import VllmSection
 from clawback.extensions.hosted.trainer_records import Forgotten
-from clawback.extensions.hosted.vllm_conversations import VllmConversations
-from clawback.extensions.hosted.vllm_process import serving_of
-from clawback.extensions.hosted.vllm_server import OwnVllm
 from clawback.extensions.publishers.vllm import Vllm as VllmPublisher
+from clawback.extensions.vllm.vllm_conversations import VllmConversations
+from clawback.extensions.vllm.vllm_process import serving_of
+from clawback.extensions.vllm.vllm_server import OwnVllm
 from clawback.models.loading import resolve
 from clawback.models.types import GREEDY, Sampling
 from clawback.paths import Home

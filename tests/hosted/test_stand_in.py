@@ -14,9 +14,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from clawback.extensions.hosted.stand_in.lora_weights import StandInLearner
 from clawback.extensions.hosted.tinker import TinkerTrainer, unpack
 from clawback.extensions.hosted.trainer_records import AdamParams, Datum, HostedError, SamplingParams
+from clawback.extensions.trainer_server.lora_weights import StandInLearner
 from clawback.policy.policy import Policy
 from tests.hosted.conftest import KEY, Running, Start, connect
 

@@ -16,8 +16,8 @@ from clawback.extensions.demo import corpus
 from clawback.extensions.hosted import hosted_training
 from clawback.extensions.hosted.remote_policy import RemotePolicy
 from clawback.extensions.hosted.request_journal import Cap
-from clawback.extensions.hosted.stand_in.around import Faults
 from clawback.extensions.hosted.trainer_records import CapReached, Prices
+from clawback.extensions.trainer_server.around import Faults
 from clawback.models.loading import load_tokenizer
 from clawback.policy.policy import Policy
 from clawback.records import Sample
@@ -216,7 +216,7 @@ def test_a_sampler_that_is_not_the_trainer_is_refused(
 ) -> None:
     from dataclasses import replace
 
-    from clawback.extensions.hosted.stand_in.lora_weights import StandInLearner
+    from clawback.extensions.trainer_server.lora_weights import StandInLearner
 
     real = StandInLearner.sample
 

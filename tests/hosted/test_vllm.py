@@ -17,8 +17,8 @@ import uvicorn
 from clawback import engine
 from clawback.errors import TrainingError
 from clawback.extensions.hosted.trainer_records import HostedError
-from clawback.extensions.hosted.vllm_conversations import VllmConversations
-from clawback.extensions.hosted.vllm_server import STARTS, RemoteVllm, VllmEnded
+from clawback.extensions.vllm.vllm_conversations import VllmConversations
+from clawback.extensions.vllm.vllm_server import STARTS, RemoteVllm, VllmEnded
 from clawback.models.types import Sampling
 from clawback.policy.policy import Policy
 from clawback.rollouts.concurrent import Play, Rollouts

@@ -10,8 +10,8 @@ import torch
 from clawback.errors import TrainingError
 from clawback.extensions.hosted import trainer_http
 from clawback.extensions.hosted.trainer_records import HostedError
-from clawback.extensions.hosted.vllm_conversations import present
-from clawback.extensions.hosted.vllm_sampler import VllmSampler
+from clawback.extensions.vllm.vllm_conversations import present
+from clawback.extensions.vllm.vllm_sampler import VllmSampler
 from clawback.models.types import Sampling
 from clawback.policy.policy import Policy
 from clawback.sampling.batched_sampler import Chance

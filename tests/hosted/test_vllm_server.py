@@ -18,10 +18,10 @@ import pytest
 
 from clawback.config import VllmSection
 from clawback.errors import Stopped, UsageError
-from clawback.extensions.hosted import vllm_process, vllm_server
 from clawback.extensions.hosted.trainer_records import HostedError
-from clawback.extensions.hosted.vllm_process import Serving
-from clawback.extensions.hosted.vllm_server import OwnVllm, VllmEnded
+from clawback.extensions.vllm import vllm_process, vllm_server
+from clawback.extensions.vllm.vllm_process import Serving
+from clawback.extensions.vllm.vllm_server import OwnVllm, VllmEnded
 from clawback.paths import Home
 from clawback.processes import is_alive
 
@@ -156,8 +156,8 @@ RUN = """
 import sys, time
 from pathlib import Path
 from clawback.config import VllmSection
-from clawback.extensions.hosted.vllm_process import Serving
-from clawback.extensions.hosted.vllm_server import OwnVllm
+from clawback.extensions.vllm.vllm_process import Serving
+from clawback.extensions.vllm.vllm_server import OwnVllm
 from clawback.paths import Home
 serving = Serving(Path("/models/small"), "float32", 2048, 16, False, 1, 1, 1)
 OwnVllm(Home(Path(sys.argv[1])), VllmSection(command=sys.argv[2]), serving).connect()

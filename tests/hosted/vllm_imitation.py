@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from clawback.errors import ClawbackError
-from clawback.extensions.hosted.stand_in.request_service import ApiRefused
+from clawback.extensions.trainer_server.request_service import ApiRefused
 from clawback.models.types import Sampling
 from clawback.policy.policy import Policy
 from clawback.sampling.batched_sampler import DrawSettings, sample

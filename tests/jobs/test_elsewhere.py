@@ -12,8 +12,8 @@ from clawback import config, engine, jobs, store
 from clawback.episode_jobs import playing
 from clawback.errors import ConfigError, Interrupted, UsageError
 from clawback.extensions.hosted import hosted_run as elsewhere
-from clawback.extensions.hosted.stand_in.around import Faults
 from clawback.extensions.hosted.trainer_records import CapReached
+from clawback.extensions.trainer_server.around import Faults
 from clawback.jobs import training_job
 from clawback.jobs.run_job import RunJob
 from clawback.paths import Home

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -25,6 +24,7 @@ from clawback.terminal import (
     emit,
     fold,
     json_option,
+    listen,
     open_store,
     say,
     shorten,
@@ -220,22 +220,6 @@ def ended_by_signals(server: Any) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """Raises ``ClawbackError`` where the port is taken or the address is not ours."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-        listener.listen(2048)
-    except OSError as error:
-        listener.close()
-        raise ClawbackError(
-            f"{host}:{port} cannot be listened on: {error.strerror}. Is Clawback running already? Or name another --port."
-        ) from error
-    return listener
 
 
 @click.command()

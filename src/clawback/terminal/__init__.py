@@ -23,8 +23,10 @@ if TYPE_CHECKING:
         VERSION,
         as_record,
         json_option,
+        listen,
         named_version,
         needs,
+        port_option,
         ray_option,
         version_option,
     )
@@ -48,7 +50,7 @@ else:
         {
             "groups": "CommandGroup HelpContext extension_commands in_walk load_command note_new_name",
             "homes": "current_home open_store open_turns",
-            "options": "VERSION as_record json_option named_version needs ray_option version_option",
+            "options": "VERSION as_record json_option listen named_version needs port_option ray_option version_option",
             "output": "COLUMNS columns confirm emit fold fold_words one_key quantity say shorten when width",
         },
     )

@@ -115,10 +115,10 @@ def load_command(path: str) -> click.Command:
 
 
 def extension_commands(area: str) -> dict[str, str]:
-    """Commands of an area (``lab``) that extensions of Clawback register: name → ``module:name``."""
-    start = f"{area}."
+    """Commands of an area (``lab``, ``lab.hosted``) that extensions of Clawback register: name → ``module:name``."""
     commands = plugins.built_in(plugins.COMMANDS).items()
-    return {name.removeprefix(start): value for name, value in commands if name.startswith(start)}
+    paths = ((path.rpartition("."), value) for path, value in commands)
+    return {name: value for (parent, _, name), value in paths if parent == area}
 
 
 def note_new_name(ctx: click.Context, args: list[str], old: str, new: str) -> None:

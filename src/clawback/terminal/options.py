@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from clawback import plugins
-from clawback.errors import UsageError
+from clawback.errors import ClawbackError, UsageError
 
 if TYPE_CHECKING:
+    import socket
+
     from clawback.records import Version
     from clawback.store import Store
 
@@ -23,6 +25,30 @@ F = TypeVar("F", bound=Function)
 def json_option(function: F) -> F:
     """``--json``: machine-readable output, for every command that prints data."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(function)
+
+
+def port_option(default: int) -> Callable[[F], F]:
+    """``--port`` of a server."""
+    return click.option(
+        "--port", type=click.IntRange(0, 65535), default=default, show_default=True, help="0: a free one."
+    )
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket where ``--host`` and ``--port`` say. Raises ``ClawbackError`` where the port is taken or the address is not ours."""
+    import socket
+
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(2048)
+    except OSError as error:
+        listener.close()
+        raise ClawbackError(
+            f"{host}:{port} cannot be listened on: {error.strerror}. Is Clawback running already? Or name another --port."
+        ) from error
+    return listener
 
 
 def as_record(kind: type | str, name: str = "options") -> Callable[[Function], Function]:

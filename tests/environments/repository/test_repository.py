@@ -11,16 +11,9 @@ import pytest
 
 from clawback.environments.core import EnvironmentFailure, Solvable, Step, Task
 from clawback.errors import NotFound, UsageError
+from clawback.extensions.repository_tasks import checkout, judging, own, protected, swe_rows
+from clawback.extensions.repository_tasks.repository_environment import RepositoryTasks, make
 from clawback.extensions.sandbox import probe
-from clawback.extensions.sandbox.repository import (
-    RepositoryTasks,
-    checkout,
-    judging,
-    make,
-    own,
-    protected,
-    swe_rows,
-)
 
 RUNGS = [rung.name for rung in probe() if rung.usable and rung.name != "none"]
 

@@ -9,14 +9,8 @@ from pathlib import Path
 import pytest
 
 from clawback.environments.core import EnvironmentFailure
-from clawback.extensions.sandbox.repository import (
-    RepositoryTasks,
-    checkout,
-    observed,
-    runner,
-    swe_rows,
-    variants,
-)
+from clawback.extensions.repository_tasks import checkout, observed, runner, swe_rows, variants
+from clawback.extensions.repository_tasks.repository_environment import RepositoryTasks
 from tests.environments.repository.test_repository import bash, play
 
 TESTS = '''

@@ -9,7 +9,8 @@ import pytest
 from clawback.cli import main
 from clawback.environments.core import Task
 from clawback.errors import UsageError
-from clawback.extensions.sandbox.terminal import TerminalTasks, folders, make
+from clawback.extensions.terminal_tasks import folders
+from clawback.extensions.terminal_tasks.terminal_environment import TerminalTasks, make
 from tests.environments.terminal.test_terminal import bash, play
 from tests.sandbox.image import ENGINES, NAME, NO_ENGINE, image
 

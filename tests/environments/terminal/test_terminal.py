@@ -13,9 +13,10 @@ import pytest
 from clawback.environments.core import EnvironmentFailure, Solvable, Step, Task
 from clawback.errors import NotFound, UsageError
 from clawback.extensions.sandbox import Limits, probe
-from clawback.extensions.sandbox.terminal import TerminalTasks, folders, make
-from clawback.extensions.sandbox.terminal.grading import limits_of
-from clawback.extensions.sandbox.terminal.shell_tools import Call, calls
+from clawback.extensions.terminal_tasks import folders
+from clawback.extensions.terminal_tasks.grading import limits_of
+from clawback.extensions.terminal_tasks.shell_tools import Call, calls
+from clawback.extensions.terminal_tasks.terminal_environment import TerminalTasks, make
 from clawback.records import Message
 
 RUNGS = [rung.name for rung in probe() if rung.usable and rung.name != "none"]

@@ -20,7 +20,7 @@ from clawback.extensions.harness.commands import Command
 from clawback.extensions.harness.program_episode import ProgramEpisode, ProgramExit
 from clawback.extensions.harness.session import MODEL, HarnessSession
 from clawback.extensions.sandbox import Extra, Limits, Process, Sandbox
-from clawback.extensions.sandbox.terminal.episode import Guest, ShellEnvironment
+from clawback.extensions.terminal_tasks.episode import Guest, ShellEnvironment
 from clawback.records import text_of
 
 SECONDS = 900.0

@@ -1,6 +1,5 @@
-"""Training on a hosted trainer: a client for Tinker's API, training runs over it, and a server that offers our own engine by it.
+"""Training on a hosted trainer: a client for Tinker's API and Fireworks', and training runs over it.
 
 Tinker's API is what hosted LoRA trainers have in common: one client reaches Tinker, SkyRL's server on GPUs of
-one's own, and compatible servers. ``stand_in`` is such a server on this machine, so that all of it can be
-used and tested without an account.
+one's own, compatible servers, and Clawback's own (``extensions/trainer_server``).
 """

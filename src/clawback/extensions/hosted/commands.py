@@ -1,31 +1,22 @@
-"""``hosted``: a trainer elsewhere. Ask one whether it is fit, and be one: our own engine behind Tinker's API."""
+"""``hosted``: a trainer elsewhere. Ask one whether it is fit, and which jobs of ours it holds; other extensions add commands to the group."""
 
 from __future__ import annotations
 
-import socket
-import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 
-from clawback import installed
-from clawback.errors import MissingExtra, UsageError
-from clawback.paths import HOSTED_KEY_FILE, secret
+from clawback.errors import UsageError
 from clawback.records import JsonObject
-from clawback.terminal import CommandGroup, as_record, current_home, emit, fold, json_option, needs, say
+from clawback.terminal import CommandGroup, current_home, emit, extension_commands, fold, json_option
 from clawback.terminal.progress_bar import waiting
 
 if TYPE_CHECKING:
     from clawback.extensions.hosted.hosted_training import Where
     from clawback.extensions.hosted.trainer_http import Wire
 
-PORT = 8753
-HIGHEST_RANK = 64
-"""Of the adapters that `hosted draw` takes."""
 
-
-@click.group(cls=CommandGroup)
+@click.group(cls=CommandGroup, members=extension_commands("lab.hosted"))
 def hosted() -> None:
     """Train on a remote server, through Tinker's API or Fireworks': `clawback config set hosted.url URL`.
 
@@ -35,163 +26,6 @@ def hosted() -> None:
     clawback lab hosted check
     clawback train
     """
-
-
-@dataclass(frozen=True, slots=True)
-class StandInOptions:
-    """What is trained, and by which API."""
-
-    model: str | None
-    alpha: int
-    faults: float
-    seed: int
-    api: str
-
-
-@hosted.command()
-@click.option("--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="0: a free one.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
-@click.option("--model", metavar="M", help="The base model. [default: that of the settings]")
-@click.option("--alpha", type=click.IntRange(1, 1024), default=32, show_default=True, help="Of every LoRA.")
-@click.option(
-    "--faults", type=click.FloatRange(0, 0.9), default=0.0, help="This share of answers fails on purpose."
-)
-@click.option("--seed", type=int, default=0, show_default=True, help="Of samples, new LoRAs and faults.")
-@click.option(
-    "--api",
-    type=click.Choice(("tinker", "fireworks")),
-    default="tinker",
-    show_default=True,
-    help="What it speaks.",
-)
-@as_record(StandInOptions)
-def serve(port: int, host: str, options: StandInOptions) -> None:
-    """Run a trainer: Tinker's API on this machine's own engine. Ctrl-C ends it.
-
-    Any client of that API can train here, Tinker's own SDK too. The key is the content of `hosted-token` in the home; it opens nothing else.
-    With --faults some answers fail on purpose, so that you can test your client.
-
-    \b
-    clawback lab hosted serve
-    clawback lab hosted serve --model smollm2 --port 9000
-    clawback lab hosted serve --faults 0.3
-    """
-    needs("torch")
-    with waiting("loading PyTorch"):
-        try:
-            import uvicorn
-
-            from clawback.extensions.hosted.stand_in import around, fireworks_app, request_service, tinker_app
-            from clawback.serve import protocol
-        except ImportError as error:
-            raise MissingExtra(f"The trainer needs more parts: {installed.add('serve')}.") from error
-        from clawback import config, engine
-        from clawback.extensions.hosted.stand_in.lora_weights import StandInLearner
-
-    here = current_home()
-    settings = config.load(here.config).model
-    base = options.model or settings.base
-    listening = _listen(host, port)
-    with waiting(f"loading {base}"):
-        policy = engine.load(
-            base, revision=settings.revision, dtype=settings.dtype, device=settings.torch_device
-        )
-    kind = fireworks_app.FireworksService if options.api == "fireworks" else request_service.Service
-    state = kind(StandInLearner(policy, alpha=options.alpha, seed=options.seed), base, here.root / "hosted")
-    token = secret(here.root / HOSTED_KEY_FILE)
-    number = listening.getsockname()[1]
-    say(f"{base} can be trained at http://{host}:{number}  (Ctrl-C ends it)")
-    key = f"tml-{token}" if sys.stdout.isatty() else f"…  (in {here.root / HOSTED_KEY_FILE})"
-    say(f"Key: {key}")
-    some = around.Faults(options.faults, options.seed)
-    if isinstance(state, fireworks_app.FireworksService):
-        made = fireworks_app.make(fireworks_app.FireworksCloud(state, token), some)
-    else:
-        made = tinker_app.make(state, token, some)
-    running = uvicorn.Server(
-        uvicorn.Config(
-            made,
-            http=protocol.Limited,
-            log_level="critical" if options.faults else "warning",
-            access_log=False,
-        )
-    )
-    try:
-        running.run(sockets=[listening])
-    except KeyboardInterrupt:
-        say("", err=True)
-    finally:
-        state.close()
-
-
-@hosted.command()
-@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0: a free one.")
-@click.option("--model", metavar="M", help="The base model. [default: that of the settings]")
-@click.option(
-    "--max-cpu-loras",
-    type=click.IntRange(1, 4096),
-    default=4,
-    show_default=True,
-    help="Adapters that are held.",
-)
-def draw(port: int, model: str | None, max_cpu_loras: int) -> None:
-    """Start a vLLM that serves the base model as `--draw URL` needs it, and end it with Ctrl-C.
-
-    `--draw vllm` does the same for one run. It asks for no key and listens only on this machine.
-
-    \b
-    clawback lab hosted draw
-    clawback env train tools:shop --draw http://127.0.0.1:8000
-    """
-    needs("torch")
-    import msgspec
-
-    from clawback import config, engine
-    from clawback.extensions.hosted import vllm_process
-    from clawback.extensions.hosted.vllm_server import OwnVllm
-
-    here = current_home()
-    settings = config.load(here.config)
-    base = model or settings.model.base
-    vllm_process.find(settings.vllm.command)
-    listening = _listen("127.0.0.1", port)
-    number = listening.getsockname()[1]
-    listening.close()
-    with waiting(f"loading {base}"):
-        policy = engine.load(
-            base,
-            revision=settings.model.revision if base == settings.model.base else None,
-            dtype=settings.model.dtype,
-            device=settings.model.torch_device,
-        )
-        serving = vllm_process.serving_of(policy, HIGHEST_RANK)
-        del policy
-    arguments = ["--max-cpu-loras", str(max_cpu_loras), *settings.vllm.arguments]
-    server = OwnVllm(
-        here, msgspec.structs.replace(settings.vllm, arguments=arguments), serving, port=number, key=""
-    )
-    say(f"Starting vLLM (its log is {server.log}) …")
-    try:
-        server.connect()
-        say(f"{base} is drawn from at http://127.0.0.1:{number}  (Ctrl-C ends it)")
-        server.wait()
-    except KeyboardInterrupt:
-        say("", err=True)
-    finally:
-        server.close()
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    """Raises ``UsageError`` where something else listens there."""
-    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listening.bind((host, port))
-    except OSError as error:
-        raise UsageError(
-            f"{host}:{port} cannot be listened on: {error.strerror}. Take another --port."
-        ) from error
-    return listening
 
 
 @hosted.command()

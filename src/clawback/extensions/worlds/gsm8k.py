@@ -13,13 +13,13 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from clawback import plugins
 from clawback.environments import world_helpers
 from clawback.environments.core import Task
 from clawback.environments.tools.environment import EpisodeRules, ToolSet
 from clawback.environments.tools.task_rewards import AnswerReward
 from clawback.environments.tools.toolbox import DefinedTools, Functions, Toolbox, ToolError
 from clawback.errors import UsageError
-from clawback.extensions.sandbox.python_tool import PythonTool
 
 if TYPE_CHECKING:
     from clawback.records import JsonObject
@@ -28,7 +28,7 @@ SYSTEM = "Solve the problem step by step. End with the answer, a number, on a li
 BOXES: dict[str, Callable[[Task], Toolbox]] = {
     "none": lambda _: DefinedTools(()),
     "calculator": lambda _: Functions(calculate),
-    "python": lambda _: PythonTool(),
+    "python": lambda _: plugins.load(plugins.SANDBOXES, "own").PythonTool(),
 }
 _OPERATIONS: dict[type, Callable[..., Any]] = {
     ast.Add: operator.add,

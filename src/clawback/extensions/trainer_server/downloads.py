@@ -7,9 +7,9 @@ import tarfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clawback.extensions.hosted.stand_in.around import signature
-from clawback.extensions.hosted.stand_in.request_service import ApiRefused, Service
-from clawback.extensions.hosted.stand_in.requests import answer
+from clawback.extensions.trainer_server.around import signature
+from clawback.extensions.trainer_server.request_service import ApiRefused, Service
+from clawback.extensions.trainer_server.requests import answer
 
 if TYPE_CHECKING:
     from starlette.requests import Request

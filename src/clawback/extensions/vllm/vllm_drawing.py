@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from clawback.config import Config
-    from clawback.extensions.hosted.vllm_process import Serving
-    from clawback.extensions.hosted.vllm_sampler import VllmSampler
-    from clawback.extensions.hosted.vllm_server import VllmServer
+    from clawback.extensions.vllm.vllm_process import Serving
+    from clawback.extensions.vllm.vllm_sampler import VllmSampler
+    from clawback.extensions.vllm.vllm_server import VllmServer
     from clawback.jobs.seams import Rollout
     from clawback.paths import Home
     from clawback.policy import Policy
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 def check(draw: str, settings: Config) -> None:
     """Raises ``UsageError`` where there is no vLLM to start, ``HostedError`` where nothing answers at the address."""
     if draw == OWN_VLLM:
-        from clawback.extensions.hosted.vllm_process import find
+        from clawback.extensions.vllm.vllm_process import find
 
         find(settings.vllm.command)
     else:
-        from clawback.extensions.hosted.vllm_conversations import present
+        from clawback.extensions.vllm.vllm_conversations import present
 
         present(draw)
 
@@ -37,7 +37,7 @@ def server(
     home: Home, settings: Config, draw: str, serving: Callable[[], Serving], tell: OnProgress
 ) -> VllmServer:
     """The server that ``draw`` names. ``serving``: what a server of our own is to hold."""
-    from clawback.extensions.hosted.vllm_server import OwnVllm, RemoteVllm
+    from clawback.extensions.vllm.vllm_server import OwnVllm, RemoteVllm
 
     return RemoteVllm(draw) if draw != OWN_VLLM else OwnVllm(home, settings.vllm, serving(), tell)
 
@@ -46,8 +46,8 @@ def sampler(
     home: Home, settings: Config, policy: Policy, recipe: Recipe, draw: str, tell: OnProgress
 ) -> VllmSampler:
     """What draws the fresh answers of a run on ratings. Such runs come one at a time: so does the folder."""
-    from clawback.extensions.hosted.vllm_process import serving_of
-    from clawback.extensions.hosted.vllm_sampler import VllmSampler
+    from clawback.extensions.vllm.vllm_process import serving_of
+    from clawback.extensions.vllm.vllm_sampler import VllmSampler
 
     drawing = server(home, settings, draw, lambda: serving_of(policy, recipe.rank), tell)
     return VllmSampler(drawing, home.root / "vllm" / "run", tell)
@@ -55,8 +55,8 @@ def sampler(
 
 def drawer(home: Home, settings: Config, rollout: Rollout) -> Drawer:
     """What draws the replies of a run's episodes."""
-    from clawback.extensions.hosted.vllm_conversations import VllmConversations
-    from clawback.extensions.hosted.vllm_process import serving_of
+    from clawback.extensions.vllm.vllm_conversations import VllmConversations
+    from clawback.extensions.vllm.vllm_process import serving_of
 
     policy, wish = rollout.policy, rollout.wish
     rank = rollout.recipe.rank if rollout.recipe is not None else 0

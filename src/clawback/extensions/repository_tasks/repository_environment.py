@@ -13,11 +13,11 @@ from typing import Any
 
 from clawback.environments.core import EnvironmentFailure, Observation, Split, Task
 from clawback.environments.world_helpers import share_out
-from clawback.errors import ClawbackError, NotFound
+from clawback.errors import ClawbackError, NotFound, UsageError
+from clawback.extensions.repository_tasks import checkout, judging, own, protected, swe_rows
+from clawback.extensions.repository_tasks.swe_rows import InstanceRow
 from clawback.extensions.sandbox import choose, open_sandbox, scratch
-from clawback.extensions.sandbox.repository import checkout, judging, protected
-from clawback.extensions.sandbox.repository.swe_rows import InstanceRow
-from clawback.extensions.sandbox.terminal.episode import (
+from clawback.extensions.terminal_tasks.episode import (
     HOW,
     Guest,
     ShellEnvironment,
@@ -28,6 +28,8 @@ from clawback.extensions.sandbox.terminal.episode import (
 from clawback.records import Message
 
 TEST_SECONDS = 300.0
+OPTIONS = ("repositories", "packages", "test_seconds")
+"""Settings of a name beside those of the box."""
 _SYSTEM = (
     "You are in the folder of a Git repository of Python code, in a Linux shell without a network. "
     "Change the code so that the problem is solved; the tests that will tell are not shown, and changes to tests do not count. "
@@ -202,3 +204,28 @@ class RepositoryEnvironment(ShellEnvironment):
             **({"passing_without_the_fix": list(plan.passing)} if plan.passing else {}),
         }
         return float(set(tests) <= verdict.passed), told
+
+
+def names() -> list[str]:
+    """What can stand after ``repository:`` beside a file of rows: nothing, for our own."""
+    return []
+
+
+def make(rest: str = "", settings: Mapping[str, Any] | None = None) -> RepositoryTasks:
+    """Our own instances, or rows of a file over clones: ``repository:ROWS.jsonl?repositories=FOLDER&packages=FOLDER``."""
+    options = {"turns": 20, **(settings or {})}
+    repositories, packages = (options.pop(name, None) for name in OPTIONS[:2])
+    seconds = float(options.pop("test_seconds", TEST_SECONDS))
+    box_settings = TerminalSettings.from_options("Repository", options, OPTIONS)
+    extra = [Path(packages).expanduser().resolve()] if packages else []
+    if not rest:
+        folder = scratch.make("own")
+        tasks = RepositoryTasks(own.build(folder), folder, box_settings, "repository", test_seconds=seconds)
+        tasks.delete_at_end(folder)
+        return tasks
+    if repositories is None:
+        raise UsageError("Say where the clones are: repository:ROWS.jsonl?repositories=FOLDER.")
+    rows = swe_rows.load(Path(rest).expanduser())
+    return RepositoryTasks(
+        rows, Path(repositories).expanduser(), box_settings, f"repository:{rest}", extra, seconds
+    )

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clawback.extensions.hosted import protobuf
-from clawback.extensions.hosted.stand_in import tinker_app
-from clawback.extensions.hosted.stand_in.around import Failing, Faults, Keyed, signature
-from clawback.extensions.hosted.stand_in.downloads import FILES
-from clawback.extensions.hosted.stand_in.request_service import NAME, ApiRefused, Made, Service
-from clawback.extensions.hosted.stand_in.requests import Json, answer, json_body
 from clawback.extensions.hosted.trainer_records import HostedCost, SamplingParams
+from clawback.extensions.trainer_server import tinker_app
+from clawback.extensions.trainer_server.around import Failing, Faults, Keyed, signature
+from clawback.extensions.trainer_server.downloads import FILES
+from clawback.extensions.trainer_server.request_service import NAME, ApiRefused, Made, Service
+from clawback.extensions.trainer_server.requests import Json, answer, json_body
 
 if TYPE_CHECKING:
     from starlette.requests import Request

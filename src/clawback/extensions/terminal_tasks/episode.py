@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,7 +15,7 @@ from clawback.environments.core import EnvironmentFailure, Observation, Step, Ta
 from clawback.environments.tools.calls import Call, ParsedReply
 from clawback.errors import ClawbackError, NotFound, SandboxError, UsageError
 from clawback.extensions.sandbox import Extra, Limits, Sandbox
-from clawback.extensions.sandbox.terminal.shell_tools import TOOLS, Shell, read
+from clawback.extensions.terminal_tasks.shell_tools import TOOLS, Shell, read
 from clawback.records import Message
 
 UNPARSABLE = -0.05
@@ -51,6 +51,19 @@ class TerminalSettings:
     def names(cls) -> list[str]:
         """Those that a task's name may set."""
         return [field.name for field in fields(cls) if field.name not in ("limits", "guest")]
+
+    @classmethod
+    def from_options(
+        cls, tasks: str, options: Mapping[str, Any], others: Sequence[str] = ()
+    ) -> TerminalSettings:
+        """Settings from a task's name. Raises ``UsageError`` for one that these tasks do not have. ``others``: further ones that they have."""
+        names = cls.names()
+        for name in options:
+            if name not in names:
+                raise UsageError(
+                    f"{tasks} tasks have no setting `{name}`. There are {', '.join([*names, *others])}."
+                )
+        return cls(**options)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from clawback.extensions.hosted.stand_in.lora_weights import LOSSES
-from clawback.extensions.hosted.stand_in.request_service import ApiRefused, Promise, Service
 from clawback.extensions.hosted.trainer_records import Datum
+from clawback.extensions.trainer_server.lora_weights import LOSSES
+from clawback.extensions.trainer_server.request_service import ApiRefused, Promise, Service
 
 if TYPE_CHECKING:
     from starlette.requests import Request

@@ -27,9 +27,9 @@ from typing import Any
 from clawback import installed
 from clawback.environments.core import EnvironmentFailure
 from clawback.errors import MissingExtra
+from clawback.extensions.repository_tasks import observed, variants
+from clawback.extensions.repository_tasks.variants import Variant
 from clawback.extensions.sandbox import Extra, Limits, open_sandbox, scratch
-from clawback.extensions.sandbox.repository import observed, variants
-from clawback.extensions.sandbox.repository.variants import Variant
 from clawback.extensions.sandbox.rungs import RungName
 
 TREE, JUDGE = "/repo", "/judge"

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from clawback.extensions.sandbox.repository.observed import Raised
+from clawback.extensions.repository_tasks.observed import Raised
 
 OBSERVE = "observed"
 """The name under which the runner offers the function that reports a value."""

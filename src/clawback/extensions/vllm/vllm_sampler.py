@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from clawback.extensions.hosted.vllm_conversations import VllmConversations
-from clawback.extensions.hosted.vllm_server import OwnVllm, RemoteVllm, VllmServer
+from clawback.extensions.vllm.vllm_conversations import VllmConversations
+from clawback.extensions.vllm.vllm_server import OwnVllm, RemoteVllm, VllmServer
 from clawback.policy import gap
 from clawback.sampling import Chance, Sampled, TurnRequest
 from clawback.templates import Encoded

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from clawback.extensions.sandbox.repository.checkout import git
-from clawback.extensions.sandbox.repository.swe_rows import InstanceRow
+from clawback.extensions.repository_tasks.checkout import git
+from clawback.extensions.repository_tasks.swe_rows import InstanceRow
 
 _DATA = Path(__file__).with_name("instances.toml")
 _BEGAN = 1_700_000_000

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 from clawback.extensions.hosted import trainer_http
 from clawback.extensions.hosted.trainer_http import Wire
 from clawback.extensions.hosted.trainer_records import Forgotten, HostedError
-from clawback.extensions.hosted.vllm_server import STARTS, RemoteVllm, VllmEnded, VllmServer, address
+from clawback.extensions.vllm.vllm_server import STARTS, RemoteVllm, VllmEnded, VllmServer, address
 from clawback.sampling import Sampled, TurnRequest, stop_ids, until_speaker
 
 if TYPE_CHECKING:

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clawback.extensions.hosted import protobuf
-from clawback.extensions.hosted.stand_in.around import API, Failing, Faults, Keyed
-from clawback.extensions.hosted.stand_in.downloads import Downloads
-from clawback.extensions.hosted.stand_in.lora_weights import CLIPPED, LOSSES
-from clawback.extensions.hosted.stand_in.request_service import ApiRefused, Made, Service
-from clawback.extensions.hosted.stand_in.requests import (
+from clawback.extensions.hosted.trainer_records import AdamParams, HostedCost, SamplingParams
+from clawback.extensions.trainer_server.around import API, Failing, Faults, Keyed
+from clawback.extensions.trainer_server.downloads import Downloads
+from clawback.extensions.trainer_server.lora_weights import CLIPPED, LOSSES
+from clawback.extensions.trainer_server.request_service import ApiRefused, Made, Service
+from clawback.extensions.trainer_server.requests import (
     Json,
     answer,
     datum_of,
@@ -27,7 +28,6 @@ from clawback.extensions.hosted.stand_in.requests import (
     stop_of,
     tokens_of,
 )
-from clawback.extensions.hosted.trainer_records import AdamParams, HostedCost, SamplingParams
 
 if TYPE_CHECKING:
     from starlette.requests import Request

@@ -12,15 +12,15 @@ from clawback.environments.world_helpers import share_out
 from clawback.errors import NotFound, SandboxRefused, UsageError
 from clawback.extensions.sandbox import choose, choose_for_image, find_image
 from clawback.extensions.sandbox.rungs import OWN_NAMES
-from clawback.extensions.sandbox.terminal import folders
-from clawback.extensions.sandbox.terminal.episode import (
+from clawback.extensions.terminal_tasks import folders
+from clawback.extensions.terminal_tasks.episode import (
     HOW,
     ShellEnvironment,
     TerminalSettings,
     TerminalWorld,
     says,
 )
-from clawback.extensions.sandbox.terminal.grading import furnish, grade, limits_of, opened, outside_work
+from clawback.extensions.terminal_tasks.grading import furnish, grade, limits_of, opened, outside_work
 from clawback.records import Message
 
 OWN = Path(__file__).with_name("tasks")
@@ -132,3 +132,15 @@ class TerminalTasks:
             raise NotFound(f"The task {task.id} has no solution.")
         script = folder.solution.read_text(encoding="utf-8").rstrip()
         return [says(f"```bash\n{script}\n```"), says("Done.")]
+
+
+def names() -> list[str]:
+    """What can stand after ``terminal:`` beside a folder of tasks: nothing, for our own."""
+    return []
+
+
+def make(rest: str = "", settings: Mapping[str, object] | None = None) -> TerminalTasks:
+    """Our own tasks, or those in a folder: ``terminal``, ``terminal:FOLDER?turns=20&rung=landlock``."""
+    root = Path(rest).expanduser() if rest else OWN
+    options = TerminalSettings.from_options("Terminal", settings or {})
+    return TerminalTasks(root, options, f"terminal:{rest}" if rest else "terminal")

@@ -22,8 +22,8 @@ from clawback.environments.core import EnvironmentFailure
 from clawback.errors import NotFound, SandboxError, UsageError
 from clawback.extensions.sandbox import Extra, Limits, Sandbox, open_sandbox
 from clawback.extensions.sandbox.rungs import RungName
-from clawback.extensions.sandbox.terminal.episode import Guest
-from clawback.extensions.sandbox.terminal.folders import TaskFolder
+from clawback.extensions.terminal_tasks.episode import Guest
+from clawback.extensions.terminal_tasks.folders import TaskFolder
 
 _REWARDS = ("/logs/verifier/reward.txt", "/logs/verifier/reward.json")
 _TEXTS = (".sh", ".py", ".txt", ".bash")

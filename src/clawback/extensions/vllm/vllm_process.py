@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clawback.errors import UsageError
-from clawback.extensions.hosted import leash
+from clawback.extensions.vllm import leash
 from clawback.runs.trigger import environment
 
 if TYPE_CHECKING:

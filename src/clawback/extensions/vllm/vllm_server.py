@@ -11,9 +11,9 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
-from clawback.extensions.hosted import vllm_process as process
 from clawback.extensions.hosted.trainer_http import Wire
 from clawback.extensions.hosted.trainer_records import HostedError, ServiceUnanswered
+from clawback.extensions.vllm import vllm_process as process
 from clawback.learning.run_budget import gb
 
 if TYPE_CHECKING:

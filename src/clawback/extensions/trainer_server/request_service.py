@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clawback.errors import ClawbackError
-from clawback.extensions.hosted.stand_in.lora_weights import StandInLearner
 from clawback.extensions.hosted.trainer_records import HostedCost
+from clawback.extensions.trainer_server.lora_weights import StandInLearner
 from clawback.files import restore_folder
 
 if TYPE_CHECKING:
