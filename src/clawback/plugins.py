@@ -169,7 +169,9 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
 """Group → name → ``module:attribute``, or a module."""
 BUILDS_ON: Mapping[str, tuple[str, ...]] = {
     "browser": ("sandbox",),
+    "chat_histories": ("data_sets",),
     "harness": ("sandbox", "terminal_tasks"),
+    "importers": ("chat_histories", "data_sets"),
     "repository_tasks": ("sandbox", "terminal_tasks"),
     "terminal_tasks": ("sandbox",),
     "trainer_server": ("hosted",),

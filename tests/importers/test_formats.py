@@ -10,8 +10,8 @@ import pytest
 
 from clawback import store
 from clawback.cli import main
+from clawback.extensions.data_sets.entries import Entry
 from clawback.extensions.importers.containers import open_path
-from clawback.extensions.importers.entries import Entry
 from clawback.extensions.importers.importing import Options, recognise
 from clawback.extensions.importers.understanding import Understanding
 from clawback.store import Store

@@ -13,8 +13,8 @@ import pytest
 from clawback import feedback, store
 from clawback.cli import main
 from clawback.extensions import importers
+from clawback.extensions.data_sets.entries import MOST_NAMES, OTHERS, BoundedCounter
 from clawback.extensions.importers import storing
-from clawback.extensions.importers.entries import MOST_NAMES, OTHERS, BoundedCounter
 from clawback.extensions.importers.import_plan import merge_problems
 from clawback.feedback.implicit import corrected
 from clawback.records import Feedback, Turn
@@ -244,7 +244,7 @@ from clawback import store
 from clawback.capture import importers
 from clawback.extensions.importers import storing
 from clawback.extensions.importers.import_plan import merge_problems
-from clawback.extensions.importers.entries import MOST_NAMES, OTHERS, BoundedCounter
+from clawback.extensions.data_sets.entries import MOST_NAMES, OTHERS, BoundedCounter
 real, count = storing.Importer.add, [0]
 def add(self, entry, **more):
     count[0] += 1

@@ -1,4 +1,6 @@
-"""Histories and preference sets of all kinds, in and out. What is read is one list: ``formats``. Importing it is cheap.
+"""Files of turns, in and out: opened, recognised, understood, stored once, and exported. What is read is one list: ``formats``.
+
+Importing it is cheap. How records are read stands in ``extensions/data_sets`` and ``extensions/chat_histories``; only the importers build on them.
 
 ``import_file`` reads one file as it is; the command goes by ``importing``, which shows what was understood before anything is stored.
 """

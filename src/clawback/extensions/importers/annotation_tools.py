@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from clawback.errors import NotFound, UsageError
-from clawback.extensions.importers.entries import BadLine, digest
+from clawback.extensions.data_sets.entries import BadLine, digest
 from clawback.extensions.importers.export import oldest_first
 from clawback.extensions.importers.storing import ImportReport, add
 from clawback.feedback.give import scored

@@ -27,8 +27,9 @@ from clawback import installed
 from clawback.capture import text_rows
 from clawback.capture.text_rows import Row
 from clawback.errors import MissingExtra, NotFound, UsageError
-from clawback.extensions.importers import databases, lines, messages, pair_records, verdicts
-from clawback.extensions.importers.entries import NOTHING
+from clawback.extensions.data_sets import lines, messages, pair_records, verdicts
+from clawback.extensions.data_sets.entries import NOTHING
+from clawback.extensions.importers import databases
 
 _UNPACKERS: dict[bytes, Callable[..., Any]] = {
     b"\x1f\x8b": gzip.open,

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from clawback.capture import text_rows
 from clawback.errors import NotFound, UsageError
-from clawback.extensions.importers import lines
-from clawback.extensions.importers.columns import ColumnSurvey
+from clawback.extensions.data_sets import lines
+from clawback.extensions.data_sets.columns import ColumnSurvey
+from clawback.extensions.data_sets.entries import BadLine, FileReading
 from clawback.extensions.importers.containers import RecordList, json_rows
-from clawback.extensions.importers.entries import BadLine, FileReading
 from clawback.extensions.importers.importing import DEFAULTS, Options, parsed, recognise, store_source
 from clawback.extensions.importers.storing import ImportReport
 from clawback.extensions.importers.understanding import Understanding

@@ -6,20 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from clawback.extensions.importers import (
-    agent_sessions,
-    annotated,
-    chatgpt,
-    chats,
-    lines,
-    local_chats,
-    pair_records,
-    ranked,
-    sets,
-    verdicts,
-)
-from clawback.extensions.importers import open_webui_chats as open_webui
-from clawback.extensions.importers.entries import BadLine, Entry, FileReading, Record
+from clawback.extensions.chat_histories import agent_sessions, chatgpt, chats, local_chats
+from clawback.extensions.chat_histories import open_webui_chats as open_webui
+from clawback.extensions.data_sets import annotated, lines, pair_records, ranked, sets, verdicts
+from clawback.extensions.data_sets.entries import BadLine, Entry, FileReading, Record
 
 
 @dataclass(frozen=True, slots=True)

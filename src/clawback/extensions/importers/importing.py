@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from clawback.capture.text_rows import Row
 from clawback.errors import UsageError
-from clawback.extensions.importers import annotated, formats, lines
-from clawback.extensions.importers.columns import ColumnSurvey
+from clawback.extensions.data_sets import annotated, lines
+from clawback.extensions.data_sets.columns import ColumnSurvey
+from clawback.extensions.data_sets.entries import BadLine, Columns, Consent, Entry, FileReading, Record
+from clawback.extensions.importers import formats
 from clawback.extensions.importers.containers import Opened, RecordList, open_path
-from clawback.extensions.importers.entries import BadLine, Columns, Consent, Entry, FileReading, Record
 from clawback.extensions.importers.formats import LINES, Format, Recogniser, format_of, whole_format_of
 from clawback.extensions.importers.storing import Importer, ImportReport
 from clawback.extensions.importers.understanding import Understanding

@@ -25,7 +25,7 @@ from urllib.parse import quote
 
 from clawback.capture import text_rows
 from clawback.errors import NotFound, UsageError
-from clawback.extensions.importers.entries import BadLine, Consent, digest
+from clawback.extensions.data_sets.entries import BadLine, Consent, digest
 from clawback.extensions.importers.importing import parsed
 from clawback.extensions.importers.storing import ImportReport, add
 from clawback.records import Feedback, JsonObject, Message, Turn

@@ -8,9 +8,9 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, get_args
 
+from clawback.extensions.data_sets.entries import BadLine, Consent
 from clawback.extensions.importers import annotation_tools, peers
 from clawback.extensions.importers.containers import RecordList
-from clawback.extensions.importers.entries import BadLine, Consent
 from clawback.extensions.importers.importing import Options, parsed
 from clawback.extensions.importers.storing import ImportReport
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from clawback.errors import NotFound
-from clawback.extensions.importers.agent_sessions import TRANSCRIPT
-from clawback.extensions.importers.entries import ASKED_AGAIN, CORRECTED, KEPT, Consent, Entry, digest
+from clawback.extensions.chat_histories.agent_sessions import TRANSCRIPT
+from clawback.extensions.data_sets.entries import ASKED_AGAIN, CORRECTED, KEPT, Consent, Entry, digest
 from clawback.records import OWNER, Feedback, Turn
 from clawback.redact import redact
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from clawback.extensions.importers.entries import ASKED_AGAIN, CORRECTED, KEPT, BoundedCounter, Entry
+from clawback.extensions.data_sets.entries import ASKED_AGAIN, CORRECTED, KEPT, BoundedCounter, Entry
 from clawback.records import OWNER, Feedback, JsonObject
 
 _GUESSES = {

@@ -13,9 +13,9 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from clawback import scales
-from clawback.extensions.importers import lines, pair_records, ranked, verdicts
-from clawback.extensions.importers.columns import plain_number
-from clawback.extensions.importers.entries import BadLine, Entry, FileReading, Record, dicts
+from clawback.extensions.data_sets import lines, pair_records, ranked, verdicts
+from clawback.extensions.data_sets.columns import plain_number
+from clawback.extensions.data_sets.entries import BadLine, Entry, FileReading, Record, dicts
 from clawback.records import Feedback, JsonObject, Turn
 from clawback.redact import redact
 

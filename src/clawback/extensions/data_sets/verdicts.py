@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from clawback.extensions.importers import lines
-from clawback.extensions.importers.columns import plain_number
-from clawback.extensions.importers.entries import BadLine, Columns, Record
+from clawback.extensions.data_sets import lines
+from clawback.extensions.data_sets.columns import plain_number
+from clawback.extensions.data_sets.entries import BadLine, Columns, Record
 
 _SUFFIXES = (("a", "b"), ("0", "1"), ("1", "2"), ("left", "right"), ("one", "two"), ("first", "second"))
 _STEMS = re.compile(

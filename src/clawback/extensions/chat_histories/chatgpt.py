@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from clawback.endings import ending_of
-from clawback.extensions.importers import trees
-from clawback.extensions.importers.entries import BadLine, Entry, FileReading, Record, dicts, digest, table
-from clawback.extensions.importers.fields import first, opinion_in, stamp
-from clawback.extensions.importers.messages import role_of
-from clawback.extensions.importers.trees import MessageTree, Node
+from clawback.extensions.chat_histories import trees
+from clawback.extensions.chat_histories.fields import first, opinion_in, stamp
+from clawback.extensions.chat_histories.trees import MessageTree, Node
+from clawback.extensions.data_sets.entries import BadLine, Entry, FileReading, Record, dicts, digest, table
+from clawback.extensions.data_sets.messages import role_of
 
 if TYPE_CHECKING:
     from clawback.records import JsonObject

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from clawback.capture.exchanges import result_text
-from clawback.extensions.importers.entries import BadLine, dicts, table
+from clawback.extensions.data_sets.entries import BadLine, dicts, table
 from clawback.records import JsonObject, Message
 
 _ROLES = {

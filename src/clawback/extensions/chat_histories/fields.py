@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from clawback import scales
-from clawback.extensions.importers.entries import Record, dicts, moment
+from clawback.extensions.data_sets.entries import Record, dicts, moment
 from clawback.records import Feedback
 
 IDS = ("id", "uuid", "messageId", "message_id", "_id")

@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from clawback.extensions.importers import lines, ranked, verdicts
-from clawback.extensions.importers.columns import plain_number
-from clawback.extensions.importers.entries import (
+from clawback.extensions.data_sets import lines, ranked, verdicts
+from clawback.extensions.data_sets.columns import plain_number
+from clawback.extensions.data_sets.entries import (
     BadLine,
     Columns,
     Entry,
@@ -22,7 +22,7 @@ from clawback.extensions.importers.entries import (
     messages_of,
     moment,
 )
-from clawback.extensions.importers.messages import conversation_of, role_of
+from clawback.extensions.data_sets.messages import conversation_of, role_of
 from clawback.records import Feedback, JsonObject, Message, Turn
 from clawback.redact import redact
 

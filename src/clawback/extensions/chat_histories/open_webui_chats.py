@@ -8,11 +8,11 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from clawback.extensions.importers import trees
-from clawback.extensions.importers.entries import BadLine, Entry, FileReading, Record, dicts, digest, table
-from clawback.extensions.importers.fields import first, opinion_in, picture_parts, stamp
-from clawback.extensions.importers.messages import role_of, steps_of
-from clawback.extensions.importers.trees import MessageTree, Node, step_nodes
+from clawback.extensions.chat_histories import trees
+from clawback.extensions.chat_histories.fields import first, opinion_in, picture_parts, stamp
+from clawback.extensions.chat_histories.trees import MessageTree, Node, step_nodes
+from clawback.extensions.data_sets.entries import BadLine, Entry, FileReading, Record, dicts, digest, table
+from clawback.extensions.data_sets.messages import role_of, steps_of
 from clawback.thinking import DETAILS
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Any
 
 from clawback import scales
 from clawback.errors import UsageError
-from clawback.extensions.importers.entries import (
+from clawback.extensions.data_sets.entries import (
     MOST_NAMES,
     BadLine,
     BoundedCounter,

@@ -6,11 +6,12 @@ import json
 from collections.abc import Iterator, Sequence
 
 from clawback.endings import ending_of
-from clawback.extensions.importers import lines, local_chats, trees
-from clawback.extensions.importers.entries import Entry, FileReading, Record, dicts, digest
-from clawback.extensions.importers.fields import IDS, STAMPS, first, opinion_in, stamp
-from clawback.extensions.importers.messages import message_of, role_of, steps_in, steps_of
-from clawback.extensions.importers.trees import MessageTree, Node, chain, step_nodes
+from clawback.extensions.chat_histories import local_chats, trees
+from clawback.extensions.chat_histories.fields import IDS, STAMPS, first, opinion_in, stamp
+from clawback.extensions.chat_histories.trees import MessageTree, Node, chain, step_nodes
+from clawback.extensions.data_sets import lines
+from clawback.extensions.data_sets.entries import Entry, FileReading, Record, dicts, digest
+from clawback.extensions.data_sets.messages import message_of, role_of, steps_in, steps_of
 from clawback.records import text_of
 
 _CLAUDE_BLOCKS = ("text", "thinking", "tool_use", "tool_result")

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from clawback.extensions.importers import lines
-from clawback.extensions.importers.entries import (
+from clawback.extensions.data_sets import lines
+from clawback.extensions.data_sets.entries import (
     BadLine,
     Columns,
     Entry,
@@ -18,8 +18,8 @@ from clawback.extensions.importers.entries import (
     dicts,
     messages_of,
 )
-from clawback.extensions.importers.messages import LISTS, conversation_of, message_of, side, transcript
-from clawback.extensions.importers.verdicts import SCORES, names_of_duel, verdict
+from clawback.extensions.data_sets.messages import LISTS, conversation_of, message_of, side, transcript
+from clawback.extensions.data_sets.verdicts import SCORES, names_of_duel, verdict
 from clawback.records import Feedback, JsonObject, Message, text_of
 from clawback.redact import redact
 

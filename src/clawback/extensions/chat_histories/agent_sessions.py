@@ -9,12 +9,12 @@ from dataclasses import replace
 from clawback.capture.conversation_threads import plain_text as words_of_person
 from clawback.capture.exchanges import Exchange, result_text
 from clawback.endings import ending_of
-from clawback.extensions.importers import trees
-from clawback.extensions.importers.chats import read_history
-from clawback.extensions.importers.entries import Entry, FileReading, Record, dicts, digest, moment, table
-from clawback.extensions.importers.fields import first, stamp
-from clawback.extensions.importers.messages import calls_of, role_of, steps_of
-from clawback.extensions.importers.trees import MessageTree, Node, chain, step_nodes
+from clawback.extensions.chat_histories import trees
+from clawback.extensions.chat_histories.chats import read_history
+from clawback.extensions.chat_histories.fields import first, stamp
+from clawback.extensions.chat_histories.trees import MessageTree, Node, chain, step_nodes
+from clawback.extensions.data_sets.entries import Entry, FileReading, Record, dicts, digest, moment, table
+from clawback.extensions.data_sets.messages import calls_of, role_of, steps_of
 from clawback.plugins import TRANSCRIPTS, load
 from clawback.records import JsonObject, Message, Turn, text_of
 from clawback.redact import redact, redact_all

@@ -14,8 +14,8 @@ from typing import Any
 
 from clawback import scales
 from clawback.errors import UsageError
-from clawback.extensions.importers.columns import plain_number, typed_score
-from clawback.extensions.importers.entries import (
+from clawback.extensions.data_sets.columns import plain_number, typed_score
+from clawback.extensions.data_sets.entries import (
     BadLine,
     Columns,
     Entry,
@@ -31,7 +31,7 @@ from clawback.extensions.importers.entries import (
     number,
     text,
 )
-from clawback.extensions.importers.messages import (
+from clawback.extensions.data_sets.messages import (
     LISTS,
     calls_of,
     conversation_of,

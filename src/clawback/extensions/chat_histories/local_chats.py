@@ -6,11 +6,11 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 
 from clawback.endings import ending_of
-from clawback.extensions.importers import trees
-from clawback.extensions.importers.entries import Entry, FileReading, Record, dicts, digest, moment, table
-from clawback.extensions.importers.fields import first, opinion_in, stamp
-from clawback.extensions.importers.messages import role_of, steps_of
-from clawback.extensions.importers.trees import MessageTree, Node, chain, step_nodes
+from clawback.extensions.chat_histories import trees
+from clawback.extensions.chat_histories.fields import first, opinion_in, stamp
+from clawback.extensions.chat_histories.trees import MessageTree, Node, chain, step_nodes
+from clawback.extensions.data_sets.entries import Entry, FileReading, Record, dicts, digest, moment, table
+from clawback.extensions.data_sets.messages import role_of, steps_of
 from clawback.records import Ending, JsonObject
 
 _LM_STUDIO_ENDINGS: dict[str, Ending] = {

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from clawback.extensions.importers import lines, pair_records
-from clawback.extensions.importers.columns import plain_number
-from clawback.extensions.importers.entries import BadLine, Entry, FileReading, Record, answer_text
-from clawback.extensions.importers.messages import message_of
+from clawback.extensions.data_sets import lines, pair_records
+from clawback.extensions.data_sets.columns import plain_number
+from clawback.extensions.data_sets.entries import BadLine, Entry, FileReading, Record, answer_text
+from clawback.extensions.data_sets.messages import message_of
 from clawback.records import Feedback, JsonObject
 from clawback.redact import redact
 

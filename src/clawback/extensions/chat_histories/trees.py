@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from clawback.extensions.importers.entries import ASKED_AGAIN, CORRECTED, KEPT, Entry, FileReading, digest
+from clawback.extensions.data_sets.entries import ASKED_AGAIN, CORRECTED, KEPT, Entry, FileReading, digest
 from clawback.feedback.implicit import asked_again, corrected
 from clawback.records import Ending, Feedback, JsonObject, Message, Turn, newest_messages, text_of
 
