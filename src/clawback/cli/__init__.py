@@ -37,7 +37,7 @@ DAILY: dict[str, tuple[str, str]] = {
     "prefer": ("rate", "Say that turn A is better than turn B."),
     "inbox": ("inbox", "What is worth a rating, most informative first."),
     "ask": ("chat", "Ask the live version one thing."),
-    "chat": ("chat", "Talk to the live version; rate with one key."),
+    "chat": ("conversation", "Talk to the live version; rate with one key."),
     "train": (f"{TRAINING}train", "Train a new version now."),
     "versions": (f"{TRAINING}versions", "Versions: list, compare, check, roll back, publish."),
     "rules": ("rules", "What you want of every answer, and how often it was kept."),

@@ -1,9 +1,8 @@
-"""``ask chat``: talk to a version."""
+"""``ask``: one answer of a version, as it comes, and its rating by one key. ``conversation`` has `clawback chat`."""
 
 from __future__ import annotations
 
 import os
-import sys
 import uuid
 from collections.abc import Collection
 from contextlib import suppress
@@ -178,26 +177,6 @@ def picture_part(file: Path) -> JsonObject:
 
 def fresh_seed() -> int:
     return int.from_bytes(os.urandom(4))
-
-
-@click.command()
-@click.option("--seed", type=int, help="The same seed gives the same answers.")
-def chat(seed: int | None) -> None:
-    """Talk to the live version; rate each answer with one key.
-
-    An empty line, Ctrl-D or Ctrl-C ends it; Ctrl-C in an answer stops that answer, which is kept. What was rated stays rated.
-    /help lists the commands: another version, a system prompt, the answer once more. Three double quotes begin and end a text of several lines.
-
-    \b
-    clawback chat
-    """
-    if not sys.stdin.isatty():
-        raise UsageError("A chat needs a terminal. To ask one thing from a script: `clawback ask TEXT`.")
-    from clawback.cli.conversation import Conversation
-
-    with suppress(KeyboardInterrupt), open_store() as store:
-        Conversation(current_home(), store, fresh_seed() if seed is None else seed).run()
-    say()
 
 
 def name_of(version: Version) -> str:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
+import sys
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
+
+import click
 
 from clawback import config, endings
 from clawback.cli.chat import (
     ask_about_news,
+    fresh_seed,
     model_name,
     name_of,
     notice_of,
@@ -19,7 +24,7 @@ from clawback.cli.chat import (
 )
 from clawback.errors import ClawbackError, UsageError
 from clawback.feedback import command
-from clawback.terminal import current_home, named_version, say
+from clawback.terminal import current_home, named_version, open_store, say
 
 if TYPE_CHECKING:
     from clawback.paths import Home
@@ -225,3 +230,21 @@ def reply_to_command(store: Store, session: str, text: str, turn: int | None) ->
     if words[0] in command.ADMIN:
         return f"That is a command of its own: `clawback {command.ADMIN[words[0]]}`."
     return command.run(store, words, turn, source=SOURCE).text
+
+
+@click.command()
+@click.option("--seed", type=int, help="The same seed gives the same answers.")
+def chat(seed: int | None) -> None:
+    """Talk to the live version; rate each answer with one key.
+
+    An empty line, Ctrl-D or Ctrl-C ends it; Ctrl-C in an answer stops that answer, which is kept. What was rated stays rated.
+    /help lists the commands: another version, a system prompt, the answer once more. Three double quotes begin and end a text of several lines.
+
+    \b
+    clawback chat
+    """
+    if not sys.stdin.isatty():
+        raise UsageError("A chat needs a terminal. To ask one thing from a script: `clawback ask TEXT`.")
+    with suppress(KeyboardInterrupt), open_store() as store:
+        Conversation(current_home(), store, fresh_seed() if seed is None else seed).run()
+    say()

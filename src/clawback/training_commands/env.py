@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, get_args
 
 import click
 
@@ -26,49 +26,20 @@ from clawback.terminal import (
     width,
 )
 from clawback.training_commands import episode_output
+from clawback.training_commands.episode_options import (
+    ANSWER_SECONDS,
+    SEED,
+    SPLIT,
+    EpisodeOptions,
+    PlayerOptions,
+    episode_options,
+)
 
 if TYPE_CHECKING:
     from clawback.environments.play import PlayedEpisode, Player
     from clawback.environments.validate import TaskCheck
     from clawback.policy import Policy
     from clawback.records import JsonObject
-
-_SPLIT = click.option(
-    "--split", type=click.Choice(get_args(Split)), default="test", show_default=True, help="Which tasks."
-)
-_POLICY = click.option(
-    "--policy",
-    "who",
-    default="live",
-    show_default=True,
-    help="reference, live, base, a version, an OpenAI-style address, or module:function.",
-)
-_MODEL = click.option("--model", default="", help="The model's name at that address.")
-_KEY = click.option(
-    "--key-env", default="OPENAI_API_KEY", show_default=True, help="The variable that holds its key."
-)
-_TEMPERATURE = click.option(
-    "--temperature", type=click.FloatRange(0, 2), help="For an address; else as the policy itself says."
-)
-_TOKENS = click.option("--max-tokens", type=click.IntRange(1), help="Longest reply.")
-_SEED = click.option(
-    "--seed", default=0, show_default=True, type=click.IntRange(0), help="The same seed, the same worlds."
-)
-_SHOTS = click.option(
-    "--shots",
-    default="",
-    metavar="N|FILE",
-    help="Worked examples before each task: N that the environment solves, or a JSONL file's.",
-)
-_ANSWER = click.option(
-    "--answer-seconds",
-    "seconds",
-    type=click.FloatRange(0, min_open=True),
-    help="Longest that the environment may take for one answer.  [default: 120, or as it says itself]",
-)
-_TURNS = click.option(
-    "--turns", default=64, show_default=True, type=click.IntRange(1), help="Replies of an episode at most."
-)
 
 
 @click.group(
@@ -126,12 +97,12 @@ def _missing(kind: JsonObject) -> str:
 
 @env.command()
 @click.argument("name")
-@_SPLIT
+@SPLIT
 @click.option(
     "--tasks", "count", default=20, show_default=True, type=click.IntRange(1), help="How many tasks."
 )
-@_SEED
-@_ANSWER
+@SEED
+@ANSWER_SECONDS
 @json_option
 def validate(name: str, split: Split, count: int, seed: int, seconds: float | None, as_json: bool) -> None:
     """Check an environment without a model.
@@ -184,19 +155,7 @@ def validate(name: str, split: Split, count: int, seed: int, seconds: float | No
 
 
 @dataclass(frozen=True, slots=True)
-class EpisodeOptions:
-    """How episodes are played."""
-
-    split: Split
-    who: str
-    seed: int
-    turns: int
-    seconds: float | None
-    shots: str
-
-
-@dataclass(frozen=True, slots=True)
-class EvaluationOptions(EpisodeOptions):
+class EvaluationOptions:
     """How many episodes, and where they are written."""
 
     episodes: int
@@ -208,19 +167,9 @@ class EvaluationOptions(EpisodeOptions):
 @env.command()
 @click.argument("name")
 @click.option("--task", "which", help="The task's id (its end is enough); else the first of the split.")
-@_SPLIT
-@_POLICY
-@_MODEL
-@_KEY
-@_TEMPERATURE
-@_TOKENS
-@_SEED
-@_TURNS
-@_ANSWER
-@_SHOTS
+@episode_options
 @json_option
-@as_record(EpisodeOptions)
-def run(name: str, which: str | None, options: EpisodeOptions, as_json: bool, **how: Any) -> None:
+def run(name: str, which: str | None, player: PlayerOptions, options: EpisodeOptions, as_json: bool) -> None:
     """Play one episode and show it. Nothing is learned from it.
 
     \b
@@ -232,12 +181,12 @@ def run(name: str, which: str | None, options: EpisodeOptions, as_json: bool, **
 
     environments = find(name, shots=options.shots)
     task = _task(environments, options.split, which)
-    player = _player(options.who, environments, **how)
+    policy_player = _player(player, environments)
 
     async def once() -> PlayedEpisode:
         try:
             return await play.episode(
-                environments, task, player, options.seed, options.turns, options.seconds
+                environments, task, policy_player, options.seed, options.turns, options.seconds
             )
         finally:
             await play.let_go(environments)
@@ -254,7 +203,7 @@ def run(name: str, which: str | None, options: EpisodeOptions, as_json: bool, **
 
 @env.command("eval")
 @click.argument("name")
-@_SPLIT
+@episode_options
 @click.option(
     "--episodes",
     default=50,
@@ -266,21 +215,18 @@ def run(name: str, which: str | None, options: EpisodeOptions, as_json: bool, **
 @click.option(
     "--together", default=8, show_default=True, type=click.IntRange(1, 1024), help="Episodes at once."
 )
-@_POLICY
-@_MODEL
-@_KEY
-@_TEMPERATURE
-@_TOKENS
-@_SEED
-@_TURNS
-@_ANSWER
-@_SHOTS
 @click.option(
     "--output", type=click.Path(dir_okay=False, writable=True), help="Write the episodes here (JSON lines)."
 )
 @json_option
-@as_record(EvaluationOptions)
-def eval_(name: str, options: EvaluationOptions, as_json: bool, **how: Any) -> None:
+@as_record(EvaluationOptions, "evaluation")
+def eval_(
+    name: str,
+    player: PlayerOptions,
+    options: EpisodeOptions,
+    evaluation: EvaluationOptions,
+    as_json: bool,
+) -> None:
     """Evaluate a policy on tasks. Nothing is learned.
 
     \b
@@ -292,8 +238,7 @@ def eval_(name: str, options: EvaluationOptions, as_json: bool, **how: Any) -> N
     from clawback.terminal.progress_bar import progress_bar
 
     environments = find(name, shots=options.shots)
-    tasks = _tasks(environments, options.split, options.episodes)
-    player = _player(options.who, environments, **how)
+    tasks = _tasks(environments, options.split, evaluation.episodes)
     with progress_bar(quiet=as_json) as follow:
 
         def report(_: PlayedEpisode, step: int, steps: int) -> None:
@@ -303,23 +248,23 @@ def eval_(name: str, options: EvaluationOptions, as_json: bool, **how: Any) -> N
             play.play(
                 environments,
                 tasks,
-                player,
+                _player(player, environments),
                 play.PlaySettings(
-                    options.seed, options.each, options.together, options.turns, options.seconds
+                    options.seed, evaluation.each, evaluation.together, options.turns, options.seconds
                 ),
                 report,
             )
         )
     figures = {
         "name": environments.name,
-        "policy": options.who,
+        "policy": player.who,
         "split": options.split,
         "seed": options.seed,
         **play.summary(played),
     }
-    if options.output:
-        episode_output.write(options.output, played)
-    emit(figures, fold("\n".join(episode_output.summary(figures, options.each)), "  "), as_json)
+    if evaluation.output:
+        episode_output.write(evaluation.output, played)
+    emit(figures, fold("\n".join(episode_output.summary(figures, evaluation.each)), "  "), as_json)
     if figures["failed"] == figures["episodes"]:
         raise ClawbackError(
             f"The environment failed in every episode, the last time with: {played[-1].error}"
@@ -364,14 +309,7 @@ def _task(environments: EnvironmentSet, split: Split, which: str | None) -> Task
     return found[0]
 
 
-def _player(
-    who: str,
-    environments: EnvironmentSet,
-    model: str,
-    key_env: str,
-    temperature: float | None,
-    max_tokens: int | None,
-) -> Player:
+def _player(player: PlayerOptions, environments: EnvironmentSet) -> Player:
     from clawback.environments import policies
 
     def load(which: str) -> Policy:
@@ -384,9 +322,9 @@ def _player(
             policy.hold_to(replies)
         return policy
 
-    key = os.environ.get(key_env, "") or _own_key(who)
-    options = policies.AnswerOptions(model, key, temperature, max_tokens)
-    return policies.player(who, environments, options, load)
+    key = os.environ.get(player.key_env, "") or _own_key(player.who)
+    options = policies.AnswerOptions(player.model, key, player.temperature, player.max_tokens)
+    return policies.player(player.who, environments, options, load)
 
 
 def _own_key(address: str) -> str:

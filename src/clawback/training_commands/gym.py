@@ -25,6 +25,7 @@ from clawback.terminal import (
     say,
     when,
 )
+from clawback.training_commands.episode_options import SHOTS
 
 if TYPE_CHECKING:
     from clawback.episode_jobs.episode_runs import PlayOptions, Wish
@@ -89,12 +90,7 @@ if TYPE_CHECKING:
 @click.option(
     "--ratings", is_flag=True, help="Learn from your ratings in the same run, and be judged by both."
 )
-@click.option(
-    "--shots",
-    default="",
-    metavar="N|FILE",
-    help="Worked examples before each task: N that the environment solves, or a JSONL file's.",
-)
+@SHOTS
 @click.option(
     "--harness",
     default="",

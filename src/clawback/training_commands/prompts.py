@@ -47,7 +47,7 @@ STAGES = {
     cls=CommandGroup,
     invoke_without_command=True,
     members={
-        "distill": "clawback.training_commands.prompts:distill",
+        "distill": "clawback.training_commands.train:distill",
         "rollback": "clawback.training_commands.versions:rollback",
         **extension_commands("prompts"),
     },
@@ -361,28 +361,3 @@ def use(version: str | None, path: Path | None, yes: bool, as_json: bool) -> Non
 
 
 prompts.add_command(draft)
-
-
-@click.command()
-@click.option("--seed", type=int, help="The same feedback and seed give the same version.")
-@click.option(
-    "--preset",
-    type=click.Choice(["careful", "balanced", "aggressive"]),
-    help="How far the run may move the model.",
-)
-@json_option
-def distill(seed: int | None, preset: str | None, as_json: bool) -> int:
-    """Train your own model to answer without the live prompt as it does with it. The gate decides.
-
-    Answers are sampled under the prompt, and the best are learned without it. The new version needs no prompt: requests are shorter,
-    and it works wherever the adapter is loaded.
-
-    \b
-    clawback prompts distill
-    clawback prompts distill --preset careful
-    """
-    needs("torch")
-    from clawback.runs.run_options import RunOptions
-    from clawback.training_commands.train import train_here
-
-    return train_here(current_home(), as_json, RunOptions(preset=preset, seed=seed, fold=True))

@@ -1,4 +1,4 @@
-"""``train gate``: make a version now, judge one."""
+"""``train``, ``prompts distill``, ``versions check``: make a version now, judge one."""
 
 from __future__ import annotations
 
@@ -36,6 +36,12 @@ if TYPE_CHECKING:
     from clawback.jobs.training_job import RunResult
     from clawback.records import Version
 
+PRESET = click.option(
+    "--preset",
+    type=click.Choice(["careful", "balanced", "aggressive"]),
+    help="How far the run may move the model.",
+)
+SEED = click.option("--seed", type=int, help="The same feedback and seed give the same version.")
 FOLLOW = "`clawback status` shows how far it is."
 
 
@@ -43,12 +49,8 @@ FOLLOW = "`clawback status` shows how far it is."
 @click.option(
     "--algorithm", metavar="A", help="auto, mis-po, reinforce, grpo, … (default: from the settings, auto)."
 )
-@click.option(
-    "--preset",
-    type=click.Choice(["careful", "balanced", "aggressive"]),
-    help="How far the run may move the model.",
-)
-@click.option("--seed", type=int, help="The same feedback and seed give the same version.")
+@PRESET
+@SEED
 @click.option(
     "--processes",
     "process_count",
@@ -304,6 +306,24 @@ def interrupted(here: Home) -> str:
         f"Run {run.id} was stopped ({describe(run.progress)}). Your ratings are safe. `clawback runs resume` continues it, "
         "`clawback train` begins a new one."
     )
+
+
+@click.command()
+@SEED
+@PRESET
+@json_option
+def distill(seed: int | None, preset: str | None, as_json: bool) -> int:
+    """Train your own model to answer without the live prompt as it does with it. The gate decides.
+
+    Answers are sampled under the prompt, and the best are learned without it. The new version needs no prompt: requests are shorter,
+    and it works wherever the adapter is loaded.
+
+    \b
+    clawback prompts distill
+    clawback prompts distill --preset careful
+    """
+    needs("torch")
+    return train_here(current_home(), as_json, RunOptions(preset=preset, seed=seed, fold=True))
 
 
 @click.command()
