@@ -56,7 +56,7 @@ test-ray: $(INSTALLED) $(RAY)/.installed  ## two Ray nodes on this machine, one 
 	PYTHONPATH=$(RAY) RAY_USAGE_STATS_ENABLED=0 $(TEST_ENV) $(BIN)/pytest -m "slow or not slow" tests/scale
 
 test-vllm: $(INSTALLED) $(VLLM)/.installed  ## a real vLLM on this CPU: adapters, log-probs, whole runs, kills (ten minutes on two cores)
-	CLAWBACK_VLLM=$(abspath $(VLLM)) $(TEST_ENV) $(BIN)/pytest -m vllm tests/hosted
+	CLAWBACK_VLLM=$(abspath $(VLLM)) $(TEST_ENV) $(BIN)/pytest -m vllm tests/vllm
 
 test-slow: $(INSTALLED)  ## the long ones: real agents, kill -9, whole trainings
 	$(TEST_ENV) $(BIN)/pytest -m slow

@@ -28,7 +28,6 @@ from clawback.extensions.llamagym.agent_worlds import (
 from clawback.learning import warm_starts
 from clawback.learning.episode_examples import sequences
 from clawback.learning.episode_run import episode_recipe, exploration
-from clawback.learning.training import fresh
 from clawback.learning.warm_starts import imitate, improve, is_short
 from clawback.policy.policy import Policy
 from clawback.records import Episode, EpisodeStep
@@ -47,6 +46,7 @@ from clawback.scoring.choices import Choices, choice_logprobs
 from clawback.scoring.lm_head import Head
 from clawback.templates.chat_tokens import Encoded
 from clawback.trainer.examples import Shared, TrainingExample, measure
+from clawback.trainer.run import attach_weights
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
 """One pixel."""
@@ -241,7 +241,7 @@ def test_choice_logprobs_are_those_of_the_renormalised_softmax_with_its_gradient
 
 
 def test_the_exact_divergence_of_held_replies_reaches_the_loss(policy):
-    fresh(policy, episode_recipe(policy.info), 0)
+    attach_weights(policy, episode_recipe(policy.info), 0)
     replies = ("Sure", "No", "Yes")
     assert policy.hold_to(replies)
     turns = [[{"role": "user", "content": "What is rice?"}]]
@@ -309,7 +309,7 @@ def test_a_grammar_without_known_actions_is_refused():
 
 def test_imitation_ends_where_the_form_is_learned_and_no_preference(policy):
     replies = ("Sure", "No")  # words that the model knows
-    fresh(policy, episode_recipe(policy.info), 0)
+    attach_weights(policy, episode_recipe(policy.info), 0)
     turns = [[{"role": "user", "content": f"What is {name}?"}] for name in ("Paris", "rice", "Rome", "bread")]
     shown = [answered_at_random(policy, turns[n % 4 :], replies, n) for n in range(16)]
     assert {m["content"] for e in shown for m in e.messages if m["role"] == "assistant"} == set(replies)
@@ -323,7 +323,7 @@ def test_imitation_ends_where_the_form_is_learned_and_no_preference(policy):
 
 def test_imitation_of_held_replies_ends_without_a_preference_after_a_few_steps(policy):
     replies = ("go left", "go down", "go right", "go up")
-    fresh(policy, episode_recipe(policy.info), 0)
+    attach_weights(policy, episode_recipe(policy.info), 0)
     policy.hold_to(replies)
     turns = [[{"role": "user", "content": f"row {n % 4 + 1} column 2"}] for n in range(4)]
     shown = [answered_at_random(policy, turns[n:], replies, n) for n in (0, 1, 2, 3)]
@@ -346,7 +346,7 @@ def rewarded(policy, replies, number):
 def test_random_episodes_give_a_first_policy_that_tells_situations_apart(policy, monkeypatch):
     """On average left pays more: a policy that knew no more than this would never turn right."""
     replies = ("go left", "go right")
-    fresh(policy, episode_recipe(policy.info), 0)
+    attach_weights(policy, episode_recipe(policy.info), 0)
     policy.hold_to(replies)
     episodes = [rewarded(policy, replies, n) for n in range(160)]
     monkeypatch.setattr(warm_starts, "FEWEST_STEPS", 50)

@@ -27,8 +27,7 @@ from clawback.terminal import (
 )
 
 if TYPE_CHECKING:
-    from clawback.feedback.due import Failure
-    from clawback.feedback.give import Balance
+    from clawback.feedback.due import Balance, Failure
     from clawback.feedback.news import News
     from clawback.paths import Home
     from clawback.records import Feedback, JsonObject, Rule, Run, Turn, Version

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from clawback.feedback.calibrate import Reliability, hints_of
-    from clawback.feedback.due import training_due
-    from clawback.feedback.give import Balance, balance, critique, edit, prefer, rate, score, tie, undo
+    from clawback.feedback.due import Balance, balance, training_due
+    from clawback.feedback.give import critique, edit, prefer, rate, score, tie, undo
     from clawback.feedback.implicit import notice
     from clawback.feedback.turn_reward import (
         SampleQuery,
@@ -29,11 +29,9 @@ _WHERE = {
         "turn_reward",
     ),
     **dict.fromkeys(("Reliability", "hints_of"), "calibrate"),
-    **dict.fromkeys(
-        ("Balance", "balance", "critique", "edit", "prefer", "rate", "score", "tie", "undo"), "give"
-    ),
+    **dict.fromkeys(("critique", "edit", "prefer", "rate", "score", "tie", "undo"), "give"),
     "notice": "implicit",
-    "training_due": "due",
+    **dict.fromkeys(("Balance", "balance", "training_due"), "due"),
 }
 
 __all__ = [

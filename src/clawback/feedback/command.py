@@ -71,7 +71,7 @@ def run(
 def _run(
     store: TurnStore, words: list[str], turn: int | None, post: str, source: str, event_id: str
 ) -> CommandReply:
-    from clawback.feedback.give import balance, undo
+    from clawback.feedback.due import balance
 
     what, rest = words[0], words[1] if len(words) > 1 else ""
     if what in ASKS:
@@ -83,6 +83,8 @@ def _run(
         newest = store.last_feedback(person=person)
         if newest and newest.source == source and store.turn(newest.turn_id).agent == GATE:
             turn = newest.turn_id  # an answer to `/rl ab`
+        from clawback.feedback.give import undo
+
         taken = undo(store, turn, person=person) if turn is not None else None
         return CommandReply(
             f"Taken back ({KIND_WORDS.get(taken.kind, taken.kind)}, turn {taken.turn_id})."

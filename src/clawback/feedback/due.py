@@ -1,4 +1,4 @@
-"""Whether a run is due by itself, whether it may start now, and why the last one did not come through.
+"""Whether a run is due by itself, whether it may start now, whether the ratings lean one way, and why the last run did not come through.
 
 Called after every rating, in hooks too: imports nothing that they have no use for.
 """
@@ -74,6 +74,32 @@ def enough_fresh(store: TurnStore, threshold: int) -> bool:
     return store.count_fresh(needed) >= needed and not missing_sign(store)
 
 
+ENOUGH_TO_WARN = 10
+ONE_SIDED = 0.9
+"""The share of ratings of one kind from which on a person is told."""
+
+
+class Balance(NamedTuple):
+    """How many active ratings are good and bad; ``warning`` is a sentence, or "" when all is well."""
+
+    good: int
+    bad: int
+    warning: str
+
+
+def balance(store: TurnStore) -> Balance:
+    """Rating only bad teaches little and can harm: a model must see what is wanted, not just what is not."""
+    good, bad = store.count_ratings()
+    total, warning = good + bad, ""
+    if total >= ENOUGH_TO_WARN and max(good, bad) >= ONE_SIDED * total:
+        most, other = ("good", "bad") if good > bad else ("bad", "good")
+        warning = (
+            f"{max(good, bad)} of your {total} ratings are {most}. Rate {other} ones too: "
+            "ratings of one kind teach little, and a version trained on them is unlikely to pass the gate."
+        )
+    return Balance(good, bad, warning)
+
+
 LEAST_OF_EACH_SIGN = 2
 """Good ratings and bad ones under which the gate decides nothing, and no run begins."""
 
@@ -84,8 +110,6 @@ def missing_sign(store: TurnStore) -> str:
     An edit and a comparison bring one of each. Somebody who likes every answer is no reason to start a process after each of their ratings;
     of a few ratings nothing is concluded.
     """
-    from clawback.feedback.give import ENOUGH_TO_WARN
-
     counts = dict(zip(("good", "bad"), store.count_ratings(), strict=True))
     sign = min(counts, key=lambda name: counts[name])
     short = LEAST_OF_EACH_SIGN - counts[sign]

@@ -1,4 +1,4 @@
-"""Functions to give feedback on a turn, and whether the ratings lean one way. Each that gives stores one row before it returns.
+"""Functions to give feedback on a turn. Each stores one row before it returns.
 
 An ``event_id`` identifies the outside event behind it: the same event twice (a hook that fires again) counts
 once.
@@ -6,7 +6,7 @@ once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from clawback.errors import NotFound, UsageError
@@ -15,10 +15,6 @@ from clawback.scales import TEN, value_of
 
 if TYPE_CHECKING:
     from clawback.store import TurnStore
-
-ENOUGH_TO_WARN = 10
-ONE_SIDED = 0.9
-"""The share of ratings of one kind from which on a person is told."""
 
 
 def rate(
@@ -96,25 +92,3 @@ def undo(store: TurnStore, turn_id: int | None = None, *, person: str | None = N
         where = "" if turn_id is None else f" on turn {turn_id}"
         raise NotFound(f"There is no feedback{where} to take back.")
     return store.undo_feedback(last.id)
-
-
-@dataclass(frozen=True, slots=True)
-class Balance:
-    """How many active ratings are good and bad; ``warning`` is a sentence, or "" when all is well."""
-
-    good: int
-    bad: int
-    warning: str
-
-
-def balance(store: TurnStore) -> Balance:
-    """Rating only bad teaches little and can harm: a model must see what is wanted, not just what is not."""
-    good, bad = store.count_ratings()
-    total, warning = good + bad, ""
-    if total >= ENOUGH_TO_WARN and max(good, bad) >= ONE_SIDED * total:
-        most, other = ("good", "bad") if good > bad else ("bad", "good")
-        warning = (
-            f"{max(good, bad)} of your {total} ratings are {most}. Rate {other} ones too: "
-            "ratings of one kind teach little, and a version trained on them is unlikely to pass the gate."
-        )
-    return Balance(good, bad, warning)

@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any
 from clawback import files
 from clawback.errors import UsageError
 from clawback.learning.episode_examples import Episodes
-from clawback.learning.training import fresh
 from clawback.models import ModelInfo, TrainResult
 from clawback.trainer.best_weights import BestWeights
 from clawback.trainer.examples import TrainingExample
@@ -33,6 +32,7 @@ from clawback.trainer.recipe import Recipe, changed, recipe
 from clawback.trainer.run import (
     CHECKPOINT,
     TrainingRun,
+    attach_weights,
     fingerprint,
     finished,
     policy_state,
@@ -103,6 +103,8 @@ FIRST_POLICY = (
 )
 EXPLORED = "explored_steps"
 """Of its figures: steps towards what random episodes say."""
+REFINED = 0.3
+"""Learning rate after these steps, in units of the usual: rounds of a few hundred episodes know less than the random ones did."""
 FORM_MISSED = 1.0
 """Nats a reply above the loss of the form alone, from which on the form counts as not learned."""
 FORM_NOT_LEARNED = (
@@ -168,7 +170,7 @@ def train_episodes(
             f"{recipe.algorithm} does not learn from episodes. Choose one of: {', '.join(ALGORITHMS)}."
         )
     if not policy.has_adapter:
-        fresh(policy, recipe, run.seed)
+        attach_weights(policy, recipe, run.seed)
     identity = _identity(run, about)
     out.mkdir(parents=True, exist_ok=True)
     done = finished(out, identity)
@@ -246,7 +248,6 @@ def _episodes(
 
 def _loop_settings(run: TrainingRun, steps: int, learned: Mapping[str, float], identity: str) -> LoopSettings:
     from clawback.learning.episode_examples import EpisodeSettings
-    from clawback.learning.warm_starts import REFINED
     from clawback.trainer.training_loop import LoopSettings
 
     assert run.out is not None

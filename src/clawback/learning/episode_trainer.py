@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clawback.learning.episode_examples import Episodes, EpisodeSettings
-from clawback.learning.episode_run import HELD_KL_START, WARM_UP
-from clawback.learning.warm_starts import REFINED, imitate, improve
+from clawback.learning.episode_run import HELD_KL_START, REFINED, WARM_UP
+from clawback.learning.warm_starts import imitate, improve
 from clawback.records import Episode
 from clawback.rl import algorithms
 from clawback.trainer import training_loop

@@ -19,6 +19,7 @@ from clawback.trainer.run import (
     CHECKPOINT,
     RunInputs,
     TrainingRun,
+    attach_weights,
     finished,
     ignore,
     result_of,
@@ -92,7 +93,7 @@ def _run(run: TrainingRun, out: Path, identity: str) -> TrainResult:
     policy, recipe, tell = run.policy, run.recipe, run.tell
     tell({"phase": "prepare", "samples": len(run.samples)})
     if not policy.has_adapter:
-        fresh(policy, recipe, run.seed)
+        attach_weights(policy, recipe, run.seed)
     prepare(policy, recipe)
     if (
         recipe.algorithm not in DRAWING
@@ -186,27 +187,6 @@ def _check_plan(plan: Plan, recipe: Recipe) -> None:
         raise UsageError(
             f"{plan.name} cannot be shared out among processes ({', '.join(sorted(alone))}); "
             "leave --processes and NNODES out."
-        )
-
-
-def fresh(policy: Policy, recipe: Recipe, seed: int) -> None:
-    """Put what the recipe trains on a base model: an adapter, or a delta of all weights. It changes nothing yet."""
-    if not recipe.full:
-        policy.attach(rank=recipe.rank, alpha=recipe.alpha, seed=seed)
-        return
-    check_full_training(recipe)
-    if policy.engine != "torch":
-        raise UsageError(
-            f"All weights can be trained by the torch engine alone, not by {policy.engine}: leave [training] full out."
-        )
-    policy.attach_full()
-
-
-def check_full_training(recipe: Recipe) -> None:
-    """Raises ``UsageError`` where a run with all weights could not be made as the recipe says."""
-    if recipe.full and (recipe.conditions.processes > 1 or recipe.conditions.shard):
-        raise UsageError(
-            "Processes share an adapter's gradient, not that of all weights: leave --processes or [training] full out."
         )
 
 

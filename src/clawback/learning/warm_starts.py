@@ -131,8 +131,6 @@ PASSES = 8
 """Times that each turn is learned from."""
 FEWEST_STEPS = 120
 """Steps over which the learning rate rises; then it falls to zero."""
-REFINED = 0.3
-"""Learning rate of what follows, in units of the usual: rounds of a few hundred episodes know less than the random ones did."""
 TEMPERATURE = 0.05
 """τ, in units of the standard deviation of the rewards."""
 

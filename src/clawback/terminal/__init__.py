@@ -18,14 +18,16 @@ if TYPE_CHECKING:
         load_command,
         note_new_name,
     )
-    from clawback.terminal.homes import current_home, open_store, open_turns
     from clawback.terminal.options import (
         VERSION,
         as_record,
+        current_home,
         json_option,
         listen,
         named_version,
         needs,
+        open_store,
+        open_turns,
         port_option,
         ray_option,
         version_option,
@@ -49,8 +51,8 @@ else:
         __name__,
         {
             "groups": "CommandGroup HelpContext extension_commands in_walk load_command note_new_name",
-            "homes": "current_home open_store open_turns",
-            "options": "VERSION as_record json_option listen named_version needs port_option ray_option version_option",
+            "options": "VERSION as_record current_home json_option listen named_version needs open_store open_turns port_option "
+            "ray_option version_option",
             "output": "COLUMNS columns confirm emit fold fold_words one_key quantity say shorten when width",
         },
     )

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from clawback.errors import UsageError
-from clawback.terminal.homes import current_home
+from clawback.terminal.options import current_home
 
 F = TypeVar("F", bound=Callable[..., Any])
 VARIABLE = "CLAWBACK_PASSPHRASE"

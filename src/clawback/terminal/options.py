@@ -1,4 +1,4 @@
-"""Options that several commands take, and options as a record."""
+"""What commands are given: the home and its store, options that several of them take, options as a record."""
 
 from __future__ import annotations
 
@@ -11,15 +11,47 @@ import click
 
 from clawback import plugins
 from clawback.errors import ClawbackError, UsageError
+from clawback.paths import Home, home
 
 if TYPE_CHECKING:
     import socket
 
     from clawback.records import Version
-    from clawback.store import Store
+    from clawback.store import Store, TurnStore
 
 Function = Callable[..., Any]
 F = TypeVar("F", bound=Function)
+
+
+def current_home() -> Home:
+    """The home folder, made on first use and readable by its owner alone."""
+    here = home()
+    here.create()
+    return here
+
+
+def open_store() -> Store:
+    """The store of this home (made on first use), with the events that waited for it."""
+    from clawback import store
+
+    return store.connect(_drained().database)
+
+
+def open_turns() -> TurnStore:
+    """The same of turns and feedback: a rating needs no more."""
+    from clawback.store.turn_store import open_turns
+
+    return open_turns(_drained().database)
+
+
+def _drained() -> Home:
+    """The home, after the events that waited for its database have been stored."""
+    here = current_home()
+    if here.spool.is_dir():
+        from clawback.capture import spool
+
+        spool.drain_if_waiting(here)
+    return here
 
 
 def json_option(function: F) -> F:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from clawback.errors import UsageError
 from clawback.files import replace, sync
 from clawback.models import ModelInfo, TrainResult
 from clawback.progress import OnProgress, Progress
@@ -150,6 +151,22 @@ def result_of(
         history=tuple(fitted.history),
         **fields,
     )
+
+
+def attach_weights(policy: Policy, recipe: Recipe, seed: int) -> None:
+    """Put what the recipe trains on a base model: an adapter, or a delta of all weights. It changes nothing yet. Raises ``UsageError``."""
+    if not recipe.full:
+        policy.attach(rank=recipe.rank, alpha=recipe.alpha, seed=seed)
+        return
+    if recipe.conditions.processes > 1 or recipe.conditions.shard:
+        raise UsageError(
+            "Processes share an adapter's gradient, not that of all weights: leave --processes or [training] full out."
+        )
+    if policy.engine != "torch":
+        raise UsageError(
+            f"All weights can be trained by the torch engine alone, not by {policy.engine}: leave [training] full out."
+        )
+    policy.attach_full()
 
 
 def write_adapter(save: Callable[[Path], None], out: Path) -> None:

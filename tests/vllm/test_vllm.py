@@ -26,7 +26,7 @@ from clawback.rollouts.rounds import Collector, Dealing
 from clawback.sampling.conversations import TurnRequest
 from clawback.trainer import TrainingRun
 from tests.environments.worlds import Worlds
-from tests.hosted import vllm_imitation
+from tests.vllm import vllm_imitation
 
 Serve = Callable[..., tuple[vllm_imitation.Engine, str]]
 

@@ -15,7 +15,7 @@ from clawback.extensions.vllm.vllm_sampler import VllmSampler
 from clawback.models.types import Sampling
 from clawback.policy.policy import Policy
 from clawback.sampling.batched_sampler import Chance
-from tests.hosted.test_vllm import PLAIN, Serve, Unmoved, nudge, serve
+from tests.vllm.test_vllm import PLAIN, Serve, Unmoved, nudge, serve
 
 __all__ = ["serve"]
 PROMPTS = [(5, 9, 40, 41), (5, 9, 40, 42), (7, 8)]
