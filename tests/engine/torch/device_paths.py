@@ -265,9 +265,10 @@ def evidence_as_it_is(stage):
 
 @scenario
 def by_rules(stage):
-    """The ratings say nothing, and a remark and a rule in words grade answers."""
+    """The ratings say nothing, and a remark and a rule in words grade answers; the gate allows no drift."""
     policy = stage.policy()
-    conditions = RunConditions(rules=RunRules(("Mention otters.",), (("Mention otters.", ""),)))
+    rules = RunRules(("Mention otters.",), (("Mention otters.", ""),))
+    conditions = RunConditions(rules=rules, drift=(0.0, 0.0))
     settings = dataclasses.replace(recipe(policy, "distil"), extra=DISTIL, conditions=conditions)
     samples = [
         dataclasses.replace(
@@ -278,6 +279,7 @@ def by_rules(stage):
     more = {"judge": lambda _, answers: np.array([[float("otter" in text)] for text in answers])}
     result = engine.train(policy, samples, settings, seed=2, out=stage.out, **more)
     assert "by what was said in words" in result.note
+    assert "had drifted" in result.note
 
 
 @scenario
