@@ -54,7 +54,7 @@ def ours(folder: Path, episodes: int) -> dict[str, Any]:
     """Rounds of ``TOGETHER`` hands at once, each learned from, with our defaults but LoRA's rank."""
     from clawback import engine
     from clawback.environments.registry import find
-    from clawback.learning.training import fresh
+    from clawback.trainer.run import attach_weights
     from clawback.models.types import Sampling
     from clawback.rollouts.concurrent import Play, Rollouts
     from clawback.rollouts.rounds import Collector, Dealing
@@ -65,7 +65,7 @@ def ours(folder: Path, episodes: int) -> dict[str, Any]:
     worlds = find("Blackjack-v1", "benchmarks.gym_llamagym:BlackjackAgent", seed=0)
     rounds = -(-episodes // TOGETHER)
     recipe = engine.episode_recipe(policy.info, "balanced", {"rank": 16}, rounds=rounds)
-    fresh(policy, recipe, 0)  # the other side's adapter, too, is put on before its loop begins
+    attach_weights(policy, recipe, 0)  # the other side's adapter, too, is put on before its loop begins
     played: list[Any] = []
     begun = time.process_time()
     with (
