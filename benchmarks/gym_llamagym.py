@@ -54,11 +54,11 @@ def ours(folder: Path, episodes: int) -> dict[str, Any]:
     """Rounds of ``TOGETHER`` hands at once, each learned from, with our defaults but LoRA's rank."""
     from clawback import engine
     from clawback.environments.registry import find
-    from clawback.trainer.run import attach_weights
     from clawback.models.types import Sampling
     from clawback.rollouts.concurrent import Play, Rollouts
     from clawback.rollouts.rounds import Collector, Dealing
     from clawback.trainer import TrainingRun
+    from clawback.trainer.run import attach_weights
 
     policy = engine.load(str(folder))
     policy.sampling = Sampling(1.0)
