@@ -55,8 +55,8 @@ def turns(room: Room, rated: Mapping[int, Said]) -> list[Said]:
 
 
 @contextmanager
-def home(room: Room, said: Sequence[Said], seed: int) -> Iterator[Path]:
-    """A home in which the person has said all that; the models are those of the surrounding home."""
+def home(room: Room, said: Sequence[Said], seed: int, longest: int = ROOM) -> Iterator[Path]:
+    """A home in which the person has said all that, with answers of ``longest`` tokens at most; the models are those of the surrounding home."""
     from clawback import config, feedback, store
     from clawback.paths import Home
     from clawback.records import Turn
@@ -68,7 +68,7 @@ def home(room: Room, said: Sequence[Said], seed: int) -> Iterator[Path]:
         if models.is_dir() and not made.models.exists():
             made.models.symlink_to(models)
         training = {"background": False, "seed": seed, "budget": BUDGET}
-        config.save(made.config, {"model": {"base": room.model}, "training": training, "generation": {"max_tokens": ROOM}})  # fmt: skip
+        config.save(made.config, {"model": {"base": room.model}, "training": training, "generation": {"max_tokens": longest}})  # fmt: skip
         with store.connect(made.database) as db, db.together():
             for number, one in enumerate(said):
                 turn = Turn(f"{number}", user(one.prompt), one.response, model=one.model or room.model, version=None if one.model else 0, response_ids=one.ids, response_logprobs=one.logprobs)  # fmt: skip

@@ -39,7 +39,7 @@ def learned(room: Room, person: Person, every: Sequence[Sum]) -> dict[str, Any]:
         elif len(said) - edits < TAPPED:
             said.append(Said(SHOWN.format(one.question), answer, tap=1.0 if right else -1.0))
     base = share(new, [answer for [answer] in drawn(room, "asked", new, 1)])
-    with home(room, said, person.number) as root:
+    with home(room, said, person.number, LONGEST) as root:
         line = train(root)
         version = line.pop("version")
         solved_now = share(new, answered(room, new, Path(version))) if version else base
