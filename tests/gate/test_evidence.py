@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,20 @@ from clawback import engine
 from clawback.config import GateSection
 from clawback.extensions.demo import corpus
 from clawback.gate import fresh
-from clawback.gate.evidence import Drawing, GateRatings, comparable, measure, own_remarks, sampled
+from clawback.gate.evidence import (
+    Drawing,
+    GateRatings,
+    comparable,
+    graded,
+    measure,
+    own_remarks,
+    read,
+    sampled,
+)
 from clawback.gate.fresh import VersionPair
 from clawback.gate.rule import decide
 from clawback.models.types import Completion
-from clawback.records import BETTER, GUARDED_ANSWERS, Sample
+from clawback.records import BETTER, GUARDED_ANSWERS, Part, Sample
 
 
 def said(finished: bool) -> Completion:
@@ -141,3 +151,31 @@ def test_own_remarks_are_neither_edits_nor_other_people_s_words() -> None:
     hints = ("Who?", f"{BETTER} This.", "Mine says more.")
     sample = Sample(1, (), "A man.", -1.0, hints=hints, foreign_hints=("Mine says more.",))
     assert own_remarks(sample) == ["Who?"]
+
+
+def test_the_reader_of_the_gate_looks_at_the_verdicts_that_the_run_looked_at() -> None:
+    """What is liked shows in the verdicts alone: the texts are numbers, and their ratings have no pattern."""
+    import numpy as np
+
+    from clawback.rewards.views import Answers
+
+    chance = np.random.default_rng(0)
+    liked = chance.random(96) < 0.5
+    texts = [f"Number {n}." for n in chance.permutation(9_000)[:96]]
+    verdicts = dict(zip(texts, liked.astype(float), strict=True))
+
+    def answers(places: slice) -> Answers:
+        ids = [(3, 4, 5)] * len(texts[places])
+        return Answers(ids, texts[places], np.zeros((len(ids), 0)), ["How many?"] * len(ids))
+
+    def judge(_: Sequence[str], said: Sequence[str]) -> np.ndarray:
+        return np.array([[verdicts[text]] for text in said])
+
+    samples = [
+        Sample(i, (), text, 1.0 if good else -1.0, parts=(Part(i, "rating", 1.0 if good else -1.0, 1.0),))
+        for i, (text, good) in enumerate(zip(texts[:32], liked[:32], strict=True))
+    ]
+    made = read(answers(slice(32, 64)), answers(slice(0, 32)), samples, judge=judge)
+    grades = np.array(graded(made, answers(slice(64, 96))))
+    assert made.trust.trusted
+    assert grades[liked[64:]].min() > grades[~liked[64:]].max()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -23,6 +23,7 @@ from clawback.jobs import inputs, training_job, worker
 from clawback.models.types import Completion
 from clawback.paths import Home
 from clawback.records import GATE, Message, Run, Turn, Version
+from clawback.trainer import RunRules
 
 FINE = AnswerStatistics(finished=1.0, empty=0.0, repeating=0.0, length=40.0)
 UNSURE = Evidence(10, 22, (0.1,), (-0.1, 0.2), 0.2, 0.4, 0.2, 0.97, 2.0, 1.0, FINE, FINE, FINE, questions=16)
@@ -307,3 +308,28 @@ def test_its_own_answers_and_those_of_another_model_are_no_test_of_how_it_has_sh
         after = adapter_gate.telling(db, adapter_gate.unseen(db, samples, run, live), run, 1)
         assert {db.turn(number).model for number in after - before} == {"embedded", ""}
         assert len(after - before) == 2
+
+
+def test_the_gate_looks_at_the_verdicts_that_the_run_looked_at(
+    home: Home, waiting: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from clawback import engine
+
+    rules = RunRules(features=(("Be kind.", ""),))
+    recipe = engine.recipe(engine.load("embedded").info)
+    kept = asdict(replace(recipe, conditions=replace(recipe.conditions, rules=rules)))
+    judges: list[object] = []
+
+    def measured(*given: object) -> tuple[Evidence, ShownAnswers]:
+        judges.append(given[2].judge)  # type: ignore[attr-defined]
+        return UNSURE, ShownAnswers([], [], [])
+
+    monkeypatch.setattr("clawback.gate.adapter_gate.measure", measured)
+    with store.connect(home.database) as db:
+        first = db.run(1)
+        for recorded in (kept, {}):
+            run = db.start_run(replace(first, id=0, status="running", recipe=recorded))
+            version = db.add_candidate(Version(0, "candidate", "embedded", parent=0, run_id=run.id))
+            training_job._Job(home, db, None).judge(version)
+            db.update_run(run.id, status="done")
+    assert [one and [rule.text for rule in one.rules] for one in judges] == [["Be kind."], None]  # type: ignore[attr-defined]

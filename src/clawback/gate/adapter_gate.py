@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,20 @@ from clawback.release.version_registry import check, revision_of
 if TYPE_CHECKING:
     from clawback.policy import Policy
     from clawback.records import Run, Sample, Version
+    from clawback.rewards.views import Judge
     from clawback.store import Store
+
+
+@dataclass(frozen=True)
+class GateInputs:
+    """What a version is judged with."""
+
+    settings: config.Config
+    policy: Policy | None = None
+    """The base model where it is at hand: it need not be loaded again."""
+    judge: Callable[[Policy], Judge | None] = lambda _: None
+    """The verdicts on answers that the run's reader looked at."""
+    tell: OnProgress = lambda _: None
 
 
 def gate(
@@ -41,7 +54,13 @@ def gate(
 
     Raises ``UsageError`` for the base model and the live version itself, ``ModelError`` for damaged files.
     """
-    settings = settings or config.load(home.config)
+    tell: OnProgress = on_progress or (lambda _: None)
+    return examine(store, home, number, GateInputs(settings or config.load(home.config), policy, tell=tell))
+
+
+def examine(store: Store, home: Home, number: int, inputs: GateInputs) -> Report:
+    """``gate``, with all that a run can give it."""
+    settings = inputs.settings
     version, live, run = _judged(store, settings, number)
     samples = feedback.samples(store, raters=settings.training.raters)
     samples = feedback.evidence(samples)  # what a judge model says is none
@@ -57,13 +76,14 @@ def gate(
     from clawback.learning import gate_answers
 
     count = gate_answers(recipe_from(run.recipe)) if run.recipe else GATE_ANSWERS
+    policy = inputs.policy or base_of(run, settings, version.prompt)
     evidence, shown = measure(
-        policy or base_of(run, settings, version.prompt),
+        policy,
         _pair(version, live, run),
-        GateRatings(samples, [s for s in samples if s.turn_id in held]),
+        GateRatings(samples, [s for s in samples if s.turn_id in held], inputs.judge(policy)),
         prompts,
         Drawing(settings.generation.max_tokens, run.seed, count),
-        on_progress or (lambda _: None),
+        inputs.tell,
     )
     evidence = replace(
         evidence,

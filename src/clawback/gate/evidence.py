@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from clawback.policy import Policy
     from clawback.rewards import views
     from clawback.rewards.reward_ensemble import Contrast, RewardEnsemble
+    from clawback.rewards.views import Judge
 
 LEAST_KNOWN = 8
 """Of fewer answers that can be compared nothing is told."""
@@ -44,6 +45,8 @@ class GateRatings:
 
     samples: Sequence[Sample]
     held: Sequence[Sample]
+    judge: Judge | None = None
+    """Verdicts on answers, for a reader that was fitted with them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +105,7 @@ def weigh(
     ground = comparable(longest, base.completions)
     if len(ground) < LEAST_KNOWN:
         ground = list(range(len(prompts)))
-    ensemble = read(seen(prompts, base, ground), rated, ratings.samples, seed)
+    ensemble = read(seen(prompts, base, ground), rated, ratings.samples, seed, ratings.judge)
     both = comparable(longest, candidate.completions, live.completions)
     reference = seen(prompts, live, both)
     if folded:
@@ -236,7 +239,11 @@ def looked(policy: Policy, samples: Sequence[Sample], ids: Sequence[Sequence[int
 
 
 def read(
-    base: views.Answers, rated: views.Answers, samples: Sequence[Sample], seed: int = 0
+    base: views.Answers,
+    rated: views.Answers,
+    samples: Sequence[Sample],
+    seed: int = 0,
+    judge: Judge | None = None,
 ) -> RewardEnsemble:
     """The reward model of a run, fitted on all ratings and remarks."""
     from clawback.rewards.rating_likelihood import feedback_kinds, reader_values
@@ -255,6 +262,7 @@ def read(
         Ratings(reader_values(samples), [s.newest for s in samples], feedback_kinds(samples)),
         remarks,
         ReadingSettings(seed=seed),
+        judge,
     )
 
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,12 +22,7 @@ from clawback.errors import Busy, ModelError, Stopped, UsageError
 from clawback.feedback.due import NO_GAIN
 from clawback.gate import adapter_gate
 from clawback.gate.report import Report, answered, settle
-from clawback.jobs import (
-    beginning,
-    inputs,
-    rule_reading,
-    seams,
-)
+from clawback.jobs import beginning, inputs, rule_reading, seams
 from clawback.jobs.run_job import PROGRESS_SECONDS, RunJob, plays
 from clawback.paths import Home
 from clawback.progress import ANNOUNCEMENTS, OnProgress, Progress
@@ -37,6 +33,7 @@ from clawback.runs import trigger
 from clawback.runs.run_options import DEFAULTS, RunOptions
 
 if TYPE_CHECKING:
+    from clawback.jobs.rule_reading import RunJudge
     from clawback.jobs.seams import ServedSampler
     from clawback.policy import Policy
     from clawback.rewards.terms import RewardTerms
@@ -385,15 +382,22 @@ class _Job(RunJob):
         if version.status != "candidate" and version.report is not None and "evidence" in version.report:
             return Report.from_dict(version.report)
         run = self.db.run(version.run_id or 0)
-        report = adapter_gate.gate(
-            self.db,
-            self.home,
-            version.number,
-            settings=self.settings,
-            on_progress=(lambda p: self.enter(run, p)) if run.status == "running" else self.tell,
-        )
+        tell = (lambda p: self.enter(run, p)) if run.status == "running" else self.tell
+        judge = partial(self._judge_of, run, tell)
+        inputs = adapter_gate.GateInputs(self.settings, judge=judge, tell=tell)
+        report = adapter_gate.examine(self.db, self.home, version.number, inputs)
         settle(self.db, self.home, report, self.settings.trial)
         return report
+
+    def _judge_of(self, run: Run, tell: OnProgress, policy: Policy) -> RunJudge | None:
+        """What judged answers in a run, with the verdicts that are kept in its folder."""
+        from clawback import engine
+        from clawback.trainer import TrainingRun
+
+        if not run.recipe:
+            return None
+        training = TrainingRun(policy, (), engine.recipe_from(run.recipe), out=self.folder(run), tell=tell)
+        return rule_reading.of_run(self.home, self.settings, self.db, training)
 
     def propose_sentence(self, run: Run, version: Version) -> Version | None:
         """Where a version was rejected that was to learn a sentence: the sentence as a prompt, judged like any other. Prompt and adapter have one history,
