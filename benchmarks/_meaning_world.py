@@ -16,12 +16,6 @@ from numpy.typing import NDArray
 from benchmarks._people import Graded, graded
 from benchmarks.reading import auc
 from benchmarks.real import RESULTS, ROOM, World, user
-from clawback import engine
-from clawback.sources.graded import Grading, GradingSettings
-from clawback.sources.instructed import PromptMessages
-from clawback.sources.rule_grades import RuleGrades, weight
-from clawback.templates import Encoded
-from clawback.trainer.run import TrainingRun
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -87,11 +81,20 @@ class Room(World):
 
     def grades_by(self, remark: str, places: Sequence[int], ratings: Sequence[float]) -> Floats:
         """What a run adds to the reader's grades of the base's own answers for a remark that the reader does not know, some of which are rated."""
+        from clawback.sources.rule_grades import weight
+
         scores = self._scores_by(remark)
         return np.clip(weight(scores[list(places)], np.array(ratings)) * scores, -1.0, 1.0)
 
     def _scores_by(self, remark: str) -> Floats:
         """How much likelier the remark makes each of the base's own answers, in standard deviations; kept."""
+        from clawback import engine
+        from clawback.sources.graded import Grading, GradingSettings
+        from clawback.sources.instructed import PromptMessages
+        from clawback.sources.rule_grades import RuleGrades
+        from clawback.templates import Encoded
+        from clawback.trainer.run import TrainingRun
+
         path = RESULTS / f"scores-{hashlib.sha256(remark.encode()).hexdigest()[:12]}-{self.key}.npy"
         if not path.is_file():
             self.policy.put(None)
