@@ -57,7 +57,7 @@ def nothing(targets: Sequence[AnswerTarget] = ()) -> Chosen:
 BASE = 32
 """Answers of the base that show how relevant its answers are, or how likely they still are."""
 MARGIN = 0.85
-"""Of the drift that the gate allows: it measures on other prompts, with a standard error of about a tenth."""
+"""Of the drift that the gate allows: it measures again, other answers to other prompts, and by chance finds more."""
 HELD = 32
 """Answers of the base where nothing is read: half of them hold the policy in place, half show what it forgets."""
 CHUNK = 32

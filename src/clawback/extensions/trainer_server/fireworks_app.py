@@ -141,8 +141,8 @@ def make(cloud: FireworksCloud, faults: Faults | None = None) -> Any:
             ),
         ]
     )
-    keyed_app: object = Keyed(made, cloud.key)
-    return Failing(keyed_app, faults) if faults and faults.share else keyed_app
+    guard: object = Keyed(made, cloud.key)
+    return Failing(guard, faults) if faults and faults.share else guard
 
 
 class Trainers:

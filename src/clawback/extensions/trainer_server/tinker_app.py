@@ -85,8 +85,8 @@ def make(service: Service, key: str, faults: Faults | None = None) -> Any:
             route("/stand_in/bill", routes.bill, "GET"),
         ]
     )
-    keyed_app: object = Keyed(app, key)
-    return Failing(keyed_app, faults) if faults and faults.share else keyed_app
+    guard: object = Keyed(app, key)
+    return Failing(guard, faults) if faults and faults.share else guard
 
 
 class Routes:
