@@ -11,8 +11,9 @@ from benchmarks._meaning_run import Said, home, train
 from benchmarks._meaning_world import Room
 from benchmarks._people import Person, Sum
 from benchmarks.real import RESULTS, user
+from clawback.features.final_answers import final_answer
 
-TAPPED, SOLUTIONS, ASKED = 64, 16, 200
+TAPPED, SOLUTIONS, ASKED = 64, 16, 400
 """Taps; worked solutions, as edits; sums that a version is asked."""
 DRAWS = 4
 """Answers to a sum among which a right one is looked for, where the first was wrong."""
@@ -31,20 +32,38 @@ def learned(room: Room, person: Person, every: Sequence[Sum]) -> dict[str, Any]:
     again = drawn(room, "again", mine, DRAWS)
     said, edits = [], 0
     for one, [answer], more in zip(mine, first, again, strict=True):
-        right = one.right(answer)
+        is_right = one.right(answer)
         solved = [text for text in more if one.right(text)]
-        if not right and solved and edits < SOLUTIONS:
+        if not is_right and solved and edits < SOLUTIONS:
             edits += 1
             said.append(Said(SHOWN.format(one.question), answer, edit=min(solved, key=len)))
         elif len(said) - edits < TAPPED:
-            said.append(Said(SHOWN.format(one.question), answer, tap=1.0 if right else -1.0))
-    base = share(new, [answer for [answer] in drawn(room, "asked", new, 1)])
+            said.append(Said(SHOWN.format(one.question), answer, tap=1.0 if is_right else -1.0))
+    base = [answer for [answer] in drawn(room, "asked", new, 1)]
     with home(room, said, person.number, LONGEST) as root:
         line = train(root)
         version = line.pop("version")
-        solved_now = share(new, answered(room, new, Path(version))) if version else base
-    gain = round(solved_now - base, 3)
-    return line | {"edits": edits, "base": base, "liked": solved_now, "gain": gain, "asked": len(new)}
+        now = answered(room, new, Path(version)) if version else base
+    return line | {"edits": edits} | compared(new, base, now)
+
+
+def compared(asked: Sequence[Sum], base: Sequence[str], now: Sequence[str]) -> dict[str, Any]:
+    """Shares of right answers, and of those that come to any result; ``p`` by McNemar's exact test, one-sided."""
+    from scipy.stats import binomtest
+
+    before, after = right(asked, base), right(asked, now)
+    won = sum(b > a for a, b in zip(before, after, strict=True))
+    lost = sum(a > b for a, b in zip(before, after, strict=True))
+    p = binomtest(won, won + lost, alternative="greater").pvalue if won + lost else 1.0
+    return {
+        "base": mean(before),
+        "liked": mean(after),
+        "gain": round(mean(after) - mean(before), 3),
+        "p": round(float(p), 4),
+        "base_results": mean([final_answer(text) is not None for text in base]),
+        "results": mean([final_answer(text) is not None for text in now]),
+        "asked": len(asked),
+    }
 
 
 def drawn(room: Room, name: str, asked: Sequence[Sum], each: int) -> list[list[str]]:
@@ -63,5 +82,9 @@ def answered(room: Room, asked: Sequence[Sum], version: Path) -> list[str]:
     return [one.text for [one] in made]
 
 
-def share(asked: Sequence[Sum], answers: Sequence[str]) -> float:
-    return round(sum(one.right(text) for one, text in zip(asked, answers, strict=True)) / len(asked), 3)
+def right(asked: Sequence[Sum], answers: Sequence[str]) -> list[bool]:
+    return [one.right(text) for one, text in zip(asked, answers, strict=True)]
+
+
+def mean(values: Sequence[bool]) -> float:
+    return round(sum(values) / len(values), 3)
