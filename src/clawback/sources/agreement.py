@@ -33,6 +33,8 @@ FEWEST_PROMPTS = 16
 """The same in a run of the smallest size."""
 COMPARABLE = 0.5
 """Share of the rated answers that come to a result, from which on answers are compared. Of answers to everyday questions a tenth do."""
+MAJORITY = 0.5
+"""Share of the other answers from which on a result counts: fewer come to the same one by the same mistake, too."""
 FEWEST = 8
 """Rated answers to prompts that the base has answered, from which on their agreement is tested."""
 
@@ -111,7 +113,7 @@ class Agreement:
 
     def shares(self, answers: Sequence[Encoded]) -> Floats:
         """``[S]`` the share of the other answers to its prompt, of the base or among these, that come to the same result as each; 0 for one without a
-        result. 1 and 0 for results that the person liked or disliked, and 0 beside one that they liked."""
+        result, and where they are the lesser part. 1 and 0 for results that the person liked or disliked, and 0 beside one that they liked."""
         results = [final_answer(text) for text in self.grading.texts(answers)]
         polls: dict[Prompt, Counter[str | None]] = {}
         new = [one not in self.known for one in answers]
@@ -127,5 +129,6 @@ class Agreement:
             elif liked:
                 shares.append(float(result in liked))
             else:
-                shares.append((poll[result] - 1) / others if others else 0.0)
+                share = (poll[result] - 1) / others if others else 0.0
+                shares.append(share if share >= MAJORITY else 0.0)
         return np.array(shares)
