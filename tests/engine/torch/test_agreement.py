@@ -110,8 +110,8 @@ def test_shares_leave_an_answer_itself_out_and_take_the_persons_word(policy):  #
         answer(5, "Nobody knows."),
         answer(6, "It is 7."),
     ]
-    # Four of the base, and the two others among the fresh ones.
-    assert made.shares(fresh).tolist() == pytest.approx([1 / 6, 3 / 6, 0, 0])
+    # Four of the base, and the two others among the fresh ones; one of six is too few.
+    assert made.shares(fresh).tolist() == pytest.approx([0, 3 / 6, 0, 0])
     made = Agreement.of(grading, run_inputs([answer(5, "Or 9."), answer(5, "Or 7.")], [1.0, -1.0]))
     assert made.shares(base_answers).tolist() == [0, 0, 0, 1]
 
