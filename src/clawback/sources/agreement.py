@@ -78,7 +78,7 @@ class Agreement:
             made.votes.setdefault(answer.question, Counter())[final_answer(text)] += 1
         shares = made.shares(grading.base)
         made.base = float(shares.mean()), max(float(shares.std()), 1e-6)
-        places = [i for i, one in enumerate(inputs.rated) if one.question in made.votes]
+        places = [i for i, one in enumerate(inputs.rated) if one.question in made.votes and not one.pixels]
         rated, ratings = [inputs.rated[i] for i in places], inputs.rewards[places]
         # One at a time: two rated answers to one prompt are no votes for each other.
         scores = np.array([made.shares([one])[0] for one in rated])
@@ -97,8 +97,10 @@ class Agreement:
 
     def _take_feedback(self, inputs: Inputs) -> None:
         """What the person said of a result holds for every answer that comes to it."""
-        liked = [one for one, value in zip(inputs.rated, inputs.rewards, strict=True) if value > 0]
-        disliked = [one for one, value in zip(inputs.rated, inputs.rewards, strict=True) if value < 0]
+        # What a picture shows is no part of a prompt's tokens.
+        rated = [pair for pair in zip(inputs.rated, inputs.rewards, strict=True) if not pair[0].pixels]
+        liked = [one for one, value in rated if value > 0]
+        disliked = [one for one, value in rated if value < 0]
         for answers, results in ((liked, self.liked), (disliked, self.disliked)):
             for one, text in zip(answers, self.grading.texts(answers), strict=True):
                 if (result := final_answer(text)) is not None:

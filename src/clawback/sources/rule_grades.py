@@ -47,6 +47,8 @@ class RuleGrades:
     """Rules that no verdict is about."""
     base: tuple[float, float] = field(default=(0.0, 1.0))
     unit: float = UNIT
+    known: dict[Encoded, float] = field(default_factory=dict)
+    """r of answers that were graded before: those of the base are graded to scale the others, and then as what a run may learn."""
 
     def ground(self, rated: Sequence[Encoded] = (), ratings: Floats | None = None) -> None:
         """See how much likelier the rules make the base's own answers, and what the ratings ``[n]`` of the ``rated`` ones say of that."""
@@ -70,9 +72,15 @@ class RuleGrades:
         together: Floats = np.mean(grades, axis=0)
         return together
 
-    @torch.no_grad()
     def ratios(self, answers: Sequence[Encoded]) -> Floats:
         """``[S]`` r of each answer, all rules without a verdict told at once."""
+        new = [one for one in dict.fromkeys(answers) if one not in self.known]
+        if new:
+            self.known |= zip(new, self._ratios(new), strict=True)
+        return np.array([self.known[one] for one in answers])
+
+    @torch.no_grad()
+    def _ratios(self, answers: Sequence[Encoded]) -> list[float]:
         grading, sentence = self.grading, " ".join(self.unchecked)
         prompts = [
             Encoded(self.conversations.under(grading, one.question, sentence), one.response)
@@ -84,9 +92,7 @@ class RuleGrades:
                 [part.cpu().double() for part in scorer(group).split()] for group in (list(answers), prompts)
             )
         changes = [b - a for a, b in zip(plain, informed, strict=True)]
-        return np.array(
-            [float(c.topk(min(TELLING, len(c))).values.mean()) if len(c) else 0.0 for c in changes]
-        )
+        return [float(c.topk(min(TELLING, len(c))).values.mean()) if len(c) else 0.0 for c in changes]
 
 
 def weight(scores: Floats, ratings: Floats) -> float:
@@ -123,5 +129,6 @@ def rule_grades(
         return None
     known = [text for text in sentences if text in unchecked or (verdicts and text in features)]
     grades = RuleGrades(grading, conversations, known, run.judge, columns, unchecked)
-    grades.ground(inputs.rated, inputs.rewards)
+    readable = [i for i, one in enumerate(inputs.rated) if one.question in conversations.messages]
+    grades.ground([inputs.rated[i] for i in readable], inputs.rewards[readable])
     return grades

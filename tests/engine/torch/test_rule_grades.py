@@ -140,3 +140,17 @@ def test_the_ratings_weigh_what_was_said_in_words():
     assert weight(scores, -np.sign(scores)) == 0.0
     few = weight(scores[:2], np.array([1.0, -1.0]))
     assert 0 < few < 2 * UNIT, "two ratings hardly count"
+
+
+def test_an_answer_about_a_picture_does_not_weigh_what_was_said(policy, monkeypatch):
+    """A run draws no answers to prompts with pictures, so these are no conversations of it."""
+    run = TrainingRun(policy, [], with_rules(policy))
+    grading, conversations = grading_of(policy, run)
+    monkeypatch.setattr(policy, "info", dataclasses.replace(policy.info, total_parameters=200_000_000))
+    asked = tuple(policy.chat.prompt(user("What is in the picture?"), policy.max_prompt))
+    rated = [Encoded(asked, (5, 6, 7)), grading.base[0]]
+    inputs = dataclasses.replace(spoken("Say less."), rated=rated, rewards=np.array([1.0, -1.0]))
+    made = rule_grades(grading, conversations, run, inputs)
+    assert made is not None
+    assert made.unit == UNIT, "one rating says nothing"
+    assert set(made.known) == set(grading.base)
