@@ -248,8 +248,6 @@ class Lengths:
     """Edits and comparisons, which are learned as they are."""
     others: int = 0
     """Answers of other models that will probably be learned."""
-    compared: bool = False
-    """Whether the results of answers are compared, so that each prompt is answered several times."""
 
 
 def phases(recipe: Recipe, lengths: Lengths, *, follows: bool) -> tuple[Phase, ...]:
@@ -258,15 +256,12 @@ def phases(recipe: Recipe, lengths: Lengths, *, follows: bool) -> tuple[Phase, .
     Args:
         follows: the base follows instructions, so that a sentence is distilled; else rollouts.
     """
-    from clawback.sources import agreement
     from clawback.sources.distilled import BASE, DistilSettings
     from clawback.sources.fresh_answers import RolloutSettings
     from clawback.sources.graded import GradingSettings
 
     each, answer = lengths.prompt + lengths.answer, lengths.answer
-    ground, compared = GradingSettings.of(recipe).grounding, agreement.asked(recipe, lengths.prompts)
-    if lengths.compared:
-        ground = agreement.ANSWERS * compared
+    ground = GradingSettings.of(recipe).grounding
     look = Phase("read", int(ground * answer), int((ground + lengths.rated) * each))
     gate = gate_phase(lengths, recipe)
     if not follows:
@@ -282,9 +277,6 @@ def phases(recipe: Recipe, lengths: Lengths, *, follows: bool) -> tuple[Phase, .
     if by_others:  # as `sources/plan.py` decides: no sentence, and fewer rounds
         rounds = min(ours_.refine_rounds, ours_.other_rounds)
         ours_, tried, prompts = replace(ours_, refine_rounds=rounds, answers=0), 0, others
-    elif lengths.compared:  # no sentence either, for what is learned was drawn to be compared
-        ours_ = replace(ours_, answers=0, refine_samples=agreement.ANSWERS - 1, worse_tokens=int(answer))
-        tried, prompts = 0, compared
     asked = ours_.rounds(lengths.prompts) * min(ours_.refine_prompts, lengths.prompts)
     # A learned answer goes through the loss with how a worse one begins in most cases, which the base has to give first in half; in a round in one of three.
     held, worse = 1 + ours_.hold_share, min(answer, ours_.worse_tokens)
@@ -347,7 +339,6 @@ def fit(
     Raises:
         TrainingError: it does not fit even at its smallest. Says what would.
     """
-    from clawback.sources.agreement import comparable
     from clawback.sources.first_reading import Inputs
     from clawback.sources.targets import room_for
 
@@ -367,9 +358,6 @@ def fit(
         versions=3 if allowed.live else 2,
         targets=len(feedback.shown.targets),
         others=len(feedback.shown.answers) + int(liked * len(run.captured)),
-        compared=run.grader is None
-        and recipe.algorithm == "auto"
-        and comparable([one.response for one in feedback.samples]),
     )
     # As ``sources/plan.py`` decides.
     follows = recipe.algorithm == "distil" or (recipe.algorithm == "auto" and policy.info.bucket != "micro")

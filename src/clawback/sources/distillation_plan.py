@@ -19,7 +19,6 @@ import numpy as np
 
 from clawback.rewards.instructions import Instruction, candidates
 from clawback.rl.algorithms.rpo import Rpo
-from clawback.sources import agreement
 from clawback.sources.distilled import (
     BASE,
     Chosen,
@@ -31,7 +30,6 @@ from clawback.sources.distilled import (
     nothing,
     of_other_models,
     with_base_answers,
-    worst,
 )
 from clawback.sources.graded import Grading, Prompt
 from clawback.sources.instructed import Arm, PromptMessages, follows, search
@@ -87,25 +85,6 @@ def distil(
     note = f"{len(good.answers)} answers {why}{shown.note}"
     good = dataclasses.replace(good, targets=targets)
     return _rpo(grading, good, settings, conversations, note, best.instruction.text if told else "")
-
-
-def sharpen(
-    grading: Grading, conversations: PromptMessages, run: TrainingRun, shown: DirectEvidence
-) -> Plan | None:
-    """The plan that learns the answers whose results agree, each preferred to one whose result does not, then the best of the policy's own. No sentence is
-    looked for: none makes a model right. None: too few are good."""
-    settings = dataclasses.replace(
-        DistilSettings.of(run.recipe), refine_samples=agreement.ANSWERS - 1, worse_tokens=grading.room
-    )
-    answers = [*grading.base_graded, *of_other_models(grading, run, shown, conversations.messages)]
-    good = chosen(grading, answers, settings)
-    if len(good.answers) < settings.distil_batch:
-        return None
-    good = dataclasses.replace(
-        good, worst=worst(grading, answers), targets=with_worse(grading, shown.targets)
-    )
-    note = f"{len(good.answers)} answers whose results agree with others{shown.note}"
-    return _rpo(grading, good, settings, conversations, note)
 
 
 def fold(grading: Grading, conversations: PromptMessages, prompt: str, run: TrainingRun) -> Plan | None:

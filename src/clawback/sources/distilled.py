@@ -208,7 +208,9 @@ def gathered(
         ):
             break  # a sentence that helps teaches more than what else would be drawn
     made = [*(one for arm in arms for one in arm.answers), *grading.base_graded]
-    return replace(chosen(grading, [*made, *others], settings), worst=worst(grading, made))
+    # What the reader hardly tells apart it finds the worst of by how they end. What the base says by itself differs by what was said in words.
+    rejected = grading.base_graded if grading.by_rules is not None else made
+    return replace(chosen(grading, [*made, *others], settings), worst=worst(grading, rejected))
 
 
 def of_other_models(

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from clawback.trainer.run import TrainingRun
 
 Prompt = tuple[int, ...]
-AddedGrades = Callable[[Sequence[Encoded], Sequence[tuple[str, str]]], Floats]
-"""(answers, their questions and texts) → grades ``[S]`` in [-1, 1] beside the ensemble's: by rules (``rule_grades``), by ``agreement``."""
+GradesByRule = Callable[[Sequence[Encoded], Sequence[tuple[str, str]]], Floats]
+"""(answers, their questions and texts) → grades ``[S]`` in [-1, 1] by rules (``rule_grades.RuleGrades``)."""
 
 
 @dataclass(frozen=True)
@@ -128,8 +128,8 @@ class Grading:
         self.follows_base = False
         """Another model wrote all rated answers, so that the base's own answers say how long a fresh one may be."""
         self.grader, self.terms, self.judge = run.grader, run.terms, run.judge
-        self.added: list[AddedGrades] = []
-        """What grades beside the ensemble."""
+        self.by_rules: GradesByRule | None = None
+        """Grades by rules, beside the ensemble's."""
         self.questions = questions or {}
         """Token ids of a prompt → what the person said in it, for a grader that reads text."""
         self.ensemble: RewardEnsemble | None = None
@@ -202,9 +202,9 @@ class Grading:
             self.judge,
         )
 
-    def regrade(self, added: AddedGrades) -> None:
-        """Grade by this, too, from here on, the base's answers first."""
-        self.added.append(added)
+    def regrade(self, by_rules: GradesByRule) -> None:
+        """Grade by rules, too, from here on, the base's answers first."""
+        self.by_rules = by_rules
         self._measure(self.shape)
 
     def ground(self, prompts: Sequence[Prompt]) -> None:
@@ -317,8 +317,8 @@ class Grading:
         else:
             seen = Answers([one.response for one in answers], texts, hidden, [prompt for prompt, _ in asked])
             rewards = self.ensemble.reward(seen, self.settings.conjunctions, self.settings.pessimism)
-            for added in self.added:
-                rewards = rewards + added(answers, asked)
+            if self.by_rules is not None:
+                rewards = rewards + self.by_rules(answers, asked)
         if self.terms is not None:
             rewards = self.terms.add(rewards, asked, [len(one.response) for one in answers])
         return np.asarray(rewards, dtype=np.float64)

@@ -44,9 +44,8 @@ from clawback.rl import advantages
 from clawback.rl.algorithms.grpo import Grpo
 from clawback.rl.algorithms.reinforce import Reinforce
 from clawback.rl.algorithms.rpo import Rpo
-from clawback.sources import agreement, distillation_plan, first_reading
-from clawback.sources.agreement import Agreement
-from clawback.sources.distillation_plan import distil, fold, sharpen
+from clawback.sources import distillation_plan, first_reading
+from clawback.sources.distillation_plan import distil, fold
 from clawback.sources.distilled import HELD, DistilSettings, nothing
 from clawback.sources.first_reading import Inputs
 from clawback.sources.fresh_answers import RolloutSettings, RolloutSource
@@ -80,8 +79,6 @@ class _Start:
     """What the rated answers tell by themselves (``first_reading.read``)."""
     unreadable: str = ""
     """Why nothing can be read, in a sentence."""
-    compares: bool = False
-    """Whether the results of answers are compared: what their agreement tells shows once the base has answered."""
 
 
 def _start(run: TrainingRun) -> _Start:
@@ -99,13 +96,7 @@ def _start(run: TrainingRun) -> _Start:
     if run.grader is not None:
         return _Start(inputs, conversations, grading)
     reader = first_reading.read(grading, inputs)
-    why = first_reading.unreadable(inputs, reader)
-    compares = (
-        reader is not None
-        and not inputs.alike
-        and agreement.comparable([one.response for one in inputs.samples])
-    )
-    return _Start(inputs, conversations, grading, reader, why, compares)
+    return _Start(inputs, conversations, grading, reader, first_reading.unreadable(inputs, reader))
 
 
 def check(run: TrainingRun) -> None:
@@ -113,7 +104,7 @@ def check(run: TrainingRun) -> None:
     if first_reading.goes_on(run):
         return
     start = _start(run)
-    if start.unreadable and not start.inputs.shown and not start.compares:
+    if start.unreadable and not start.inputs.shown:
         raise first_reading.stop(start.unreadable)
 
 
@@ -126,97 +117,63 @@ def plan(run: TrainingRun) -> Plan:
     A recipe whose algorithm is ``rollouts`` or ``distil`` does not fall back; it raises ``TrainingError``
     where all ratings are the same. Raises ``NothingRead`` where ``auto`` has nothing to learn from.
     """
-    start = _start(run)
+    policy, recipe, start = run.policy, run.recipe, _start(run)
     inputs, shown, grading = start.inputs, start.inputs.shown, start.grading
-    if start.unreadable and not start.compares and (not shown or run.recipe.algorithm != "auto"):
+    if start.unreadable and (not shown or recipe.algorithm != "auto"):
         return _unread(run, inputs.every, start.unreadable)
     if grading is None:
         return _fall_back(run, inputs.every, "fresh answers to pictures are not drawn yet")
     prompts = list(start.conversations)
-    if start.compares:
-        prompts = prompts[: agreement.asked(run.recipe, len(prompts))]
-        grading.settings = dataclasses.replace(grading.settings, grounding=agreement.ANSWERS * len(prompts))
     run.tell({"phase": "draw", "step": 0, "steps": grading.settings.grounding})
-    if start.unreadable and not start.compares:
-        # Fresh answers only hold the policy in place, at other prompts than those that something is shown to.
+    if (
+        start.unreadable
+    ):  # fresh answers only hold the policy in place, at other prompts than those that something is shown to
         known = {one.better.question for one in shown.targets}
         grading.draw_base(sorted(prompts, key=known.__contains__), HELD)
         return learned_directly(grading, shown, run, inputs.every, start.unreadable)
     if run.grader is None:
-        reading = _read(start, grading, run, prompts)
-        if reading.unreadable:
-            return learned_directly(grading, shown, run, inputs.every, reading.unreadable)
+        ensemble = grading.learn(
+            prompts, inputs.rated, inputs.rewards, inputs.remarks, inputs.order, inputs.kinds
+        )
+        trust = ensemble.trust if start.reader is None else start.reader.trust
+        note = f"graded by a reward ensemble: {trust.reason}"
+        note += f"; remarks recognised: {ensemble.recognised_remarks}" if ensemble.recognised_remarks else ""
+        if not ensemble.recognised_remarks:
+            untrusted = not trust.trusted and recipe.algorithm == "auto"
+            why = inputs.alike or (trust.reason if untrusted else "")
+            conversations = PromptMessages(start.conversations)
+            rules = rule_grades(grading, conversations, run, inputs, verdicts=bool(why))
+            if rules is not None:
+                grading.regrade(rules)
+                note += f", and by what was said in words ({' '.join(rules.sentences)!r})"
+            elif why:
+                return learned_directly(grading, shown, run, inputs.every, why)
+        if ensemble.outdated:
+            note += f"; {ensemble.outdated} older ratings left out, which ask for something else than the newer ones"
     else:
         grading.ground(prompts)
-        reading = _Reading(f"graded by {run.grader.name}")
+        note = f"graded by {run.grader.name}"
     baseline = _moved(run, inputs.rewards)
-    if run.recipe.algorithm == distillation_plan.NAME or (
-        run.recipe.algorithm == "auto" and run.policy.info.bucket != "micro"
+    if recipe.algorithm == distillation_plan.NAME or (
+        recipe.algorithm == "auto" and policy.info.bucket != "micro"
     ):
-        return _distilled(start, grading, run, reading, baseline)
-    return _rollouts(grading, prompts, shown, reading.note, baseline)
+        return _distilled(start, grading, run, note, baseline)
+    return _rollouts(grading, prompts, shown, note, baseline)
 
 
-@dataclass(frozen=True)
-class _Reading:
-    """What is read of the feedback, once the base has answered."""
-
-    note: str = ""
-    """What grades, for the plan's note."""
-    unreadable: str = ""
-    """Why nothing can be read, in a sentence."""
-    agrees: bool = False
-    """Whether answers are liked the more, the more of the others come to the same result."""
-
-
-def _read(start: _Start, grading: Grading, run: TrainingRun, prompts: Sequence[Prompt]) -> _Reading:
-    """Fit what grades: the ensemble, and what counts beside it."""
-    inputs = start.inputs
-    ensemble = grading.learn(
-        prompts, inputs.rated, inputs.rewards, inputs.remarks, inputs.order, inputs.kinds
-    )
-    agreed = Agreement.of(grading, inputs) if start.compares else None
-    agrees = agreed is not None and agreed.trust.trusted
-    if start.unreadable and not agrees:
-        return _Reading(unreadable=start.unreadable)
-    trust = ensemble.trust if start.reader is None else start.reader.trust
-    note = f"graded by a reward ensemble: {trust.reason}"
-    if agreed is not None and agrees:
-        grading.regrade(agreed)
-        note += f", and by how many other answers come to the same result: {agreed.trust.reason}"
-    if ensemble.recognised_remarks:
-        note += f"; remarks recognised: {ensemble.recognised_remarks}"
-    else:
-        untrusted = not trust.trusted and run.recipe.algorithm == "auto"
-        why = inputs.alike or (trust.reason if untrusted else "")
-        conversations = PromptMessages(start.conversations)
-        rules = rule_grades(grading, conversations, run, inputs, verdicts=bool(why))
-        if rules is not None:
-            grading.regrade(rules)
-            note += f", and by what was said in words ({' '.join(rules.sentences)!r})"
-        elif why and not agrees:
-            return _Reading(unreadable=why)
-    if ensemble.outdated:
-        note += (
-            f"; {ensemble.outdated} older ratings left out, which ask for something else than the newer ones"
-        )
-    return _Reading(note, agrees=agrees)
-
-
-def _distilled(start: _Start, grading: Grading, run: TrainingRun, reading: _Reading, baseline: float) -> Plan:
+def _distilled(start: _Start, grading: Grading, run: TrainingRun, note: str, baseline: float) -> Plan:
     """The plan that distils a sentence, a learned prompt or good answers; what needs no reading alone where too few are good.
 
     A model of a few million parameters follows few sentences, and full rounds cost it a minute: they go further (0.95 against 0.46).
     """
     inputs, folded = start.inputs, run.recipe.conditions.system
-    if folded:
-        made = fold(grading, PromptMessages(start.conversations, system=True), folded, run)
-    elif reading.agrees:
-        made = sharpen(grading, PromptMessages(start.conversations), run, inputs.shown)
-    else:
-        made = distil(grading, PromptMessages(start.conversations), inputs.spoken, run, inputs.shown)
+    made = (
+        fold(grading, PromptMessages(start.conversations, system=True), folded, run)
+        if folded
+        else distil(grading, PromptMessages(start.conversations), inputs.spoken, run, inputs.shown)
+    )
     if made is not None:
-        return dataclasses.replace(made, note=f"{made.note}; {reading.note}", baseline=baseline)
+        return dataclasses.replace(made, note=f"{made.note}; {note}", baseline=baseline)
     few = "too few of this model's answers are good enough by the ratings"
     if run.recipe.algorithm == distillation_plan.NAME:
         raise TrainingError(f"Nothing can be distilled: {few}. Use `rollouts`, or rate some more.")
