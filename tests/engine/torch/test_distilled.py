@@ -210,6 +210,19 @@ def test_what_helps_now_and_then_is_found_while_answers_are_gathered(policy, sam
     }
 
 
+def test_what_a_remark_brings_is_preferred_to_what_the_base_says_without_it(policy, samples):
+    grading, conversations = grading_for(policy, samples)
+    arm = Arm(Instruction("Answer with a bulleted list.", 0.0))
+    grading.recipe = dataclasses.replace(grading.recipe, extra={"distil_prompts": 24, "least_relevance": 0.0})
+    own = {one.encoded for one in grading.base_graded}
+    by_all = distilled.gathered(grading, conversations, [arm], {})
+    assert not {one.encoded for one in by_all.worst.values()} <= own
+    grading.by_rules = lambda answers, _: np.zeros(len(answers))
+    by_own = distilled.gathered(grading, conversations, [arm], {})
+    assert by_own.worst
+    assert {one.encoded for one in by_own.worst.values()} <= own
+
+
 HELPS, HURTS = "Answer with a bulleted list.", "Answer in plain paragraphs, without lists."
 
 
