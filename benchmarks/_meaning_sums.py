@@ -10,8 +10,7 @@ from typing import Any
 from benchmarks._meaning_run import Said, home, train
 from benchmarks._meaning_world import Room
 from benchmarks._people import Person, Sum
-from benchmarks.real import RESULTS, user
-from clawback.features.final_answers import final_answer
+from benchmarks.real import RESULTS, mean, user
 
 TAPPED, SOLUTIONS, ASKED = 64, 16, 400
 """Taps; worked solutions, as edits; sums that a version is asked."""
@@ -48,22 +47,16 @@ def learned(room: Room, person: Person, every: Sequence[Sum]) -> dict[str, Any]:
 
 
 def compared(asked: Sequence[Sum], base: Sequence[str], now: Sequence[str]) -> dict[str, Any]:
-    """Shares of right answers, and of those that come to any result; ``p`` by McNemar's exact test, one-sided."""
+    """Shares of right answers; ``p`` of a gain by McNemar's exact test, one-sided."""
     from scipy.stats import binomtest
 
     before, after = right(asked, base), right(asked, now)
     won = sum(b > a for a, b in zip(before, after, strict=True))
     lost = sum(a > b for a, b in zip(before, after, strict=True))
     p = binomtest(won, won + lost, alternative="greater").pvalue if won + lost else 1.0
-    return {
-        "base": mean(before),
-        "liked": mean(after),
-        "gain": round(mean(after) - mean(before), 3),
-        "p": round(float(p), 4),
-        "base_results": mean([final_answer(text) is not None for text in base]),
-        "results": mean([final_answer(text) is not None for text in now]),
-        "asked": len(asked),
-    }
+    shares = {"base": mean(before), "liked": mean(after)}
+    gain = round(shares["liked"] - shares["base"], 3)
+    return shares | {"gain": gain, "p": round(float(p), 4), "asked": len(asked)}
 
 
 def drawn(room: Room, name: str, asked: Sequence[Sum], each: int) -> list[list[str]]:
@@ -84,7 +77,3 @@ def answered(room: Room, asked: Sequence[Sum], version: Path) -> list[str]:
 
 def right(asked: Sequence[Sum], answers: Sequence[str]) -> list[bool]:
     return [one.right(text) for one, text in zip(asked, answers, strict=True)]
-
-
-def mean(values: Sequence[bool]) -> float:
-    return round(sum(values) / len(values), 3)

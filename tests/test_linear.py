@@ -14,11 +14,11 @@ import pytest
 
 from clawback.capture import conversation_threads
 from clawback.dialects import anthropic
-from clawback.environments.tools import function_schema
+from clawback.environments.tools import function_schema, task_rewards
 from clawback.extensions.importers import peers
 from clawback.extensions.terminal_tasks import folders
 from clawback.extensions.terminal_tasks import shell_tools as terminal_tools
-from clawback.features import final_answers, style_features
+from clawback.features import style_features
 from clawback.feedback import verdict
 from clawback.inference import tools
 from clawback.prompts import prompt_guards
@@ -45,7 +45,7 @@ def fences(text: str) -> object:
 
 
 def answered(text: str) -> object:
-    return final_answers.same_answer(text, "otter")
+    return task_rewards.same_answer(text, "otter")
 
 
 def variables(text: str) -> object:

@@ -208,8 +208,7 @@ def gathered(
         ):
             break  # a sentence that helps teaches more than what else would be drawn
     made = [*(one for arm in arms for one in arm.answers), *grading.base_graded]
-    # What the reader hardly tells apart it finds the worst of by how they end. What the base says by itself differs by what was said in words.
-    rejected = grading.base_graded if grading.by_rules is not None else made
+    rejected = grading.base_graded if grading.rejects_base else made
     return replace(chosen(grading, [*made, *others], settings), worst=worst(grading, rejected))
 
 

@@ -8,6 +8,7 @@ import pytest
 pytest.importorskip("peft")
 
 from clawback import engine
+from clawback.errors import TrainingError
 from clawback.sources import plan
 from clawback.sources import rule_grades as module
 from clawback.sources.first_reading import Inputs
@@ -77,6 +78,19 @@ def test_ratings_without_a_pattern_are_learned_from_by_the_rules_that_the_person
     texts = by_rules.source.grading.texts([one.encoded for one in grades])
     assert all((one.reward > 0) == is_kept(text) for one, text in zip(grades, texts, strict=True) if text)
     assert {one.reward > 0 for one in grades} == {True, False}, sorted(len(text.split()) for text in texts)
+    assert not by_rules.source.grading.rejects_base, "a judge tells the worst"
+
+
+def test_what_nobody_can_check_is_learned_against_the_base(policy, monkeypatch):
+    """Nothing is drawn beyond the base's answers: what distils is looked at as it begins."""
+    seen = []
+    monkeypatch.setattr(plan, "distil", lambda grading, *_: seen.append(grading.rejects_base))
+    for hints in ((), ("Say less of rivers.",)):
+        samples = [dataclasses.replace(one, hints=hints) for one in unreadable()]
+        recipe = engine.recipe(policy.info, algorithm="distil")
+        with pytest.raises(TrainingError, match="Nothing can be distilled"):
+            plan.plan(TrainingRun(policy, samples, recipe, seed=1))
+    assert seen == [False, True]
 
 
 def test_a_rule_without_a_verdict_counts_by_the_words_that_it_makes_likelier(policy, monkeypatch):

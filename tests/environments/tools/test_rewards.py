@@ -14,7 +14,6 @@ from clawback.environments.tools import task_rewards
 from clawback.environments.tools.calls import Call
 from clawback.environments.tools.toolbox import Functions
 from clawback.errors import UsageError
-from clawback.features import final_answers
 from clawback.feedback.endpoint import JudgeAnswer as Said
 from clawback.feedback.endpoint import NoAnswer
 
@@ -40,7 +39,7 @@ from clawback.feedback.endpoint import NoAnswer
     ],
 )
 def test_answers_are_compared_as_people_mean_them(reply: str, expected: str, same: bool) -> None:
-    assert final_answers.same_answer(reply, expected) is same
+    assert task_rewards.same_answer(reply, expected) is same
 
 
 @pytest.mark.parametrize(

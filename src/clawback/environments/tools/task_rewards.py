@@ -15,12 +15,20 @@ from clawback.environments.core import EnvironmentFailure, Task
 from clawback.environments.tools.calls import Call
 from clawback.environments.tools.toolbox import Toolbox, called
 from clawback.errors import UsageError
-from clawback.features.final_answers import as_number, numbers, same_answer
 from clawback.records import Message, text_of
 
 if TYPE_CHECKING:
     from clawback.feedback.endpoint import Ask
     from clawback.records import JsonObject
+
+_NUMBER = re.compile(r"[-+]?\$?\d[\d,]*(?:\.\d+)?(?:[eE][-+]?\d+)?|[-+]?\.\d+")
+_MARKS = (
+    (re.compile(r"\\boxed\s*+\{([^{}]*+)\}"), ""),
+    (re.compile(r"<answer>(.*?)</answer>", re.DOTALL), "</answer>"),
+    (re.compile(r"####\s*((?:[^\n#]|#(?!###))+)"), ""),
+    (re.compile(r"answer(?:\s+is)?\s*[:=]?\s*([^\n]+)", re.IGNORECASE), ""),
+)
+"""How answers are marked, and what closes a mark that may go over lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +63,42 @@ class AnswerReward:
         return float(same_answer(episode.answer, str(episode.task.data[self.field])))
 
 
+def _marked(reply: str) -> str | None:
+    for mark, closes in _MARKS:
+        # Behind the last that closes none is looked for: each of many openings would be followed to the end.
+        found = mark.findall(reply, 0, reply.rfind(closes) + len(closes) if closes else len(reply))
+        if found:
+            return str(found[-1]).strip()
+    return None
+
+
+def same_answer(reply: str, expected: str) -> bool:
+    """Is what a reply ends with the expected answer? A marked answer counts, else the last number or the whole reply."""
+    marked = _marked(reply)
+    if (number := as_number(expected)) is None:
+        said = reply.strip() if marked is None else marked
+        return _bare(said) == _bare(expected)
+    numbers = _NUMBER.findall(marked if marked is not None and _NUMBER.search(marked) else reply)
+    if not numbers:
+        return False
+    said_number = as_number(numbers[0] if marked is not None else numbers[-1])
+    return said_number is not None and abs(said_number - number) <= 1e-6 * max(1.0, abs(number))
+
+
+def as_number(text: str) -> float | None:
+    """``$1,200.50`` → 1200.5; None for what is no number."""
+    bare = text.strip().rstrip(".%").replace(",", "").replace("$", "")
+    try:
+        value = float(bare)
+    except ValueError:
+        return None
+    return value if abs(value) < 1e300 else None
+
+
+def _bare(text: str) -> str:
+    return re.sub(r"\s+", " ", text).strip(" .\"'`").lower()
+
+
 @dataclass(frozen=True, slots=True)
 class EndState:
     """1 where the state is the one that the task's reference ``actions`` leave, and the last reply tells each of its ``outputs``.
@@ -78,7 +122,7 @@ MORE_NUMBERS = 4
 def tells(reply: str, outputs: Sequence[str]) -> bool:
     """Does a reply name each of these, as whole words and without naming every number there is?"""
     said = re.sub(r"(?<=\d),(?=\d{3})", "", reply).lower()
-    if len(set(numbers(said))) > len(outputs) + MORE_NUMBERS and any(map(as_number, outputs)):
+    if len(set(_NUMBER.findall(said))) > len(outputs) + MORE_NUMBERS and any(map(as_number, outputs)):
         return False
     return all(re.search(rf"(?<![\w.]){re.escape(part.lower())}(?!\w|\.\d)", said) for part in outputs)
 
