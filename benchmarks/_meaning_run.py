@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import random
 import subprocess
@@ -126,13 +127,20 @@ def outcome(root: Path, last: str) -> dict[str, Any]:
     report: Mapping[str, Any] = version.report or {}
     folder = Path(version.path)
     return {
-        "version": str(folder if folder.is_absolute() else root / folder) if version.path else "",
+        "version": str(root / folder) if version.path else "",
         "algorithm": runs[0].algorithm if runs else "",
         "status": version.status,
         "live": live,
         "accepted": bool(report.get("accepted", live == version.number)),
         "note": str(next(iter(report.get("reasons", ())), "")),
+        "plan": plan_note(root / folder) if version.path else "",
     }
+
+
+def plan_note(version: Path) -> str:
+    """How the run that made a version in this folder chose what it learned, in its own words."""
+    provenance = json.loads((version / "provenance.json").read_text("utf-8"))
+    return str(provenance["algorithm_note"])
 
 
 def measured(room: Room, version: str, likes: Callable[[str, str], bool]) -> dict[str, Any]:

@@ -226,7 +226,7 @@ def known(store: Store, templates: Iterable[str] = ()) -> list[str]:
     said = [f.text.strip() for f in _remarks(store) if in_own_words(f) and len(f.text) <= LONGEST_REMARK]
     ours = [sentence for pair in ASKED.values() for sentence in pair]
     headings = ["Role", "Tone", "Constraints", "Examples", "Format"]
-    remarks = [piece for text in said for piece in (text, *sentences(text), f"Please note: {text}")]
+    remarks = [piece for text in said for piece in _forms(text)]
     made = [piece for whole in (*ours, *templates) for piece in (whole, *sentences(whole))]
     return [*headings, *made, *remarks, *store.accepted_sentences()]
 
@@ -235,13 +235,21 @@ def _remarks(store: Store) -> list[Feedback]:
     return [f for f in store.feedback() if f.kind in ("critique", "rating", "preference") and f.text.strip()]
 
 
+def _forms(remark: str) -> list[str]:
+    """A remark in all the ways in which a prompt may hold it, each whole and by its sentences. Prompts up to 0.2 put a note before it."""
+    from clawback.rewards.instructions import of_remark
+
+    forms = (remark, of_remark(remark), f"Please note: {remark}")
+    return [piece for form in forms for piece in (form, *sentences(form))]
+
+
 def authors(store: Store, sentences_: Iterable[str]) -> dict[str, list[str]]:
     """Sentence → who wrote it in a remark, for those that are in one: shown to the person who is asked for a yes."""
     wanted = {literal(one): one for one in sentences_}
     found: dict[str, list[str]] = {}
     for given in _remarks(store):
         text = given.text.strip()
-        for piece in dict.fromkeys((text, f"Please note: {text}", *sentences(text))):
+        for piece in dict.fromkeys(_forms(text)):
             if (one := wanted.get(literal(piece))) is not None and shown(given) not in found.setdefault(
                 one, []
             ):

@@ -109,6 +109,12 @@ class Instruction:
     """Expected rating of the base's answers that meet it less that of the others."""
 
 
+def of_remark(remark: str) -> str:
+    """The instruction that a remark is. A small model that is asked for the answer, too, follows more of it than one that is asked to note it, and still
+    answers (research/studies/2026-11-29-how-a-remark-is-put.md)."""
+    return f"Answer the question, and also: {remark}"
+
+
 def candidates(
     texts: Sequence[str],
     rewards: Floats,
@@ -127,7 +133,7 @@ def candidates(
     """
     single, said_of = _features(texts, rewards), ASKED
     said = list(dict.fromkeys(r.strip() for r in remarks if 0 < len(r.strip()) <= LONGEST_REMARK))
-    found = [Instruction(f"Please note: {remark}", np.inf) for remark in said[-MOST_REMARKS:]]
+    found = [Instruction(of_remark(remark), np.inf) for remark in said[-MOST_REMARKS:]]
     found += _of_rules(rules, limit - len(found))
     listed = {instruction.text for instruction in found}
     single = [feature for feature in single if said_of[feature[0]][feature[1]] not in listed]
