@@ -34,7 +34,7 @@ def _words(text: str) -> list[str]:
     return re.findall(r"[a-z']+", text.lower())
 
 
-def _mentions(*alternatives: str) -> Holds:
+def mentions(*alternatives: str) -> Holds:
     pattern = re.compile(rf"\b(?:{'|'.join(alternatives)})\b", re.IGNORECASE)
     return lambda _, answer: bool(pattern.search(answer))
 
@@ -93,11 +93,11 @@ TEST = (
     Wish("few genitives", True, lambda _, a: _genitive(a) < 0.02, "Untangle the genitives."),
     Wish("odd", True, lambda _, a: len(_sentences(a)) % 2 == 1, "Odd is nicer."),
     Wish("proper nouns", False, lambda _, a: len(_PROPER.findall(a)) >= 2, "Who, exactly?"),
-    Wish("somewhere on a map", False, _mentions("world\\w*", "city", "cities", "nations?", "towns?", "europ\\w*", "asia\\w*", "africa\\w*", "france", "french", "paris", "london", "engl\\w+", "british", "chin\\w+", "india\\w*", "japan\\w*", "german\\w*", "ital\\w+", "mexic\\w+", "california\\w*", "york", "north\\w*", "south\\w*", "east\\w*", "west\\w*"), "I want it on the map."),
+    Wish("somewhere on a map", False, mentions("world\\w*", "city", "cities", "nations?", "towns?", "europ\\w*", "asia\\w*", "africa\\w*", "france", "french", "paris", "london", "engl\\w+", "british", "chin\\w+", "india\\w*", "japan\\w*", "german\\w*", "ital\\w+", "mexic\\w+", "california\\w*", "york", "north\\w*", "south\\w*", "east\\w*", "west\\w*"), "I want it on the map."),
     Wish("returns to the subject", False, _returns, "Return to the subject."),
-    Wish("evolution", False, _mentions("becom\\w+", "chang\\w+", "develop\\w*", "evolv\\w*", "increas\\w*", "transform\\w*"), "How did it evolve?"),
-    Wish("by the calendar", False, _mentions("today", "daily", "days?", "weeks?", "weekly", "hours?", "months?", "mornings?", "evenings?", "nights?", "century", "centuries", "decades?", "nowadays", "recent\\w*", "modern", "ancient", "future", "always", "often", "sometimes", "histor\\w+", "seasons?", "summer", "spring", "winter", "ages?"), "When does that happen?"),
-    Wish("worth", False, _mentions("benefi\\w+", "advantag\\w+", "improv\\w+", "boost\\w*", "valuable", "effective\\w*", "worth\\w*", "essential\\w*", "necessary", "crucial\\w*", "ideal\\w*", "useful\\w*"), "What is the benefit?"),
+    Wish("evolution", False, mentions("becom\\w+", "chang\\w+", "develop\\w*", "evolv\\w*", "increas\\w*", "transform\\w*"), "How did it evolve?"),
+    Wish("by the calendar", False, mentions("today", "daily", "days?", "weeks?", "weekly", "hours?", "months?", "mornings?", "evenings?", "nights?", "century", "centuries", "decades?", "nowadays", "recent\\w*", "modern", "ancient", "future", "always", "often", "sometimes", "histor\\w+", "seasons?", "summer", "spring", "winter", "ages?"), "When does that happen?"),
+    Wish("worth", False, mentions("benefi\\w+", "advantag\\w+", "improv\\w+", "boost\\w*", "valuable", "effective\\w*", "worth\\w*", "essential\\w*", "necessary", "crucial\\w*", "ideal\\w*", "useful\\w*"), "What is the benefit?"),
 )  # fmt: skip
 """What is reported. Nothing may be chosen on these."""
 
@@ -105,8 +105,8 @@ DEVELOPMENT = (
     Wish("initials chime", True, lambda _, a: _alliterates(a) > 0.08, "Chime, initials!"),
     Wish("tapering", True, lambda _, a: _tapers(a), "Taper off."),
     Wish("superlatives", True, lambda _, a: bool(re.search(r"\b(?:\w{3,}iest|largest|biggest|highest|oldest|fastest|strongest|greatest)\b", a, re.I)), "Superlatives impress."),
-    Wish("obstacles", False, _mentions("difficult\\w*", "hard\\w*", "challeng\\w+", "struggl\\w+", "obstacle\\w*", "limited", "limitations?", "barriers?", "lack\\w*", "complex\\w*"), "Which obstacles are there?"),
-    Wish("definitions", False, _mentions("refers? to", "called", "defin\\w+", "means", "types? of", "consists? of"), "And that means?"),
-    Wish("senses", False, _mentions("colou?r\\w*", "red", "blue", "green", "black", "white", "golden", "loud\\w*", "quiet\\w*", "sweet\\w*", "bitter", "smell\\w*", "sounds?", "smooth", "bright\\w*", "dark\\w*", "textures?", "flavou?r\\w*", "crisp\\w*", "shiny", "shines?"), "Colours, smells?"),
+    Wish("obstacles", False, mentions("difficult\\w*", "hard\\w*", "challeng\\w+", "struggl\\w+", "obstacle\\w*", "limited", "limitations?", "barriers?", "lack\\w*", "complex\\w*"), "Which obstacles are there?"),
+    Wish("definitions", False, mentions("refers? to", "called", "defin\\w+", "means", "types? of", "consists? of"), "And that means?"),
+    Wish("senses", False, mentions("colou?r\\w*", "red", "blue", "green", "black", "white", "golden", "loud\\w*", "quiet\\w*", "sweet\\w*", "bitter", "smell\\w*", "sounds?", "smooth", "bright\\w*", "dark\\w*", "textures?", "flavou?r\\w*", "crisp\\w*", "shiny", "shines?"), "Colours, smells?"),
 )  # fmt: skip
 """What settings may be chosen on."""
