@@ -89,17 +89,17 @@ def test_no_words_of_others_go_live_unseen(home: Home, db: Store, tmp_path: Path
     )
     known = screening.known(db)
     for text in INJECTIONS:
-        for prompt in (text, of_remark(text), f"Please note: {text}", f"Be brief.\n- {text}"):
+        for prompt in (text, of_remark(text), f"Be brief.\n- {text}"):
             assert screening.unknown(prompt, known), text
 
 
-@pytest.mark.parametrize("form", [str, of_remark, "Please note: {}".format])
+@pytest.mark.parametrize("form", [str, of_remark])
 def test_a_remark_of_the_owner_is_known_in_every_form_that_a_prompt_may_have(form, db: Store) -> None:
     remark = "Too long. Where is the example?"
     feedback.critique(db, 1, remark, source="cli")
     assert screening.unknown(form(remark), screening.known(db)) == []
     [piece, *_] = screening.sentences(form(remark))
-    assert screening.authors(db, [piece]) == {piece: ["you"]}
+    assert screening.authors(db, [piece]) == {piece: ["the owner"]}
 
 
 def test_the_owners_own_words_may(home: Home, db: Store, tmp_path: Path) -> None:

@@ -36,8 +36,8 @@ def test_remarks_come_first_in_the_persons_own_words_once_each():
     said = ["Too long.", "Explain it like to a child.", "Too long."]
     found = [one.text for one in instructions.candidates(TEXTS, liked(lambda text: "- " in text), said)]
     assert found[:2] == [
-        "Answer the question, and also: Too long.",
-        "Answer the question, and also: Explain it like to a child.",
+        "Please note: Too long.",
+        "Please note: Explain it like to a child.",
     ]
 
 
@@ -63,7 +63,7 @@ def test_believed_rules_come_before_the_list_alone_and_together_and_replace_its_
         )
     ]
     assert found[:4] == [
-        "Answer the question, and also: Too long.",
+        "Please note: Too long.",
         "Give an example.",
         "Give an example. Answer with a bulleted list.",
         "Answer with a bulleted list.",

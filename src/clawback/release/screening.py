@@ -236,11 +236,10 @@ def _remarks(store: Store) -> list[Feedback]:
 
 
 def _forms(remark: str) -> list[str]:
-    """A remark in all the ways in which a prompt may hold it, each whole and by its sentences. Prompts up to 0.2 put a note before it."""
+    """A remark in both ways in which a prompt may hold it, each whole and by its sentences."""
     from clawback.rewards.instructions import of_remark
 
-    forms = (remark, of_remark(remark), f"Please note: {remark}")
-    return [piece for form in forms for piece in (form, *sentences(form))]
+    return [piece for form in (remark, of_remark(remark)) for piece in (form, *sentences(form))]
 
 
 def authors(store: Store, sentences_: Iterable[str]) -> dict[str, list[str]]:

@@ -110,9 +110,9 @@ class Instruction:
 
 
 def of_remark(remark: str) -> str:
-    """The instruction that a remark is. A small model that is asked for the answer, too, follows more of it than one that is asked to note it, and still
-    answers (research/studies/2026-11-29-how-a-remark-is-put.md)."""
-    return f"Answer the question, and also: {remark}"
+    """The instruction that a remark is. What it asks for then comes early in an answer, where a run learns it; asked for beside the answer it comes last, is
+    followed more and learned less (research/studies/2026-11-29-how-a-remark-is-put.md)."""
+    return f"Please note: {remark}"
 
 
 def candidates(
