@@ -36,6 +36,7 @@ def test_what_counts(tmp_path: Path) -> None:
     (tmp_path / "long.py").write_text("def f():\n" + "    x = 1\n" * 460)
     measures = house.measure(tmp_path)
     assert dict(measures.rooms) == {"top": 461, "one": 10, "two": 10}
+    assert (measures.core_lines, measures.count("core_lines")) == (481, 500)
     assert {name: len(places) for name, places in measures.places.items() if places} == {
         "files_under_40_lines": 2,
         "files_over_450_lines": 1,

@@ -35,10 +35,7 @@ def test_a_taste_for_short_answers_asks_for_short_ones():
 def test_remarks_come_first_in_the_persons_own_words_once_each():
     said = ["Too long.", "Explain it like to a child.", "Too long."]
     found = [one.text for one in instructions.candidates(TEXTS, liked(lambda text: "- " in text), said)]
-    assert found[:2] == [
-        "Please note: Too long.",
-        "Please note: Explain it like to a child.",
-    ]
+    assert found[:2] == ["Please note: Too long.", "Please note: Explain it like to a child."]
 
 
 def test_a_long_text_is_no_remark():

@@ -110,8 +110,7 @@ class Instruction:
 
 
 def of_remark(remark: str) -> str:
-    """The instruction that a remark is. What it asks for then comes early in an answer, where a run learns it; asked for beside the answer it comes last, is
-    followed more and learned less (research/studies/2026-11-29-how-a-remark-is-put.md)."""
+    """The instruction that a remark is. Another form is followed by more answers, and a run learned less under it (research/studies/2026-11-29-how-a-remark-is-put.md)."""
     return f"Please note: {remark}"
 
 
