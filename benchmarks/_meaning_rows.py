@@ -57,17 +57,14 @@ def others(room: Room, places: Sequence[int]) -> list[int]:
     return [i for i in range(room.count) if i not in set(places)]
 
 
-def judged(
-    room: Room, person: Person, made: Any, places: Sequence[int], values: Sequence[float] = ()
-) -> Line:
-    """How well a reader tells the liked ones of the base's other answers from the rest, with what the person says of answers at ``places`` by the way."""
+def judged(room: Room, person: Person, made: Any, places: Sequence[int]) -> Line:
+    """How well a reader tells the liked ones of the base's answers that are not at ``places`` from the rest, with what the person says by the way."""
     rest, holds = others(room, places), room.holds(person.wish.holds)
     auc = told_apart(made, rows(room.answers, rest), holds[rest])
     line = {"wish": person.wish.name, "auc": auc, "p": round(made.trust.p, 3), "trusted": made.trust.trusted, "base": round(float(holds.mean()), 3)}  # fmt: skip
     if not person.speaks or made.recognised_remarks:
         return line
-    used = held_back(range(len(places)))
-    grades = room.grades_by(person.wish.remark, [places[i] for i in used], [values[i] for i in used])[rest]
+    grades = room.grades_by(person.wish.remark)[rest]
     return line | {"reader": auc, "auc": told_apart(made, rows(room.answers, rest), holds[rest], grades)}
 
 
@@ -83,7 +80,7 @@ def of_own(count: int) -> Callable[[Room, Person], Line]:
             [values[i] for i in used],
             person.remarks([values[i] for i in used]),
         )
-        return judged(room, person, made, places, values) | {
+        return judged(room, person, made, places) | {
             "ratings": count,
             "good": sum(v > 0 for v in values),
         }

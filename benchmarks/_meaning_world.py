@@ -79,12 +79,11 @@ class Room(World):
             np.save(path, self.policy.features(asked, ids).double().numpy())
         return Answers(ids, list(texts), np.load(path), list(prompts), words=self.policy.word_vectors)
 
-    def grades_by(self, remark: str, places: Sequence[int], ratings: Sequence[float]) -> Floats:
-        """What a run adds to the reader's grades of the base's own answers for a remark that the reader does not know, some of which are rated."""
-        from clawback.sources.rule_grades import weight
+    def grades_by(self, remark: str) -> Floats:
+        """What a run adds to the reader's grades of the base's own answers for a remark that the reader does not know."""
+        from clawback.sources.rule_grades import UNIT
 
-        scores = self._scores_by(remark)
-        return np.clip(weight(scores[list(places)], np.array(ratings)) * scores, -1.0, 1.0)
+        return np.clip(UNIT * self._scores_by(remark), -1.0, 1.0)
 
     def _scores_by(self, remark: str) -> Floats:
         """How much likelier the remark makes each of the base's own answers, in standard deviations; kept."""

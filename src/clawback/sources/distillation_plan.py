@@ -11,6 +11,7 @@ Where the settings ask for it, the base under the sentence teaches the adapter i
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -119,19 +120,26 @@ def _arms(
     settings: DistilSettings,
     run: TrainingRun,
 ) -> tuple[list[Arm], bool]:
-    """The sentences that were tried, the best first, and whether that one surely helps; else the base without any is the first."""
+    """The sentences that were tried, the best first, and whether that one surely helps; else the base without any is the first.
+
+    Of somebody whose words the reader does not know their own sentences alone are tried: by grades that are read from ratings of answers which hardly
+    ever do what they asked for, a sentence of the list wins by chance.
+    """
     whole = [one for one in grading.base_graded if one.complete] or grading.base_graded
+    tried = candidates(
+        grading.texts([one.encoded for one in whole]),
+        np.array([one.reward for one in whole]),
+        remarks,
+        settings.sentences,
+        run.recipe.conditions.rules.sentences,
+    )
+    if grading.unread_words:
+        tried = [one for one in tried if math.isinf(one.believed)] or tried
     arms = search(
         grading,
         conversations,
         _base_rewards(grading),
-        candidates(
-            grading.texts([one.encoded for one in whole]),
-            np.array([one.reward for one in whole]),
-            remarks,
-            settings.sentences,
-            run.recipe.conditions.rules.sentences,
-        ),
+        tried,
         first=settings.first,
         most=settings.most,
     )

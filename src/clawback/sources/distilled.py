@@ -208,7 +208,7 @@ def gathered(
         ):
             break  # a sentence that helps teaches more than what else would be drawn
     made = [*(one for arm in arms for one in arm.answers), *grading.base_graded]
-    rejected = grading.base_graded if grading.rejects_base else made
+    rejected = grading.base_graded if grading.unread_words else made
     return replace(chosen(grading, [*made, *others], settings), worst=worst(grading, rejected))
 
 

@@ -87,6 +87,11 @@ class PromptMessages:
         return tuple(policy.chat.prompt(appended(self.messages[prompt], sentence), policy.max_prompt))
 
 
+def answer_after(answer: Encoded, prompt: Prompt) -> Encoded:
+    """The same answer, with its thought, after another form of its prompt."""
+    return replace(answer, prompt=(*prompt, *answer.prompt[len(answer.question) :]))
+
+
 def draw_under(
     grading: Grading,
     conversations: PromptMessages,

@@ -145,7 +145,7 @@ def plan(run: TrainingRun) -> Plan:
             rules = rule_grades(grading, conversations, run, inputs, verdicts=bool(why))
             if rules is not None:
                 grading.regrade(rules)
-                grading.rejects_base = bool(rules.unchecked)
+                grading.unread_words = bool(rules.unchecked)
                 note += f", and by what was said in words ({' '.join(rules.sentences)!r})"
             elif why:
                 return learned_directly(grading, shown, run, inputs.every, why)

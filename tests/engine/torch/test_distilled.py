@@ -217,10 +217,31 @@ def test_what_a_remark_brings_is_preferred_to_what_the_base_says_without_it(poli
     own = {one.encoded for one in grading.base_graded}
     by_all = distilled.gathered(grading, conversations, [arm], {})
     assert not {one.encoded for one in by_all.worst.values()} <= own
-    grading.rejects_base = True
+    grading.unread_words = True
     by_own = distilled.gathered(grading, conversations, [arm], {})
     assert by_own.worst
     assert {one.encoded for one in by_own.worst.values()} <= own
+
+
+def test_of_words_that_the_reader_does_not_know_no_sentence_of_the_list_is_tried(
+    policy, samples, monkeypatch
+):
+    grading, conversations = grading_for(policy, samples)
+    run, tried = run_for(policy, samples, grader=LikesBullets()), []
+
+    def search(grading, conversations, base, instructions, **sizes):
+        tried.append([one.text for one in instructions])
+        return []
+
+    monkeypatch.setattr(distillation_plan, "search", search)
+    settings, remark = distilled.DistilSettings.of(run.recipe), "Which rivers?"
+    for remarks, unread in (([remark], False), ([remark], True), ([], True)):
+        grading.unread_words = unread
+        distillation_plan._arms(grading, conversations, remarks, settings, run)
+    by_all, by_own, by_list = tried
+    assert by_own == [f"Please note: {remark}"] == by_all[:1]
+    assert len(by_all) > 1
+    assert by_list, "without a sentence of their own, those of the list are left"
 
 
 HELPS, HURTS = "Answer with a bulleted list.", "Answer in plain paragraphs, without lists."

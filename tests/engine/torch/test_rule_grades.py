@@ -13,8 +13,8 @@ from clawback.sources import plan
 from clawback.sources import rule_grades as module
 from clawback.sources.first_reading import Inputs
 from clawback.sources.graded import Grading, GradingSettings
-from clawback.sources.instructed import PromptMessages
-from clawback.sources.rule_grades import MOST, UNIT, RuleGrades, rule_grades, weight
+from clawback.sources.instructed import PromptMessages, answer_after
+from clawback.sources.rule_grades import MOST, UNIT, RuleGrades, rule_grades
 from clawback.sources.targets import DirectEvidence
 from clawback.templates.chat_tokens import Encoded
 from clawback.trainer import RunConditions, RunRules
@@ -78,13 +78,13 @@ def test_ratings_without_a_pattern_are_learned_from_by_the_rules_that_the_person
     texts = by_rules.source.grading.texts([one.encoded for one in grades])
     assert all((one.reward > 0) == is_kept(text) for one, text in zip(grades, texts, strict=True) if text)
     assert {one.reward > 0 for one in grades} == {True, False}, sorted(len(text.split()) for text in texts)
-    assert not by_rules.source.grading.rejects_base, "a judge tells the worst"
+    assert not by_rules.source.grading.unread_words, "a judge tells the worst"
 
 
 def test_what_nobody_can_check_is_learned_against_the_base(policy, monkeypatch):
     """Nothing is drawn beyond the base's answers: what distils is looked at as it begins."""
     seen = []
-    monkeypatch.setattr(plan, "distil", lambda grading, *_: seen.append(grading.rejects_base))
+    monkeypatch.setattr(plan, "distil", lambda grading, *_: seen.append(grading.unread_words))
     for hints in ((), ("Say less of rivers.",)):
         samples = [dataclasses.replace(one, hints=hints) for one in unreadable()]
         recipe = engine.recipe(policy.info, algorithm="distil")
@@ -146,25 +146,22 @@ def test_a_larger_model_is_told_the_newest_remarks_beside_the_rules(policy, monk
     assert len(made.sentences) == MOST
 
 
-def test_the_ratings_weigh_what_was_said_in_words():
-    chance = np.random.default_rng(0)
-    scores = chance.normal(size=64)
-    assert weight(scores, np.ones(64)) == UNIT, "ratings that are all alike say nothing"
-    assert weight(scores, np.sign(scores)) > 2 * UNIT
-    assert weight(scores, -np.sign(scores)) == 0.0
-    few = weight(scores[:2], np.array([1.0, -1.0]))
-    assert 0 < few < 2 * UNIT, "two ratings hardly count"
-
-
-def test_an_answer_about_a_picture_does_not_weigh_what_was_said(policy, monkeypatch):
-    """A run draws no answers to prompts with pictures, so these are no conversations of it."""
+def test_what_was_said_in_words_counts_however_the_base_s_answers_were_rated(policy, monkeypatch):
+    """Ratings of answers that hardly ever do what was asked for say nothing of those that do."""
     run = TrainingRun(policy, [], with_rules(policy))
     grading, conversations = grading_of(policy, run)
     monkeypatch.setattr(policy, "info", dataclasses.replace(policy.info, total_parameters=200_000_000))
-    asked = tuple(policy.chat.prompt(user("What is in the picture?"), policy.max_prompt))
-    rated = [Encoded(asked, (5, 6, 7)), grading.base[0]]
-    inputs = dataclasses.replace(spoken("Say less."), rated=rated, rewards=np.array([1.0, -1.0]))
-    made = rule_grades(grading, conversations, run, inputs)
-    assert made is not None
-    assert made.unit == UNIT, "one rating says nothing"
-    assert set(made.known) == set(grading.base)
+    grades = []
+    for rewards in ([1.0, -1.0, -1.0], [-1.0, -1.0, 1.0], [-1.0] * 3):
+        inputs = dataclasses.replace(spoken("Say less."), rated=grading.base[:3], rewards=np.array(rewards))
+        made = rule_grades(grading, conversations, run, inputs)
+        grades.append(made(grading.base, [("", "")] * len(grading.base)).tolist())
+    assert grades[0] == grades[1] == grades[2]
+    assert len(set(grades[0])) > 1
+
+
+def test_another_form_of_the_prompt_leaves_the_thought_before_the_answer():
+    answer = Encoded((1, 2, 8, 9), (5, 6), thought=2, starts=(0,))
+    other = answer_after(answer, (1, 2, 3))
+    assert other == dataclasses.replace(answer, prompt=(1, 2, 3, 8, 9))
+    assert other.question == (1, 2, 3)
