@@ -1,6 +1,7 @@
 """What is believed of a taste becomes sentences: the right ones first, the person's own words before all."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -72,3 +73,13 @@ def test_without_rules_nothing_changes_and_many_leave_room_for_no_more_than_the_
     rewards = liked(lambda text: "- " in text)
     assert instructions.candidates(TEXTS, rewards, rules=()) == instructions.candidates(TEXTS, rewards)
     assert len(instructions.candidates(TEXTS, rewards, limit=3, rules=[f"Rule {n}." for n in range(9)])) == 3
+
+
+@pytest.mark.parametrize("remark", ["bad", "No!", "Nope, that's wrong. Try again.", "not a good answer", "👎", "", "still wrong", "Terrible response, I didn't like it at all"])  # fmt: skip
+def test_a_verdict_asks_for_nothing(remark):
+    assert not instructions.asks(remark)
+
+
+@pytest.mark.parametrize("remark", ["no, shorter", "Which obstacles are there?", "wrong tone", "too vague", "You gave no example.", "寫短一點", "zu lang"])  # fmt: skip
+def test_a_remark_that_says_more_asks_for_something(remark):
+    assert instructions.asks(remark)

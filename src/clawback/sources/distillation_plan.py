@@ -122,8 +122,8 @@ def _arms(
 ) -> tuple[list[Arm], bool]:
     """The sentences that were tried, the best first, and whether that one surely helps; else the base without any is the first.
 
-    Of somebody whose words the reader does not know their own sentences alone are tried: by grades that are read from ratings of answers which hardly
-    ever do what they asked for, a sentence of the list wins by chance.
+    Of somebody whose words the reader does not know, and whose ratings show it nothing, their own sentences alone are tried: by such grades a sentence
+    of the list wins by chance.
     """
     whole = [one for one in grading.base_graded if one.complete] or grading.base_graded
     tried = candidates(
@@ -133,7 +133,8 @@ def _arms(
         settings.sentences,
         run.recipe.conditions.rules.sentences,
     )
-    if grading.unread_words:
+    reader = grading.ensemble
+    if grading.unread_words and reader is not None and not reader.trust.trusted:
         tried = [one for one in tried if math.isinf(one.believed)] or tried
     arms = search(
         grading,

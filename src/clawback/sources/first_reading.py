@@ -17,6 +17,7 @@ import numpy as np
 from clawback.errors import NothingRead
 from clawback.features.style_features import Floats
 from clawback.records import BETTER
+from clawback.rewards.instructions import asks
 from clawback.rewards.rating_likelihood import Ints, feedback_kinds, reader_values
 from clawback.sources.targets import DirectEvidence, evidence
 from clawback.templates import Encoded
@@ -43,7 +44,7 @@ class Inputs:
     """``[n]`` of the samples."""
     remarks: Sequence[tuple[Encoded, str]]
     spoken: Sequence[str]
-    """Remarks in the owner's own words."""
+    """Remarks in the owner's own words that ask for something."""
     sentences: Sequence[str]
     """Rules that a model may be told of."""
     shown: DirectEvidence
@@ -60,7 +61,7 @@ class Inputs:
             [policy.encode(one) for one in samples],
             reader_values(samples),
             [(policy.encode(one), hint) for one, hint in words],
-            [hint for one, hint in words if hint not in one.foreign_hints],
+            [hint for one, hint in words if hint not in one.foreign_hints and asks(hint)],
             recipe.conditions.rules.sentences,
             evidence(feedback, policy, recipe.learn_from),
         )

@@ -131,8 +131,8 @@ class Grading:
         self.by_rules: GradesByRule | None = None
         """Grades by rules, beside the ensemble's."""
         self.unread_words = False
-        """Whether somebody said what neither the ensemble nor a judge can check. Then their own sentences alone are tried, and what is learned is preferred
-        to the base's own answers alone: the worst of what is drawn under such a sentence are found by how they end, and not by that."""
+        """Whether somebody said what neither the ensemble nor a judge can check. Then what is learned is preferred to the
+        base's own answers alone: the worst of what is drawn under such a sentence are found by how they end, and not by that."""
         self.questions = questions or {}
         """Token ids of a prompt → what the person said in it, for a grader that reads text."""
         self.ensemble: RewardEnsemble | None = None

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -223,7 +224,7 @@ def test_what_a_remark_brings_is_preferred_to_what_the_base_says_without_it(poli
     assert {one.encoded for one in by_own.worst.values()} <= own
 
 
-def test_of_words_that_the_reader_does_not_know_no_sentence_of_the_list_is_tried(
+def test_of_unknown_words_beside_ratings_that_show_nothing_no_sentence_of_the_list_is_tried(
     policy, samples, monkeypatch
 ):
     grading, conversations = grading_for(policy, samples)
@@ -235,13 +236,20 @@ def test_of_words_that_the_reader_does_not_know_no_sentence_of_the_list_is_tried
 
     monkeypatch.setattr(distillation_plan, "search", search)
     settings, remark = distilled.DistilSettings.of(run.recipe), "Which rivers?"
-    for remarks, unread in (([remark], False), ([remark], True), ([], True)):
+
+    def arms(remarks, unread, trusted):
         grading.unread_words = unread
+        grading.ensemble = SimpleNamespace(trust=SimpleNamespace(trusted=trusted))
         distillation_plan._arms(grading, conversations, remarks, settings, run)
-    by_all, by_own, by_list = tried
-    assert by_own == [f"Please note: {remark}"] == by_all[:1]
+        return tried.pop()
+
+    own = [f"Please note: {remark}"]
+    by_all = arms([remark], False, False)
+    assert by_all[:1] == own
     assert len(by_all) > 1
-    assert by_list, "without a sentence of their own, those of the list are left"
+    assert arms([remark], True, True) == by_all
+    assert arms([remark], True, False) == own
+    assert arms([], True, False), "those of the list are left"
 
 
 HELPS, HURTS = "Answer with a bulleted list.", "Answer in plain paragraphs, without lists."
