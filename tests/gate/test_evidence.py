@@ -18,14 +18,13 @@ from clawback.gate.evidence import (
     comparable,
     graded,
     measure,
-    own_remarks,
     read,
     sampled,
 )
 from clawback.gate.fresh import VersionPair
 from clawback.gate.rule import decide
 from clawback.models.types import Completion
-from clawback.records import BETTER, GUARDED_ANSWERS, Part, Sample
+from clawback.records import GUARDED_ANSWERS, Part, Sample
 
 
 def said(finished: bool) -> Completion:
@@ -145,12 +144,6 @@ def test_guards_look_at_the_first_answers_and_no_further(tmp_path: Path) -> None
         tokens = sum(len(one.ids) for one in side.completions[:GUARDED_ANSWERS])
         apart = sum(side.base[:GUARDED_ANSWERS]) - sum(expected)
         assert counts.relevance == pytest.approx(apart / tokens, abs=1e-3)
-
-
-def test_own_remarks_are_neither_edits_nor_other_people_s_words() -> None:
-    hints = ("Who?", f"{BETTER} This.", "Mine says more.")
-    sample = Sample(1, (), "A man.", -1.0, hints=hints, foreign_hints=("Mine says more.",))
-    assert own_remarks(sample) == ["Who?"]
 
 
 def test_the_reader_of_the_gate_looks_at_the_verdicts_that_the_run_looked_at() -> None:

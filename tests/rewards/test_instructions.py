@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clawback.features.style_features import NAMES
+from clawback.records import BETTER, Sample
 from clawback.rewards import instructions
 
 LISTED = "Here it is:\n- one thing\n- another thing"
@@ -73,6 +74,12 @@ def test_without_rules_nothing_changes_and_many_leave_room_for_no_more_than_the_
     rewards = liked(lambda text: "- " in text)
     assert instructions.candidates(TEXTS, rewards, rules=()) == instructions.candidates(TEXTS, rewards)
     assert len(instructions.candidates(TEXTS, rewards, limit=3, rules=[f"Rule {n}." for n in range(9)])) == 3
+
+
+def test_wishes_are_neither_edits_nor_verdicts_nor_other_people_s_words():
+    hints = ("Who?", "wrong", f"{BETTER} This.", "Mine says more.")
+    sample = Sample(1, (), "A man.", -1.0, hints=hints, foreign_hints=("Mine says more.",))
+    assert instructions.wishes(sample) == ["Who?"]
 
 
 @pytest.mark.parametrize("remark", ["bad", "No!", "Nope, that's wrong. Try again.", "not a good answer", "👎", "", "still wrong", "Terrible response, I didn't like it at all"])  # fmt: skip

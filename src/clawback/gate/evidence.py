@@ -100,6 +100,8 @@ def weigh(
         liked: statistics of those that were liked.
         folded: as in ``VersionPair``.
     """
+    from clawback.rewards.instructions import wishes
+
     prompts, candidate, live, base = fresh.prompts, fresh.candidate, fresh.live, fresh.base
     longest = max(map(len, rated.ids), default=0)
     ground = comparable(longest, base.completions)
@@ -134,7 +136,7 @@ def weigh(
         prompt_kl=live.kl if folded else 0.0,
         questions=len(shown.questions),
         alike=alike(pairs, shown.candidate, shown.live),
-        unread_remarks=not ensemble.recognised_remarks and any(map(own_remarks, ratings.samples)),
+        unread_remarks=not ensemble.recognised_remarks and any(map(wishes, ratings.samples)),
         prompts=len({question(m) for m in prompts}),
     )
     return evidence, shown
@@ -264,11 +266,6 @@ def read(
         ReadingSettings(seed=seed),
         judge,
     )
-
-
-def own_remarks(sample: Sample) -> list[str]:
-    """What the owner said about the answer, without edits."""
-    return [hint for hint in sample.hints if not hint.startswith(BETTER) and hint not in sample.foreign_hints]
 
 
 def compare(

@@ -31,6 +31,7 @@ from clawback.features.style_features import READ, SIGNS, Floats, Wish, manner
 from clawback.features.text_statistics import GRAMMAR as GRAMMAR_NAMES
 from clawback.features.text_statistics import NAMES as STATISTIC_NAMES
 from clawback.features.text_statistics import grammar, text_statistics
+from clawback.records import BETTER, Sample
 
 SENTENCES: dict[str, tuple[str, str]] = {
     "words": ("Answer thoroughly and in detail.", "Answer in at most two short sentences."),
@@ -127,6 +128,12 @@ def asks(remark: str) -> bool:
     (True, False, False)
     """
     return any(word not in _VERDICT_WORDS for word in re.findall(r"[^\W\d_]+", remark.lower()))
+
+
+def wishes(sample: Sample) -> list[str]:
+    """What the owner asked for in words about an answer; edits are none."""
+    own = [hint for hint in sample.hints if not hint.startswith(BETTER) and hint not in sample.foreign_hints]
+    return [hint for hint in own if asks(hint)]
 
 
 def of_remark(remark: str) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 from clawback.errors import NothingRead
 from clawback.features.style_features import Floats
 from clawback.records import BETTER
-from clawback.rewards.instructions import asks
+from clawback.rewards.instructions import wishes
 from clawback.rewards.rating_likelihood import Ints, feedback_kinds, reader_values
 from clawback.sources.targets import DirectEvidence, evidence
 from clawback.templates import Encoded
@@ -61,7 +61,7 @@ class Inputs:
             [policy.encode(one) for one in samples],
             reader_values(samples),
             [(policy.encode(one), hint) for one, hint in words],
-            [hint for one, hint in words if hint not in one.foreign_hints and asks(hint)],
+            [wish for one in feedback for wish in wishes(one)],
             recipe.conditions.rules.sentences,
             evidence(feedback, policy, recipe.learn_from),
         )
