@@ -87,6 +87,6 @@ def test_a_verdict_asks_for_nothing(remark):
     assert not instructions.asks(remark)
 
 
-@pytest.mark.parametrize("remark", ["no, shorter", "Which obstacles are there?", "wrong tone", "too vague", "You gave no example.", "寫短一點", "zu lang"])  # fmt: skip
+@pytest.mark.parametrize("remark", ["no, shorter", "Which obstacles are there?", "wrong tone", "too vague", "You gave no example.", "boring", "寫短一點", "zu lang"])  # fmt: skip
 def test_a_remark_that_says_more_asks_for_something(remark):
     assert instructions.asks(remark)

@@ -107,13 +107,17 @@ class Instruction:
 
     text: str
     believed: float
-    """Expected rating of the base's answers that meet it less that of the others."""
+    """Expected rating of the base's answers that meet it less that of the others; infinite for what the owner said, or said yes to."""
+
+    @property
+    def by_owner(self) -> bool:
+        return math.isinf(self.believed)
 
 
 _VERDICT = """
-    again awful awfully bad badly best better boring correct correctly dislike disliked dumb error false fail failed fails fix garbage good great horrible
-    incorrect incorrectly like liked love loved mediocre meh mistake nah no nonsense nope not ok okay poor poorly really redo retry right rubbish silly
-    sorry stupid terrible terribly try ugh unhelpful unusable useless weak weird well worse worst worthless wrong wrongly yes
+    again awful awfully bad badly best better correct correctly dislike disliked dumb error false fail failed fails fix garbage good great horrible
+    incorrect incorrectly like liked love loved mediocre meh mistake nah no nonsense nope not ok okay poor poorly really redo retry right rubbish
+    sorry stupid terrible terribly try ugh unhelpful unusable useless well worse worst worthless wrong wrongly yes
     a all an and another answer any are at but cannot can completely did didn do does doesn don entirely even fully hate hated i is isn it just me my
     nothing of on output please quite reply response s same so still t than that the then they thing think this to too totally very was wasn what work
     worked works you your"""

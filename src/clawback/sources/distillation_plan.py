@@ -11,7 +11,6 @@ Where the settings ask for it, the base under the sentence teaches the adapter i
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -135,7 +134,7 @@ def _arms(
     )
     reader = grading.ensemble
     if grading.unread_words and reader is not None and not reader.trust.trusted:
-        tried = [one for one in tried if math.isinf(one.believed)] or tried
+        tried = [one for one in tried if one.by_owner] or tried
     arms = search(
         grading,
         conversations,

@@ -11,7 +11,6 @@ under several, and without any, each as often as it pays (``picked``).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -172,7 +171,7 @@ def search(
         done, size, number = done + len(some), 2 * size, number + 1
         half = max(1, len(racing) // 2)
         # A few answers must not drop what the owner said: the best of their sentences is tried on all prompts.
-        first_owned = next((i for i, arm in enumerate(racing) if math.isinf(arm.instruction.believed)), 0)
+        first_owned = next((i for i, arm in enumerate(racing) if arm.instruction.by_owner), 0)
         racing = racing[:half] + ([racing[first_owned]] if first_owned >= half else [])
         if len(racing) == 1 and done >= 2 * first:
             break
@@ -196,7 +195,7 @@ def follows(arm: Arm, scale: float) -> bool:
         scale: standard deviation of rewards among the base's answers to one prompt.
     """
     # What the owner said themselves, or said yes to, only has to be followed by the model.
-    ease = 2 if math.isinf(arm.instruction.believed) else 1
+    ease = 2 if arm.instruction.by_owner else 1
     return arm.gain > SURE / ease * arm.error and arm.gain > WORTH / ease * scale
 
 
