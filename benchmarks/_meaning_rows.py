@@ -153,14 +153,14 @@ def read_quality(count: int) -> Callable[[Room, Person], Line]:
 
 
 def run_quality(count: int) -> Callable[[Room, Person], Line]:
-    """A run on the same taps."""
+    """A run on the same taps of somebody who allows to learn those models' answers."""
 
     def run(room: Room, person: Person) -> Line:
         values, answers = by_quality(room.graded), room.graded
         places = person.places(room.count, count)
         said = {i: Said(room.own[i], answers[i].response, tap=values[i], model=answers[i].model) for i in places}  # fmt: skip
         room.policy.put(None)
-        with home(room, turns(room, said), person.number) as root:
+        with home(room, turns(room, said), person.number, learn_from=["*"]) as root:
             line = train(root)
             version = line.pop("version")
             line |= compared(room, version)

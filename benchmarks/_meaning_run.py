@@ -56,8 +56,13 @@ def turns(room: Room, rated: Mapping[int, Said]) -> list[Said]:
 
 
 @contextmanager
-def home(room: Room, said: Sequence[Said], seed: int, longest: int = ROOM) -> Iterator[Path]:
-    """A home in which the person has said all that, with answers of ``longest`` tokens at most; the models are those of the surrounding home."""
+def home(
+    room: Room, said: Sequence[Said], seed: int, longest: int = ROOM, learn_from: Sequence[str] = ()
+) -> Iterator[Path]:
+    """A home in which the person has said all that, with answers of ``longest`` tokens at most; the models are those of the surrounding home.
+
+    ``learn_from``: the models whose answers may be learned.
+    """
     from clawback import config, feedback, store
     from clawback.paths import Home
     from clawback.records import Turn
@@ -68,7 +73,7 @@ def home(room: Room, said: Sequence[Said], seed: int, longest: int = ROOM) -> It
         models = Path(os.environ.get("CLAWBACK_HOME", "~/.clawback")).expanduser() / "models"
         if models.is_dir() and not made.models.exists():
             made.models.symlink_to(models)
-        training = {"background": False, "seed": seed, "budget": BUDGET}
+        training = {"background": False, "seed": seed, "budget": BUDGET, "learn_from": list(learn_from)}
         config.save(made.config, {"model": {"base": room.model}, "training": training, "generation": {"max_tokens": longest}})  # fmt: skip
         with store.connect(made.database) as db, db.together():
             for number, one in enumerate(said):

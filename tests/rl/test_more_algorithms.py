@@ -110,7 +110,11 @@ def slow_kto(batch, algorithm):
             total = total + weight * (1 - torch.sigmoid(algorithm.beta * (reward - 0.3)))
         else:
             total = total - weight * (1 - torch.sigmoid(algorithm.beta * (0.3 - reward)))
-    return total / len(batch.advantages)
+    liked = 0.0
+    for i in range(len(batch.advantages)):
+        if batch.advantages[i] > 0:
+            liked = liked + batch.advantages[i] * sum(batch.logprobs[t] for t in tokens(batch, i))
+    return total / len(batch.advantages) - algorithm.likelihood * liked / len(batch.logprobs)
 
 
 def slow_dpo(batch, algorithm):
@@ -141,6 +145,7 @@ CASES = [
     (Ppo(kl=0.3, entropy_bonus=0.2), slow_ppo),
     (Kto(), slow_kto),
     (Kto(beta=0.7), slow_kto),
+    (Kto(likelihood=0.8), slow_kto),
     (Dpo(), slow_dpo),
     (Dpo(beta=0.5, smoothing=0.1), slow_dpo),
     (

@@ -42,6 +42,7 @@ from clawback.pictures import pictures
 from clawback.records import Turn
 from clawback.rl import advantages
 from clawback.rl.algorithms.grpo import Grpo
+from clawback.rl.algorithms.kto import Kto
 from clawback.rl.algorithms.reinforce import Reinforce
 from clawback.rl.algorithms.rpo import Rpo
 from clawback.sources import distillation_plan, first_reading
@@ -64,6 +65,8 @@ if TYPE_CHECKING:
     from clawback.trainer.run import TrainingRun
 
 NAME = "rollouts"
+LIKELIHOOD = 1.0
+"""Weight of liked answers' own likelihood where ratings of other models' answers are learned as they are."""
 
 
 @dataclass(frozen=True)
@@ -123,14 +126,10 @@ def plan(run: TrainingRun) -> Plan:
         return _unread(run, inputs.every, start.unreadable)
     if grading is None:
         return _fall_back(run, inputs.every, "fresh answers to pictures are not drawn yet")
+    if start.unreadable:
+        return learned_directly(grading, shown, run, inputs.every, start.unreadable)
     prompts = list(start.conversations)
     run.tell({"phase": "draw", "step": 0, "steps": grading.settings.grounding})
-    if (
-        start.unreadable
-    ):  # fresh answers only hold the policy in place, at other prompts than those that something is shown to
-        known = {one.better.question for one in shown.targets}
-        grading.draw_base(sorted(prompts, key=known.__contains__), HELD)
-        return learned_directly(grading, shown, run, inputs.every, start.unreadable)
     if run.grader is None:
         ensemble = grading.learn(
             prompts, inputs.rated, inputs.rewards, inputs.remarks, inputs.order, inputs.kinds
@@ -202,18 +201,30 @@ def _rollouts(
 def learned_directly(
     grading: Grading, shown: DirectEvidence, run: TrainingRun, samples: Sequence[Sample], why: str
 ) -> Plan:
-    """The plan that learns demonstrations and comparisons, where nothing can be read from the ratings."""
+    """The plan that learns demonstrations and comparisons, where nothing can be read from the ratings.
+
+    Ratings of other models' answers, of which liked ones may be learned, are told apart as they are (``rl/algorithms/kto.py``): who imitates the liked ones
+    alone learns how those models write, and hardly what was liked of it.
+    """
     if not shown or run.recipe.algorithm != "auto":
         return _unread(run, samples, why)
+    note = f"what needs no reading alone ({shown}): {why}"
+    rewards = np.array([one.feedback_value for one in samples], dtype=np.float64)
+    if shown.answers and not shown.targets and rewards.min() < 0:
+        made = from_ratings(dataclasses.replace(run, samples=tuple(samples)), Kto(likelihood=LIKELIHOOD))
+        return dataclasses.replace(made, note="; ".join(filter(None, [note, made.note])))
+    run.tell({"phase": "draw", "step": 0, "steps": HELD})
+    if not grading.base:
+        # Fresh answers only hold the policy in place, at other prompts than those that something is shown to.
+        known = {one.better.question for one in shown.targets}
+        grading.draw_base(sorted(grading.questions, key=known.__contains__), HELD)
     settings = dataclasses.replace(DistilSettings.of(run.recipe), refine_rounds=0)
     answers = [AnswerTarget(one) for one in shown.answers if len(one.response) <= grading.room]
-    targets = with_worse(grading, [*shown.targets, *answers])
-    rewards = np.array([one.feedback_value for one in samples], dtype=np.float64)
     return Plan(
         Rpo(kl=settings.hold_kl),
-        RpoRounds(grading, nothing(targets), settings, tell=run.tell),
+        RpoRounds(grading, nothing(with_worse(grading, [*shown.targets, *answers])), settings, tell=run.tell),
         Rpo.name,
-        f"what needs no reading alone ({shown}): {why}",
+        note,
         _moved(run, rewards),
         rate=settings.rate(grading.policy.info.total_parameters),
         decay=True,

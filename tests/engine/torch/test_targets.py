@@ -252,6 +252,24 @@ def no_trust(monkeypatch):
     return found
 
 
+def test_without_a_pattern_liked_and_disliked_answers_of_a_named_model_are_told_apart(policy):
+    """Nothing is drawn or graded."""
+    liked = [tapped(i, f"Otters are animals, number {i}.", 1.0, model=OTHER) for i in range(1, 5)]
+    disliked = [tapped(10 + i, f"Nobody knows {i} otters.", -1.0, model=OTHER) for i in range(4)]
+    samples = [one for two in zip(liked, disliked, strict=True) for one in two]
+    settings = dataclasses.replace(recipe_for(policy), learn_from=("strong-*",))
+    draws = []
+    run = TrainingRun(policy, samples, settings, seed=1, tell=lambda one: draws.append(one["phase"]))
+    shown = evidence(samples, policy, ("strong-*",))
+    made = plan.learned_directly(None, shown, run, samples, "no pattern")
+    assert made.name == "kto"
+    assert "draw" not in draws
+    assert made.note == "what needs no reading alone (4 liked answers of other models): no pattern"
+    examples = {e.encoded: e.advantage for step in range(made.source.steps) for e in made.source.examples(step)}  # fmt: skip
+    assert all(examples[policy.encode(one)] > 0 for one in liked)
+    assert all(examples[policy.encode(one)] < 0 for one in disliked)
+
+
 @pytest.mark.parametrize("learn_from", [(), ("strong-*",)])
 def test_liked_foreign_answers_are_learned_only_from_named_models(policy, learn_from):
     liked = [tapped(i, f"Otters are animals, number {i}.", 1.0, model=OTHER) for i in range(1, 5)]
