@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+import shlex
 from types import SimpleNamespace
 
 import pytest
@@ -68,6 +71,19 @@ def test_who_asks_is_told_what_needs_no_reading(chance: Home, capsys: pytest.Cap
     said = " ".join(capsys.readouterr().out.split())
     assert "No run Nothing read: these" in said
     assert "Next run 0 of 8 fresh ratings" in said
+
+
+def test_who_rates_another_models_answers_is_told_what_lets_them_be_learned(
+    chance: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with store.connect(chance.database) as db:
+        turn = Turn("strong", ({"role": "user", "content": "Hi"},), "Hello.", model="acme's strong-1")
+        feedback.rate(db, db.add_turn(turn).id, 1)
+    assert main(["train"]) == 1
+    message = " ".join(capsys.readouterr().err.split())
+    command = re.search(r"`(clawback config set training[^`]+)`", message)
+    assert command is not None
+    assert json.loads(shlex.split(command.group(1))[-1]) == ["acme's strong-1"]
 
 
 def test_anyway_is_measured_and_remembered(chance: Home, monkeypatch: pytest.MonkeyPatch) -> None:

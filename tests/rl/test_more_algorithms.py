@@ -110,11 +110,7 @@ def slow_kto(batch, algorithm):
             total = total + weight * (1 - torch.sigmoid(algorithm.beta * (reward - 0.3)))
         else:
             total = total - weight * (1 - torch.sigmoid(algorithm.beta * (0.3 - reward)))
-    liked = 0.0
-    for i in range(len(batch.advantages)):
-        if batch.advantages[i] > 0:
-            liked = liked + batch.advantages[i] * sum(batch.logprobs[t] for t in tokens(batch, i))
-    return total / len(batch.advantages) - algorithm.likelihood * liked / len(batch.logprobs)
+    return total / len(batch.advantages)
 
 
 def slow_dpo(batch, algorithm):
@@ -145,7 +141,6 @@ CASES = [
     (Ppo(kl=0.3, entropy_bonus=0.2), slow_ppo),
     (Kto(), slow_kto),
     (Kto(beta=0.7), slow_kto),
-    (Kto(likelihood=0.8), slow_kto),
     (Dpo(), slow_dpo),
     (Dpo(beta=0.5, smoothing=0.1), slow_dpo),
     (

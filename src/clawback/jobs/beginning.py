@@ -8,6 +8,7 @@ sooner, by a stricter limit (``feedback.due.significance``). Demonstrations, com
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +25,7 @@ from clawback.jobs import inputs, rule_reading, seams
 from clawback.paths import Home
 from clawback.progress import OnProgress
 from clawback.records import GATE, Message, Run, Sample, Turn
-from clawback.sources import is_named
+from clawback.sources import barred_models, is_named
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -104,6 +105,11 @@ def check_readable(
             f"{error}. They are read again after {after} further ratings; `clawback inbox --rate` asks for those that tell most. An edit, an A or B, or a sentence on a bad answer needs no reading: "
             "`clawback train` learns it at once"
         )
+        if names := barred_models(samples, policy.info.base, recipe.learn_from):
+            why += (
+                f". Nor do ratings of another model's answers that may be learned: `clawback config set training.learn_from {shlex.quote(json.dumps(names))}`, "
+                "once you have read its vendor's terms"
+            )
         raise _skipped(db, NothingRead, why, after=after) from None
 
 

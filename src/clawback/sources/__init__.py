@@ -10,6 +10,6 @@ from typing import TYPE_CHECKING
 from clawback import plugins
 
 if TYPE_CHECKING:
-    from clawback.sources.targets import is_named, is_other
+    from clawback.sources.targets import barred_models, is_named, is_other
 else:
-    __all__, __getattr__ = plugins.face(__name__, {"targets": "is_named is_other"})
+    __all__, __getattr__ = plugins.face(__name__, {"targets": "barred_models is_named is_other"})

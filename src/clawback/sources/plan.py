@@ -55,7 +55,7 @@ from clawback.sources.instructed import PromptMessages
 from clawback.sources.ratings import from_ratings
 from clawback.sources.rpo_rounds import RpoRounds
 from clawback.sources.rule_grades import rule_grades
-from clawback.sources.targets import AnswerTarget, DirectEvidence, room_for, with_worse
+from clawback.sources.targets import AnswerTarget, DirectEvidence, may_learn, room_for, with_worse
 from clawback.templates import Encoded
 from clawback.trainer.examples import Plan
 
@@ -65,8 +65,6 @@ if TYPE_CHECKING:
     from clawback.trainer.run import TrainingRun
 
 NAME = "rollouts"
-LIKELIHOOD = 1.0
-"""Weight of liked answers' own likelihood where ratings of other models' answers are learned as they are."""
 
 
 @dataclass(frozen=True)
@@ -201,17 +199,19 @@ def _rollouts(
 def learned_directly(
     grading: Grading, shown: DirectEvidence, run: TrainingRun, samples: Sequence[Sample], why: str
 ) -> Plan:
-    """The plan that learns demonstrations and comparisons, where nothing can be read from the ratings.
+    """The plan where nothing can be read from the ratings, and demonstrations, comparisons or liked answers of other models are there to learn.
 
-    Ratings of other models' answers, of which liked ones may be learned, are told apart as they are (``rl/algorithms/kto.py``): who imitates the liked ones
-    alone learns how those models write, and hardly what was liked of it.
+    Where most of the feedback is ratings, all of it is told apart as it is (``rl/algorithms/kto.py``). Else demonstrations and comparisons are
+    learned, and what the ratings say besides is left out.
     """
     if not shown or run.recipe.algorithm != "auto":
         return _unread(run, samples, why)
-    note = f"what needs no reading alone ({shown}): {why}"
-    rewards = np.array([one.feedback_value for one in samples], dtype=np.float64)
-    if shown.answers and not shown.targets and rewards.min() < 0:
-        made = from_ratings(dataclasses.replace(run, samples=tuple(samples)), Kto(likelihood=LIKELIHOOD))
+    ratings = [one for one in samples if any(part.kind in ("rating", "reward") for part in one.parts)]
+    base, learn_from = run.policy.info.base, run.recipe.learn_from
+    likes = any(one.reward > 0 and may_learn(one, base, learn_from) for one in ratings)
+    if likes and any(one.reward < 0 for one in ratings) and len(ratings) > len(shown.targets):
+        made = from_ratings(dataclasses.replace(run, samples=tuple(samples)), Kto())
+        note = f"{len(ratings)} ratings as they are{shown.note}: {why}"
         return dataclasses.replace(made, note="; ".join(filter(None, [note, made.note])))
     run.tell({"phase": "draw", "step": 0, "steps": HELD})
     if not grading.base:
@@ -220,11 +220,12 @@ def learned_directly(
         grading.draw_base(sorted(grading.questions, key=known.__contains__), HELD)
     settings = dataclasses.replace(DistilSettings.of(run.recipe), refine_rounds=0)
     answers = [AnswerTarget(one) for one in shown.answers if len(one.response) <= grading.room]
+    rewards = np.array([one.feedback_value for one in samples], dtype=np.float64)
     return Plan(
         Rpo(kl=settings.hold_kl),
         RpoRounds(grading, nothing(with_worse(grading, [*shown.targets, *answers])), settings, tell=run.tell),
         Rpo.name,
-        note,
+        f"what needs no reading alone ({shown}): {why}",
         _moved(run, rewards),
         rate=settings.rate(grading.policy.info.total_parameters),
         decay=True,

@@ -60,6 +60,11 @@ def may_learn(sample: Sample, base: str, learn_from: Sequence[str]) -> bool:
     return not is_foreign(sample, base) or is_named(sample.model, learn_from)
 
 
+def barred_models(samples: Sequence[Sample], base: str, learn_from: Sequence[str]) -> list[str]:
+    """Names of the models of which liked answers may not be learned."""
+    return sorted({one.model for one in samples if one.reward > 0 and not may_learn(one, base, learn_from)})
+
+
 def is_named(model: str, learn_from: Sequence[str]) -> bool:
     """Whether one of the patterns names the model, with or without its owner (``openai/gpt-4o`` or ``gpt-4o``)."""
     names = {model.lower(), _short(model)}

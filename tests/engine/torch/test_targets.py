@@ -226,17 +226,18 @@ def test_a_run_whose_taps_cannot_be_read_learns_the_edits(tmp_path):
     assert (after > before + 0.2).all()
 
 
-def test_without_a_pattern_the_edits_are_learned_and_not_the_ratings(policy, monkeypatch):
+def test_without_a_pattern_more_ratings_than_edits_are_learned_as_they_are(policy, monkeypatch):
     found = no_trust(monkeypatch)
     samples, made = no_pattern(policy, edits())
     assert found == [True]
-    assert made.name == "rpo"
+    assert made.name == "kto"
     assert "4 edits" in made.note
-    better = {one.better for one in evidence(samples, policy, ()).edits}
-    learned = {
-        e.encoded for step in range(made.source.steps) for e in made.source.examples(step) if e.advantage
+    advantages = {
+        e.encoded: e.advantage for step in range(made.source.steps) for e in made.source.examples(step)
     }
-    assert learned == better
+    assert set(advantages) == {policy.encode(one) for one in samples}
+    for one in evidence(samples, policy, ()).edits:
+        assert advantages[one.better] > 0 > advantages[one.worse]
 
 
 def no_trust(monkeypatch):
@@ -264,7 +265,7 @@ def test_without_a_pattern_liked_and_disliked_answers_of_a_named_model_are_told_
     made = plan.learned_directly(None, shown, run, samples, "no pattern")
     assert made.name == "kto"
     assert "draw" not in draws
-    assert made.note == "what needs no reading alone (4 liked answers of other models): no pattern"
+    assert made.note == "8 ratings as they are: no pattern"
     examples = {e.encoded: e.advantage for step in range(made.source.steps) for e in made.source.examples(step)}  # fmt: skip
     assert all(examples[policy.encode(one)] > 0 for one in liked)
     assert all(examples[policy.encode(one)] < 0 for one in disliked)
@@ -359,7 +360,7 @@ def test_fresh_answers_are_as_long_as_the_policys_own_and_not_as_foreign_ones(ba
 @pytest.mark.slow
 def test_a_killed_run_on_edits_goes_on_to_the_same_bits(tmp_path, monkeypatch):
     no_trust(monkeypatch)
-    samples = [*unreadable(), *edits()]
+    samples = [*unreadable()[:4], *edits()]
     real = training_loop.LoopSettings
     monkeypatch.setattr(training_loop, "LoopSettings", lambda **kw: real(**{**kw, "checkpoint_seconds": 0.0}))
 

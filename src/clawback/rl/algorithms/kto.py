@@ -5,7 +5,7 @@ Source: Ethayarajh et al. 2024 (arXiv:2402.01306), eq. 7–8. For an answer y to
     r_y = Σ_t log π(t) − log π_ref(t)
     z   = max(0, mean over the step of Σ_t log π(t) − log π_ref(t) on answers to *other* prompts)    no gradient
     v   = λ_D · σ(β·(r_y − z)) for a good answer,  λ_U · σ(β·(z − r_y)) for a bad one
-    L   = mean_answers[ λ_y − v ] − α · (1/N) Σ_{good y} λ_y Σ_t log π(t)
+    L   = mean_answers[ λ_y − v ]
 
 Details that decide how it behaves:
 
@@ -16,8 +16,6 @@ Details that decide how it behaves:
    more of one kind.
 4. A rating between bad and good (a score of 6 of 10) counts by its size; a 0 not at all.
 5. There is no other KL term: σ saturates in both directions.
-6. The likelihood of good answers (α, 0 in the paper) is that of RPO (Pang et al. 2024, arXiv:2404.19733): what another model wrote is learned, and not only
-   told from what was disliked. N is the number of tokens of the step.
 """
 
 from __future__ import annotations
@@ -42,8 +40,6 @@ class Kto:
     undesirable: float = 1.0
     """λ_U"""
     balance: bool = True
-    likelihood: float = 0.0
-    """α"""
 
     def advantages(self, rewards: Tensor, groups: Tensor, baseline: float) -> tuple[Tensor, float]:  # noqa: ARG002
         """[S] → [S]: the sign says good or bad, the size is λ times the rating's. The baseline as it was."""
@@ -60,8 +56,6 @@ class Kto:
         side = batch.advantages.sign()
         value = torch.sigmoid(self.beta * side * (reward - batch.mismatch_kl))
         loss = (batch.advantages.abs() * (1 - value)).sum() / batch.samples
-        good = batch.advantages.clamp(min=0.0)[batch.segment]
-        loss = loss - self.likelihood * batch.token_mean(batch.logprobs * good)
         with torch.no_grad():
             right = ((reward - batch.mismatch_kl) * side > 0).float().sum() / batch.samples
             share = len(batch.advantages) / batch.samples
