@@ -162,9 +162,7 @@ class RewardEnsemble:
 
     def score(self, seen: Viewed, share: float, pessimism: float) -> Floats:
         """The same for answers whose views have been computed."""
-        share = self.share(share)
-        if 0.0 < share < 1.0:
-            share = min(max(share, LEAST), 1 - LEAST)
+        share = self.blend(share)
         mean, sd = self.conjunctions.predict(seen.signs)
         rules = share * (mean - pessimism * sd)
         if share == 1.0:
@@ -189,6 +187,11 @@ class RewardEnsemble:
             float(np.sqrt(max(weights @ (variances + means**2) - gain**2, 0.0))),
             float(weights @ np.array([NORMAL.cdf(z) for z in means / spread])),
         )
+
+    def blend(self, prior: float) -> float:
+        """The share of the rules in a grade: their posterior weight, but that each kind keeps ``LEAST``."""
+        share = self.share(prior)
+        return min(max(share, LEAST), 1 - LEAST) if 0.0 < share < 1.0 else share
 
     def share(self, prior: float) -> float:
         """The posterior weight of the rules."""
@@ -299,7 +302,7 @@ def fit(
         by_kernels = spectra.left_out(dealt)
         return combined([rules, kernels, *(correlation(by.T, dealt.T) for by in (by_rules, by_kernels))])
 
-    return RewardEnsemble(
+    made = RewardEnsemble(
         views,
         spectra.fit(rewards),
         rule_posterior.fit(space, signs, rewards, said, kinds),
@@ -307,6 +310,9 @@ def fit(
         evidence(space, signs, rewards, said, kinds),
         permutation_test(rewards, generalises, settings.seed, settings.trusted_below, kinds),
     )
+    share, column = made.blend(RULES), rewards[:, None]
+    left_out = share * explained(space, signs, column, kinds)[1] + (1 - share) * spectra.left_out(column)
+    return replace(made, trust=replace(made.trust, correlation=float(correlation(left_out.T, column.T)[0])))
 
 
 class EvidenceOverTime:

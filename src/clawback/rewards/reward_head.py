@@ -217,8 +217,7 @@ def permutation_test(
 ) -> Trust:
     """A permutation test of how well ``ratings [n]`` are explained, by whatever says so of many at once: ``[n, b]`` → ``[b]``.
 
-    Of several ``kinds [n]`` the most frequent is permuted: what a few edits have in common is no pattern of many ratings. Exact for any statistic: where
-    ratings have nothing to do with answers, at most ``trusted_below`` of them are trusted.
+    Of several ``kinds [n]`` each is permuted among itself. Exact for any statistic: where ratings have nothing to do with answers, at most ``trusted_below`` of them are trusted.
     """
     y = np.asarray(ratings, dtype=np.float64)
     if len(y) < 4 or np.ptp(y) == 0:
@@ -226,9 +225,9 @@ def permutation_test(
         return Trust(False, 0.0, 0.0, 1.0, why)
     rng = np.random.default_rng(seed)
     dealt = np.tile(y, (1 + DEALT, 1))  # [1 + permutations, n]
-    of = np.zeros(len(y), dtype=np.int64) if kinds is None else np.asarray(kinds, dtype=np.int64)
-    usual = of == np.bincount(of).argmax()
-    dealt[1:, usual] = rng.permuted(dealt[1:, usual], axis=1)
+    of = np.zeros(len(y)) if kinds is None else np.asarray(kinds)
+    for kind in np.unique(of):
+        dealt[1:, of == kind] = rng.permuted(dealt[1:, of == kind], axis=1)
     dealt = dealt.T
     values = explained(dealt)
     p = float(np.mean(values >= values[0] - 1e-9))

@@ -74,6 +74,10 @@ class Inputs:
         sign = "good" if self.rewards[0] > 0 else "bad"
         return f"all {len(self.rewards)} ratings are {sign}, so there is nothing to compare"
 
+    def says_words(self, ensemble: RewardEnsemble | None) -> bool:
+        """Whether somebody said in words what is wanted: rules, own sentences, or remarks that ``ensemble`` recognised."""
+        return bool(self.sentences or self.spoken or (ensemble is not None and ensemble.recognised_remarks))
+
     @property
     def kinds(self) -> Ints:
         """``[n]`` kinds of feedback that the rewards come from."""
@@ -101,7 +105,7 @@ def reads(grading: Grading) -> bool:
 
 def unreadable(inputs: Inputs, ensemble: RewardEnsemble | None) -> str:
     """Why nothing can be read from ratings, rules and remarks, in a sentence; "" where something can. ``ensemble``: as ``read`` made it."""
-    if inputs.sentences or inputs.spoken or (ensemble is not None and ensemble.recognised_remarks):
+    if inputs.says_words(ensemble):
         return ""
     if ensemble is None:
         return "" if inputs.remarks else inputs.alike

@@ -29,6 +29,7 @@ What limits drift, and so preserves facts (measured in research/studies/2026-11-
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -65,6 +66,12 @@ if TYPE_CHECKING:
     from clawback.trainer.run import TrainingRun
 
 NAME = "rollouts"
+READ = 0.5
+"""Correlation of ratings with what the reader says of each from the others, from which on its grades of fresh answers are learned from. On SmolLM2 and
+Qwen2.5-Coder-0.5B it is 0.57 to 0.99 of tastes that are read with an AUC of 0.85 or more (one of sixteen 0.26), and 0.49 at most of quality and of sums."""
+
+PASSES = 3
+"""Times at most that ratings are learned as they are: 32 in nine passes took the base's knowledge and brought nothing."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +133,11 @@ def plan(run: TrainingRun) -> Plan:
         return _fall_back(run, inputs.every, "fresh answers to pictures are not drawn yet")
     if start.unreadable:
         return learned_directly(grading, shown, run, inputs.every, start.unreadable)
+    if start.reader is not None and not inputs.says_words(start.reader):
+        r = start.reader.trust.correlation
+        weak = f"the ratings are read too weakly to be learned from (correlation {r:.2f}; at least {READ:g})"
+        if r < READ and (made := ratings_as_they_are(shown, run, inputs.every, weak)):
+            return made
     prompts = list(start.conversations)
     run.tell({"phase": "draw", "step": 0, "steps": grading.settings.grounding})
     if run.grader is None:
@@ -199,20 +211,11 @@ def _rollouts(
 def learned_directly(
     grading: Grading, shown: DirectEvidence, run: TrainingRun, samples: Sequence[Sample], why: str
 ) -> Plan:
-    """The plan where nothing can be read from the ratings, and demonstrations, comparisons or liked answers of other models are there to learn.
-
-    Where most of the feedback is ratings, all of it is told apart as it is (``rl/algorithms/kto.py``). Else demonstrations and comparisons are
-    learned, and what the ratings say besides is left out.
-    """
+    """The plan where nothing can be read from the ratings: all of them as they are, or else the demonstrations and comparisons beside them."""
     if not shown or run.recipe.algorithm != "auto":
         return _unread(run, samples, why)
-    ratings = [one for one in samples if any(part.kind in ("rating", "reward") for part in one.parts)]
-    base, learn_from = run.policy.info.base, run.recipe.learn_from
-    likes = any(one.reward > 0 and may_learn(one, base, learn_from) for one in ratings)
-    if likes and any(one.reward < 0 for one in ratings) and len(ratings) > len(shown.targets):
-        made = from_ratings(dataclasses.replace(run, samples=tuple(samples)), Kto())
-        note = f"{len(ratings)} ratings as they are{shown.note}: {why}"
-        return dataclasses.replace(made, note="; ".join(filter(None, [note, made.note])))
+    if made := ratings_as_they_are(shown, run, samples, why):
+        return made
     run.tell({"phase": "draw", "step": 0, "steps": HELD})
     if not grading.base:
         # Fresh answers only hold the policy in place, at other prompts than those that something is shown to.
@@ -230,6 +233,24 @@ def learned_directly(
         rate=settings.rate(grading.policy.info.total_parameters),
         decay=True,
     )
+
+
+def ratings_as_they_are(
+    shown: DirectEvidence, run: TrainingRun, samples: Sequence[Sample], why: str
+) -> Plan | None:
+    """The plan that tells liked and edited answers from disliked ones by KTO. None where no demonstration, comparison or liked answer of another model is
+    among the feedback, where these are most of it, or where no rated answer that may be learned is liked or none is disliked."""
+    ratings = [one for one in samples if any(part.kind in ("rating", "reward") for part in one.parts)]
+    base, learn_from = run.policy.info.base, run.recipe.learn_from
+    likes = any(one.reward > 0 and may_learn(one, base, learn_from) for one in ratings)
+    if not (shown and likes and any(one.reward < 0 for one in ratings) and len(ratings) > len(shown.targets)):
+        return None
+    recipe = run.recipe
+    most = math.ceil(PASSES * len(samples) / (recipe.batch * recipe.accumulation))
+    recipe = dataclasses.replace(recipe, steps=min(recipe.steps, most))
+    made = from_ratings(dataclasses.replace(run, samples=tuple(samples), recipe=recipe), Kto())
+    note = f"{len(ratings)} ratings as they are{shown.note}: {why}"
+    return dataclasses.replace(made, note="; ".join(filter(None, [note, made.note])))
 
 
 def _unread(run: TrainingRun, samples: Sequence[Sample], why: str) -> Plan:

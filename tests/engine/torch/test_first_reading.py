@@ -1,5 +1,6 @@
 """A run of which nothing can be read ends before anything is drawn; what needs no reading is learned all the same."""
 
+import contextlib
 import copy
 import dataclasses
 import random
@@ -139,16 +140,52 @@ def test_who_wants_it_all_the_same_learns_the_ratings_themselves(policy, drawn, 
     assert not drawn
 
 
-def trusting(monkeypatch, trusted):
-    """Have the first reading say whether what it reads is trusted."""
+def trusting(monkeypatch, trusted, correlation=0.9):
+    """Have the first reading say whether what it reads is trusted, and how well it reads."""
     real = graded.Grading.read
 
     def read(self, *given, **named):
         made = real(self, *given, **named)
-        trust = dataclasses.replace(made.trust, trusted=trusted, reason="a pattern or none")
+        trust = dataclasses.replace(
+            made.trust, trusted=trusted, correlation=correlation, reason="a pattern or none"
+        )
         return dataclasses.replace(made, trust=trust)
 
     monkeypatch.setattr(graded.Grading, "read", read)
+
+
+def test_ratings_that_are_read_weakly_are_learned_as_they_are_beside_edits(policy, monkeypatch, drawn):
+    trusting(monkeypatch, True, correlation=0.3)
+    samples = answers(24, lambda listed, _: listed)
+    made = plan.plan(run_of(policy, [*samples, *edits()]))
+    assert made.name == "kto"
+    assert made.note == (
+        "24 ratings as they are; beside them 4 edits: the ratings are read too weakly to be learned from (correlation 0.30; at least 0.5)"
+    )
+    learned = {e.encoded for step in range(made.source.steps) for e in made.source.examples(step)}
+    assert {policy.encode(one) for one in samples} < learned
+    assert not drawn
+    with pytest.raises(KeyError, match="drawn"):  # without what needs no reading the reader is all there is
+        plan.plan(run_of(policy, samples))
+    samples[1] = dataclasses.replace(samples[1], hints=("Say it in one paragraph.",))
+    with pytest.raises(KeyError, match="drawn"):  # what is said in words is not read from ratings
+        plan.plan(run_of(policy, [*samples, *edits()]))
+
+
+def test_a_taste_that_is_read_well_has_a_high_correlation(policy, monkeypatch, drawn):
+    real, correlations = graded.Grading.read, []
+
+    def read(self, *given, **named):
+        made = real(self, *given, **named)
+        correlations.append(made.trust.correlation)
+        return made
+
+    monkeypatch.setattr(graded.Grading, "read", read)
+    for samples in (answers(24, lambda listed, _: listed), by_chance(24, 2)):
+        with contextlib.suppress(NothingRead, KeyError):
+            plan.plan(run_of(policy, samples))
+    assert correlations[0] > 0.7
+    assert correlations[1] < plan.READ
 
 
 def test_what_edits_alone_tell_is_searched_for_where_it_is_read(policy, monkeypatch, drawn):
