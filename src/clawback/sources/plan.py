@@ -135,7 +135,7 @@ def plan(run: TrainingRun) -> Plan:
         return learned_directly(grading, shown, run, inputs.every, start.unreadable)
     if start.reader is not None and not inputs.says_words(start.reader):
         r = start.reader.trust.correlation
-        weak = f"the ratings are read too weakly to be learned from (correlation {r:.2f}; at least {READ:g})"
+        weak = f"they are read too weakly to grade answers by (correlation {r:.2f}; at least {READ:g})"
         if r < READ and (made := ratings_as_they_are(shown, run, inputs.every, weak)):
             return made
     prompts = list(start.conversations)

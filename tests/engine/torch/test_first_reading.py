@@ -160,7 +160,7 @@ def test_ratings_that_are_read_weakly_are_learned_as_they_are_beside_edits(polic
     made = plan.plan(run_of(policy, [*samples, *edits()]))
     assert made.name == "kto"
     assert made.note == (
-        "24 ratings as they are; beside them 4 edits: the ratings are read too weakly to be learned from (correlation 0.30; at least 0.5)"
+        "24 ratings as they are; beside them 4 edits: they are read too weakly to grade answers by (correlation 0.30; at least 0.5)"
     )
     learned = {e.encoded for step in range(made.source.steps) for e in made.source.examples(step)}
     assert {policy.encode(one) for one in samples} < learned
