@@ -43,7 +43,7 @@ _EVIDENCE_STEPS = 300
 class Trust:
     """Whether the head predicts ratings that it has not seen, and how that was decided.
 
-    ``correlation`` and ``r2`` are between ratings and their leave-one-out predictions (0 where something else was tested); ``p`` is the share of
+    ``correlation`` and ``r2`` (0 where something else was tested) are between ratings and their leave-one-out predictions; ``p`` is the share of
     random re-assignments of the same ratings to the answers that reach what these do.
     """
 
