@@ -136,7 +136,7 @@ def weigh(
         prompt_kl=live.kl if folded else 0.0,
         questions=len(shown.questions),
         alike=alike(pairs, shown.candidate, shown.live),
-        unread_remarks=not ensemble.recognised_remarks and any(map(wishes, ratings.samples)),
+        unread=not ensemble.recognised_remarks and (bool(ensemble.weak) or any(map(wishes, ratings.samples))),
         prompts=len({question(m) for m in prompts}),
     )
     return evidence, shown

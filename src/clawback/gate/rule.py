@@ -105,8 +105,8 @@ class Evidence:
     """Share of the pairs in which both answers read the same."""
     rules: tuple[RuleObedience, ...] = ()
     """How often both versions' answers keep the rules that there are."""
-    unread_remarks: bool = False
-    """The owner said something about answers that the reader does not understand: what its run learned from that, the reader cannot see."""
+    unread: bool = False
+    """The reader reads the ratings weakly, or the owner said something about answers that it does not understand: what a run learned from that, it cannot see."""
     prompts: int = 0
     """Different prompts that were answered;"""
     unlearned: int = 0
@@ -251,7 +251,7 @@ def indistinct(evidence: Evidence) -> str:
     ):
         return ""
     most = evidence.gain + SURE * evidence.gain_sd
-    if evidence.read_p <= READABLE and most < WORTH_ASKING and not evidence.unread_remarks:
+    if evidence.read_p <= READABLE and most < WORTH_ASKING and not evidence.unread:
         return (
             f"it cannot be told from the live version: its answers are expected to be rated {most:+.2f} higher at most, "
             f"and under {WORTH_ASKING:+.2f} is not worth a question"

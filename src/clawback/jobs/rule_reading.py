@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from clawback import config
 from clawback.errors import JudgeError
 from clawback.feedback import rule_consent
+from clawback.feedback.rule_consent import LIST
 from clawback.files import append_line
 from clawback.progress import OnProgress
 from clawback.records import OWNER, Rule
@@ -94,8 +95,10 @@ def entry(db: Store, judge: RuleJudge | None) -> RunRules:
     judged: list[Rule] = []
     if judge is not None and (result := exam.stored_result(db, judge.name)) is not None and result.believed:
         judged = [rule for rule in believed_first if not check_of(rule)][:MOST_JUDGED]
+    to_say = rule_consent.distinct_rules_to_say(db)
     return RunRules(
-        sentences=tuple(rule.text for rule in rule_consent.distinct_rules_to_say(db)),
+        sentences=tuple(rule.text for rule in to_say),
+        spoken=any(rule.author != LIST for rule in to_say),
         features=tuple((rule.text, rule.check) for rule in [*checked, *judged]),
         judge=judge.name if judge is not None and judged else "",
     )

@@ -117,6 +117,9 @@ LEAST = 0.25
 than the likelier one alone (Yao et al. 2018, arXiv:1704.02030)."""
 MOST = 512
 """Ratings that are read, the newest: the cost of the kernels goes as the third power, and what is read from some hundreds hardly changes with more."""
+READ = 0.5
+"""Correlation of ratings with what is read of each from the others, from which on grades of fresh answers are relied on. On SmolLM2 and Qwen2.5-Coder-0.5B it
+is 0.53 to 0.99 of tastes that are read with an AUC of 0.85 or more, and 0.49 at most of quality and of sums (docs/decisions/0052)."""
 PHRASES = 16
 """Quoted texts that are looked for, those most spoken of: with the hypotheses it goes as the third power of the signs."""
 
@@ -150,6 +153,16 @@ class RewardEnsemble:
     trust: Trust
     outdated: int = 0
     """Older ratings that were left out, because the person has changed their mind since."""
+
+    @property
+    def weak(self) -> str:
+        """Why its grades of fresh answers are not relied on, in a sentence; "" where they are."""
+        r = self.trust.correlation
+        return (
+            ""
+            if r >= READ
+            else f"they are read too weakly to grade answers by (correlation {r:.2f}; at least {READ:g})"
+        )
 
     def reward(self, answers: Answers, share: float, pessimism: float) -> Floats:
         """``[n]`` expected reward of the answers, in units of a rating.

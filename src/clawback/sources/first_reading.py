@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from clawback.records import Sample
     from clawback.rewards.reward_ensemble import RewardEnsemble
     from clawback.sources.graded import Grading
-    from clawback.trainer.recipe import Recipe
+    from clawback.trainer.recipe import Recipe, RunRules
     from clawback.trainer.run import TrainingRun
 
 
@@ -45,8 +45,7 @@ class Inputs:
     remarks: Sequence[tuple[Encoded, str]]
     spoken: Sequence[str]
     """Remarks in the owner's own words that ask for something."""
-    sentences: Sequence[str]
-    """Rules that a model may be told of."""
+    rules: RunRules
     shown: DirectEvidence
     """Demonstrations and comparisons, which need no reading."""
 
@@ -62,7 +61,7 @@ class Inputs:
             reader_values(samples),
             [(policy.encode(one), hint) for one, hint in words],
             [wish for one in feedback for wish in wishes(one)],
-            recipe.conditions.rules.sentences,
+            recipe.conditions.rules,
             evidence(feedback, policy, recipe.learn_from),
         )
 
@@ -75,8 +74,9 @@ class Inputs:
         return f"all {len(self.rewards)} ratings are {sign}, so there is nothing to compare"
 
     def says_words(self, ensemble: RewardEnsemble | None) -> bool:
-        """Whether somebody said in words what is wanted: rules, own sentences, or remarks that ``ensemble`` recognised."""
-        return bool(self.sentences or self.spoken or (ensemble is not None and ensemble.recognised_remarks))
+        """Whether somebody said in words what is wanted: in rules, in remarks of their own, or in others that ``ensemble`` recognised."""
+        recognised = ensemble is not None and ensemble.recognised_remarks
+        return bool(self.rules.spoken or self.spoken or recognised)
 
     @property
     def kinds(self) -> Ints:
@@ -105,7 +105,7 @@ def reads(grading: Grading) -> bool:
 
 def unreadable(inputs: Inputs, ensemble: RewardEnsemble | None) -> str:
     """Why nothing can be read from ratings, rules and remarks, in a sentence; "" where something can. ``ensemble``: as ``read`` made it."""
-    if inputs.says_words(ensemble):
+    if inputs.rules.sentences or inputs.says_words(ensemble):
         return ""
     if ensemble is None:
         return "" if inputs.remarks else inputs.alike

@@ -66,10 +66,6 @@ if TYPE_CHECKING:
     from clawback.trainer.run import TrainingRun
 
 NAME = "rollouts"
-READ = 0.5
-"""Correlation of ratings with what the reader says of each from the others, from which on its grades of fresh answers are learned from. On SmolLM2 and
-Qwen2.5-Coder-0.5B it is 0.57 to 0.99 of tastes that are read with an AUC of 0.85 or more (one of sixteen 0.26), and 0.49 at most of quality and of sums."""
-
 PASSES = 3
 """Times at most that ratings are learned as they are: 32 in nine passes took the base's knowledge and brought nothing."""
 
@@ -133,10 +129,9 @@ def plan(run: TrainingRun) -> Plan:
         return _fall_back(run, inputs.every, "fresh answers to pictures are not drawn yet")
     if start.unreadable:
         return learned_directly(grading, shown, run, inputs.every, start.unreadable)
-    if start.reader is not None and not inputs.says_words(start.reader):
-        r = start.reader.trust.correlation
-        weak = f"they are read too weakly to grade answers by (correlation {r:.2f}; at least {READ:g})"
-        if r < READ and (made := ratings_as_they_are(shown, run, inputs.every, weak)):
+    if start.reader is not None and start.reader.weak and not inputs.says_words(start.reader):
+        made = ratings_as_they_are(shown, run, inputs.every, start.reader.weak)
+        if made is not None:
             return made
     prompts = list(start.conversations)
     run.tell({"phase": "draw", "step": 0, "steps": grading.settings.grounding})

@@ -118,6 +118,8 @@ class RunRules:
 
     sentences: tuple[str, ...] = ()
     """Of rules that a model may be told of."""
+    spoken: bool = False
+    """One of the sentences is somebody's, and not of the hand-written list."""
     features: tuple[tuple[str, str], ...] = ()
     """A rule's text and its check, of each that the reader looks at."""
     judge: str = ""
