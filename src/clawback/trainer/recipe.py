@@ -118,12 +118,12 @@ class RunRules:
 
     sentences: tuple[str, ...] = ()
     """Of rules that a model may be told of."""
-    spoken: bool = False
-    """One of the sentences is somebody's, and not of the hand-written list."""
     features: tuple[tuple[str, str], ...] = ()
     """A rule's text and its check, of each that the reader looks at."""
     judge: str = ""
     """What judges the rules that code cannot check; "" where nothing does."""
+    spoken: bool = False
+    """One of the sentences is somebody's, and not of the hand-written list."""
 
     def __bool__(self) -> bool:
         return bool(self.sentences or self.features)

@@ -49,7 +49,7 @@ def with_rules(policy, sentences=(TWELVE,), features=((TWELVE, ""),)):
 
 def spoken(*remarks):
     """Feedback of remarks alone."""
-    return Inputs((), (), (), np.zeros(0), (), remarks, (), DirectEvidence())
+    return Inputs((), (), (), np.zeros(0), (), remarks, RunRules(), DirectEvidence())
 
 
 def grading_of(policy, run, count=3):
