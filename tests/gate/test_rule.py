@@ -143,7 +143,7 @@ def test_what_cannot_be_told_apart_is_dropped_without_a_question() -> None:
     assert decide(replace(OPEN, gain=0.05, gain_sd=0.05, read_p=0.5), GATE).asks, (
         "a reader that reads nothing cannot tell"
     )
-    assert decide(replace(OPEN, gain=0.05, gain_sd=0.05, unread=True), GATE).asks, (
+    assert decide(replace(OPEN, gain=0.05, gain_sd=0.05, weak_reader=True), GATE).asks, (
         "the reader does not see what was learned from remarks that it does not understand"
     )
     seen = replace(OPEN, gain=0.05, gain_sd=0.05, rules=(rule(0.6, 0.3, 0.02, 1.0),))

@@ -136,7 +136,8 @@ def weigh(
         prompt_kl=live.kl if folded else 0.0,
         questions=len(shown.questions),
         alike=alike(pairs, shown.candidate, shown.live),
-        unread=not ensemble.recognised_remarks and (bool(ensemble.weak) or any(map(wishes, ratings.samples))),
+        weak_reader=not ensemble.recognised_remarks
+        and (bool(ensemble.weakness) or any(map(wishes, ratings.samples))),
         prompts=len({question(m) for m in prompts}),
     )
     return evidence, shown

@@ -105,7 +105,7 @@ class Evidence:
     """Share of the pairs in which both answers read the same."""
     rules: tuple[RuleObedience, ...] = ()
     """How often both versions' answers keep the rules that there are."""
-    unread: bool = False
+    weak_reader: bool = False
     """The reader reads the ratings weakly, or the owner said something about answers that it does not understand: what a run learned from that, it cannot see."""
     prompts: int = 0
     """Different prompts that were answered;"""
@@ -251,7 +251,7 @@ def indistinct(evidence: Evidence) -> str:
     ):
         return ""
     most = evidence.gain + SURE * evidence.gain_sd
-    if evidence.read_p <= READABLE and most < WORTH_ASKING and not evidence.unread:
+    if evidence.read_p <= READABLE and most < WORTH_ASKING and not evidence.weak_reader:
         return (
             f"it cannot be told from the live version: its answers are expected to be rated {most:+.2f} higher at most, "
             f"and under {WORTH_ASKING:+.2f} is not worth a question"

@@ -98,7 +98,7 @@ def entry(db: Store, judge: RuleJudge | None) -> RunRules:
     to_say = rule_consent.distinct_rules_to_say(db)
     return RunRules(
         sentences=tuple(rule.text for rule in to_say),
-        spoken=any(rule.author != LIST for rule in to_say),
+        by_people=any(rule.author != LIST for rule in to_say),
         features=tuple((rule.text, rule.check) for rule in [*checked, *judged]),
         judge=judge.name if judge is not None and judged else "",
     )

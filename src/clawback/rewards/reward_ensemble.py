@@ -117,7 +117,7 @@ LEAST = 0.25
 than the likelier one alone (Yao et al. 2018, arXiv:1704.02030)."""
 MOST = 512
 """Ratings that are read, the newest: the cost of the kernels goes as the third power, and what is read from some hundreds hardly changes with more."""
-READ = 0.5
+LEAST_CORRELATION = 0.5
 """Correlation of ratings with what is read of each from the others, from which on grades of fresh answers are relied on. On SmolLM2 and Qwen2.5-Coder-0.5B it
 is 0.53 to 0.99 of tastes that are read with an AUC of 0.85 or more, and 0.49 at most of quality and of sums (docs/decisions/0052)."""
 PHRASES = 16
@@ -155,13 +155,13 @@ class RewardEnsemble:
     """Older ratings that were left out, because the person has changed their mind since."""
 
     @property
-    def weak(self) -> str:
+    def weakness(self) -> str:
         """Why its grades of fresh answers are not relied on, in a sentence; "" where they are."""
         r = self.trust.correlation
         return (
             ""
-            if r >= READ
-            else f"they are read too weakly to grade answers by (correlation {r:.2f}; at least {READ:g})"
+            if r >= LEAST_CORRELATION
+            else f"they are read too weakly to grade answers by (correlation {r:.2f}; at least {LEAST_CORRELATION:g})"
         )
 
     def reward(self, answers: Answers, share: float, pessimism: float) -> Floats:
@@ -315,7 +315,7 @@ def fit(
         by_kernels = spectra.left_out(dealt)
         return combined([rules, kernels, *(correlation(by.T, dealt.T) for by in (by_rules, by_kernels))])
 
-    made = RewardEnsemble(
+    ensemble = RewardEnsemble(
         views,
         spectra.fit(rewards),
         rule_posterior.fit(space, signs, rewards, said, kinds),
@@ -323,9 +323,10 @@ def fit(
         evidence(space, signs, rewards, said, kinds),
         permutation_test(rewards, generalises, settings.seed, settings.trusted_below, kinds),
     )
-    share, column = made.blend(RULES), rewards[:, None]
+    share, column = ensemble.blend(RULES), rewards[:, None]
     left_out = share * explained(space, signs, column, kinds)[1] + (1 - share) * spectra.left_out(column)
-    return replace(made, trust=replace(made.trust, correlation=float(correlation(left_out.T, column.T)[0])))
+    trust = replace(ensemble.trust, correlation=float(correlation(left_out.T, column.T)[0]))
+    return replace(ensemble, trust=trust)
 
 
 class EvidenceOverTime:

@@ -73,10 +73,10 @@ class Inputs:
         sign = "good" if self.rewards[0] > 0 else "bad"
         return f"all {len(self.rewards)} ratings are {sign}, so there is nothing to compare"
 
-    def says_words(self, ensemble: RewardEnsemble | None) -> bool:
+    def has_words(self, ensemble: RewardEnsemble | None) -> bool:
         """Whether somebody said in words what is wanted: in rules, in remarks of their own, or in others that ``ensemble`` recognised."""
         recognised = ensemble is not None and ensemble.recognised_remarks
-        return bool(self.rules.spoken or self.spoken or recognised)
+        return bool(self.rules.by_people or self.spoken or recognised)
 
     @property
     def kinds(self) -> Ints:
@@ -105,7 +105,7 @@ def reads(grading: Grading) -> bool:
 
 def unreadable(inputs: Inputs, ensemble: RewardEnsemble | None) -> str:
     """Why nothing can be read from ratings, rules and remarks, in a sentence; "" where something can. ``ensemble``: as ``read`` made it."""
-    if inputs.rules.sentences or inputs.says_words(ensemble):
+    if inputs.rules.sentences or inputs.has_words(ensemble):
         return ""
     if ensemble is None:
         return "" if inputs.remarks else inputs.alike

@@ -41,7 +41,7 @@ from clawback.errors import TrainingError
 from clawback.features.style_features import Floats
 from clawback.pictures import pictures
 from clawback.records import Turn
-from clawback.rl import advantages
+from clawback.rl import advantages, algorithms
 from clawback.rl.algorithms.grpo import Grpo
 from clawback.rl.algorithms.kto import Kto
 from clawback.rl.algorithms.reinforce import Reinforce
@@ -129,10 +129,10 @@ def plan(run: TrainingRun) -> Plan:
         return _fall_back(run, inputs.every, "fresh answers to pictures are not drawn yet")
     if start.unreadable:
         return learned_directly(grading, shown, run, inputs.every, start.unreadable)
-    if start.reader is not None and start.reader.weak and not inputs.says_words(start.reader):
-        made = ratings_as_they_are(shown, run, inputs.every, start.reader.weak)
-        if made is not None:
-            return made
+    if start.reader is not None and start.reader.weakness and not inputs.has_words(start.reader):
+        directly = ratings_as_they_are(shown, run, inputs.every, start.reader.weakness)
+        if directly is not None:
+            return directly
     prompts = list(start.conversations)
     run.tell({"phase": "draw", "step": 0, "steps": grading.settings.grounding})
     if run.grader is None:
@@ -209,10 +209,10 @@ def learned_directly(
     """The plan where nothing can be read from the ratings: all of them as they are, or else the demonstrations and comparisons beside them."""
     if not shown or run.recipe.algorithm != "auto":
         return _unread(run, samples, why)
-    if made := ratings_as_they_are(shown, run, samples, why):
-        return made
-    run.tell({"phase": "draw", "step": 0, "steps": HELD})
+    if directly := ratings_as_they_are(shown, run, samples, why):
+        return directly
     if not grading.base:
+        run.tell({"phase": "draw", "step": 0, "steps": HELD})
         # Fresh answers only hold the policy in place, at other prompts than those that something is shown to.
         known = {one.better.question for one in shown.targets}
         grading.draw_base(sorted(grading.questions, key=known.__contains__), HELD)
@@ -235,17 +235,20 @@ def ratings_as_they_are(
 ) -> Plan | None:
     """The plan that tells liked and edited answers from disliked ones by KTO. None where no demonstration, comparison or liked answer of another model is
     among the feedback, where these are most of it, or where no rated answer that may be learned is liked or none is disliked."""
-    ratings = [one for one in samples if any(part.kind in ("rating", "reward") for part in one.parts)]
+    # What is liked of an answer that was cut, or that calls tools, is not how it ends.
+    usable = [one for one in samples if one.reward <= 0 or not (one.cut or one.has_calls)]
+    ratings = [one for one in usable if any(part.kind in ("rating", "reward") for part in one.parts)]
     base, learn_from = run.policy.info.base, run.recipe.learn_from
     likes = any(one.reward > 0 and may_learn(one, base, learn_from) for one in ratings)
     if not (shown and likes and any(one.reward < 0 for one in ratings) and len(ratings) > len(shown.targets)):
         return None
     recipe = run.recipe
-    most = math.ceil(PASSES * len(samples) / (recipe.batch * recipe.accumulation))
+    most = math.ceil(PASSES * len(usable) / (recipe.batch * recipe.accumulation))
     recipe = dataclasses.replace(recipe, steps=min(recipe.steps, most))
-    made = from_ratings(dataclasses.replace(run, samples=tuple(samples), recipe=recipe), Kto())
+    algorithm = algorithms.make(Kto.name, recipe.settings(Kto.name))
+    plan_of_ratings = from_ratings(dataclasses.replace(run, samples=tuple(usable), recipe=recipe), algorithm)
     note = f"{len(ratings)} ratings as they are{shown.note}: {why}"
-    return dataclasses.replace(made, note="; ".join(filter(None, [note, made.note])))
+    return dataclasses.replace(plan_of_ratings, note="; ".join(filter(None, [note, plan_of_ratings.note])))
 
 
 def _unread(run: TrainingRun, samples: Sequence[Sample], why: str) -> Plan:

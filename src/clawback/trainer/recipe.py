@@ -122,7 +122,7 @@ class RunRules:
     """A rule's text and its check, of each that the reader looks at."""
     judge: str = ""
     """What judges the rules that code cannot check; "" where nothing does."""
-    spoken: bool = False
+    by_people: bool = False
     """One of the sentences is somebody's, and not of the hand-written list."""
 
     def __bool__(self) -> bool:

@@ -12,7 +12,7 @@ pytest.importorskip("peft")
 from clawback import engine
 from clawback.errors import NothingRead, NothingToGain
 from clawback.learning import training
-from clawback.rewards.reward_ensemble import READ
+from clawback.rewards.reward_ensemble import LEAST_CORRELATION
 from clawback.sources import graded, plan
 from clawback.sources.first_reading import Inputs
 from clawback.trainer import RunConditions, RunRules
@@ -186,7 +186,7 @@ def test_a_taste_that_is_read_well_has_a_high_correlation(policy, monkeypatch, d
         with contextlib.suppress(NothingRead, KeyError):
             plan.plan(run_of(policy, samples))
     assert correlations[0] > 0.7
-    assert correlations[1] < READ
+    assert correlations[1] < LEAST_CORRELATION
 
 
 def test_what_edits_alone_tell_is_searched_for_where_it_is_read(policy, monkeypatch, drawn):

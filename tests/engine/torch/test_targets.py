@@ -257,7 +257,8 @@ def test_without_a_pattern_liked_and_disliked_answers_of_a_named_model_are_told_
     """Nothing is drawn or graded."""
     liked = [tapped(i, f"Otters are animals, number {i}.", 1.0, model=OTHER) for i in range(1, 5)]
     disliked = [tapped(10 + i, f"Nobody knows {i} otters.", -1.0, model=OTHER) for i in range(4)]
-    samples = [one for two in zip(liked, disliked, strict=True) for one in two]
+    cut = dataclasses.replace(tapped(30, "Otters are", 1.0, model=OTHER), ending="length")
+    samples = [*(one for two in zip(liked, disliked, strict=True) for one in two), cut]
     settings = dataclasses.replace(recipe_for(policy), learn_from=("strong-*",))
     draws = []
     run = TrainingRun(policy, samples, settings, seed=1, tell=lambda one: draws.append(one["phase"]))
@@ -267,6 +268,7 @@ def test_without_a_pattern_liked_and_disliked_answers_of_a_named_model_are_told_
     assert "draw" not in draws
     assert made.note == "8 ratings as they are: no pattern"
     examples = {e.encoded: e.advantage for step in range(made.source.steps) for e in made.source.examples(step)}  # fmt: skip
+    assert policy.encode(cut) not in examples
     assert all(examples[policy.encode(one)] > 0 for one in liked)
     assert all(examples[policy.encode(one)] < 0 for one in disliked)
 
