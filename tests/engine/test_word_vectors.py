@@ -1,4 +1,4 @@
-"""Vectors of words, which a reader of ratings groups into lexical fields, are the base's own input embeddings."""
+"""Vectors of words, which a reader of ratings sums up, are the base's own input embeddings."""
 
 import numpy as np
 import pytest

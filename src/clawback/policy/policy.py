@@ -23,7 +23,7 @@ from clawback.scoring import Scorer
 from clawback.templates import PROMPT_TOKENS, RESPONSE_TOKENS, Chat, Encoded
 
 if TYPE_CHECKING:
-    from clawback.features.lexical_fields import Floats, Ints
+    from clawback.features.word_meanings import Floats, Ints
     from clawback.records import JsonObject
     from clawback.sampling import DrawSettings, Sampled
     from clawback.scoring import Choices

@@ -35,7 +35,7 @@ from clawback.rewards.kernel_ensemble import KernelEnsemble, Spectra
 from clawback.rewards.reward_head import TRUSTED_BELOW, Trust, combined, correlation, permutation_test
 from clawback.rewards.rule_evidence import evidence, explained
 from clawback.rewards.rule_posterior import WRONG_REMARK, Ints, RulePosterior, Space
-from clawback.rewards.views import NAMED, Answers, Judge, Viewed, Views
+from clawback.rewards.views import MEANINGS, NAMED, Answers, Judge, Viewed, Views
 
 
 class LogEvidence(Protocol):
@@ -105,13 +105,15 @@ NORMAL = NormalDist()
 
 RIDGE = 0.8
 """λ of the kernels, where an average answer has features of squared length 1."""
-RULES = 0.5
-"""A priori share of the rules in what is expected; the rest is the kernels'."""
+RULES = 0.2
+"""A priori share of the rules in what is expected; the rest is the kernels'. With a half, wishes that no rule names are read worse (docs/decisions/0053)."""
 RESEMBLES = 1e6
 """Odds by which a literal is likelier that a remark names word for word; a remark that is half as near has the root of them."""
 SAID_IN_WORDS = 20.0
 """Odds by which the rules are likelier than the kernels where remarks were understood: what has a name is what rules are about."""
-LIKELIER = {NAMED: math.log(SAID_IN_WORDS)}
+ABOUT_CONTENT = 20.0
+"""Odds by which kernels on what the words mean are likelier: there are many views of form, and the evidence of some dozen ratings is weak."""
+LIKELIER = {NAMED: math.log(SAID_IN_WORDS), MEANINGS: math.log(ABOUT_CONTENT)}
 LEAST = 0.25
 """Share in a grade that each kind keeps, however well the other explains the ratings: neither is what the person really goes by, and of such models a mean predicts better
 than the likelier one alone (Yao et al. 2018, arXiv:1704.02030)."""

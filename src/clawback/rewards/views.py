@@ -4,7 +4,7 @@
 | --- | --- |
 | style | the style features (``features``), by name |
 | statistics | sentence and word lengths, variety, punctuation, layout (``text_statistics``): any language |
-| fields | how many words of each lexical field (``lexical_fields``), where the base's embeddings are at hand: any language |
+| meanings | what the words mean together (``word_meanings``), where the base's embeddings are at hand: any language |
 | grammar | tense, voice, persons, subordination, degree, … (``text_statistics``): English |
 | tokens, rates | which everyday tokens occur, and how often: function words, in any language that the tokenizer knows |
 | named | the features that the person's remarks are about, where there are remarks |
@@ -43,7 +43,7 @@ from clawback.rewards.rule_posterior import (
 )
 
 if TYPE_CHECKING:
-    from clawback.features.lexical_fields import LexicalFields, WordVectors
+    from clawback.features.word_meanings import WordMeanings, WordVectors
 
 Bools = NDArray[np.bool_]
 
@@ -56,6 +56,7 @@ ASKED_WORDS = 0.06
 OPENING = 12
 """Words of an answer that may take up the question's."""
 NAMED = "named"
+MEANINGS = "meanings"
 Judge = Callable[[Sequence[str], Sequence[str]], Floats]
 """(questions, answers) → ``[S, k]`` how surely each answer keeps each of ``k`` rules, in [0, 1]; nan where that was not judged."""
 
@@ -146,7 +147,7 @@ class Views:
     """Style features and statistics that somebody spoke of: a view of their own."""
     judge: Judge | None = None
     usual: Floats = field(default_factory=lambda: np.zeros(0))  # [k] mean verdict on the base's answers
-    fields: LexicalFields | None = None
+    meanings: WordMeanings | None = None
 
     @classmethod
     def ground(
@@ -172,9 +173,9 @@ class Views:
         )
         base = bare.judged(base)
         if base.words is not None:
-            from clawback.features.lexical_fields import LexicalFields
+            from clawback.features.word_meanings import WordMeanings
 
-            bare = replace(bare, fields=LexicalFields.of(base.ids, base.words))
+            bare = replace(bare, meanings=WordMeanings.of(base.ids, base.words))
         if base.verdicts is not None:
             bare = replace(bare, usual=mean_verdicts(base.verdicts))
         raw = bare._raw(base)
@@ -248,8 +249,8 @@ class Views:
             )
             made["tokens"] = (counts > 0).astype(np.float64)
             made["rates"] = np.sqrt(counts / np.maximum([[len(one)] for one in ids], 1))
-        if self.fields is not None and self.fields.count:
-            made["fields"] = np.sqrt(self.fields(ids) / np.maximum([[len(one)] for one in ids], 1))
+        if self.meanings is not None and len(self.meanings.tokens):
+            made[MEANINGS] = self.meanings(ids)
         if self.named:
             made[NAMED] = np.hstack([made["style"], made["statistics"], made["grammar"]])[
                 :, [_NUMBERED[n] for n in self.named]
@@ -274,8 +275,6 @@ class Views:
         parts = [_text_numbers(answers.texts)]
         if self.knows_prompts:
             parts.append(relation(answers.prompts, answers.texts))
-        if self.fields is not None:
-            parts.append(self.fields(answers.ids))
         return np.hstack(parts)
 
     def _asks(self, prompts: Sequence[str]) -> Floats:

@@ -1,10 +1,10 @@
-"""Lexical fields: words whose vectors are near each other are one field, counted together."""
+"""What the words of an answer mean together: one of like meaning counts for another, and rare ones count for more."""
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawback.features.lexical_fields import COMMON, SIZE, LexicalFields
+from clawback.features.word_meanings import COMMON, RAREST, WordMeanings
 from clawback.rewards.reward_ensemble import RULES, Answers, Ratings, ReadingSettings, learn
 from clawback.rewards.views import Views
 
@@ -25,50 +25,54 @@ def answers(count: int, words: int = 6) -> list[list[int]]:
     return [[*drawn.choice(GROUPS * EACH, words, replace=False).tolist(), 1000, 1001] for _ in range(count)]
 
 
-def test_words_with_near_vectors_are_one_field() -> None:
-    fields = LexicalFields.of(answers(200), vectors)
-    assert fields.count == GROUPS * EACH // SIZE
-    group = fields.tokens // EACH
-    same = sum(len(np.unique(fields.fields[group == one])) == 1 for one in range(GROUPS))
-    assert same >= GROUPS - 2  # k-means may join two and divide one
-    np.testing.assert_array_equal(fields.tokens, np.arange(GROUPS * EACH))
+def cosine(one, other) -> float:
+    return float(one @ other / np.linalg.norm(one) / np.linalg.norm(other))
 
 
-def test_counts_are_of_words_and_of_nothing_else() -> None:
-    fields = LexicalFields.of(answers(200), vectors)
-    [row, empty] = fields([[0, 1, 1, 1000, 5000], []])
-    assert row.sum() == 3
-    assert not empty.any()
-    assert row[fields.fields[0]] >= 1
+def test_words_of_like_meaning_count_for_each_other() -> None:
+    meanings = WordMeanings.of(answers(200), vectors)
+    [first, alike, other] = meanings([[0, 1000], [EACH - 1, 1000], [5 * EACH, 1000]])
+    assert cosine(first, alike) > 0.9
+    assert abs(cosine(first, other)) < 0.6
 
 
-def test_what_most_answers_say_is_no_word_of_a_field() -> None:
+def test_what_was_never_seen_counts_as_much_as_what_is_rare() -> None:
+    seen = [[token for token in ids if token != 3] for ids in answers(200)]
+    meanings = WordMeanings.of(seen, vectors)
+    assert 3 not in meanings.tokens
+    [unseen, rare] = np.linalg.norm(meanings.table(np.array([3, 4])), axis=1)
+    assert unseen == RAREST
+    assert 0 < rare <= RAREST
+
+
+def test_what_most_answers_say_and_what_is_no_word_count_for_nothing() -> None:
     often = [[*ids, 3] for ids in answers(200)]
     assert np.mean([3 in ids for ids in often]) > COMMON
-    assert 3 not in LexicalFields.of(often, vectors).tokens
+    assert not WordMeanings.of(often, vectors).table(np.array([3, 1000, 5000])).any()
 
 
-def test_few_words_make_no_fields() -> None:
-    for some in ([], [[1, 2, 3]], [[1000, 1001]]):
-        fields = LexicalFields.of(some, vectors)
-        assert fields.count == 0
-        assert fields([[1, 2, 3]]).shape == (1, 0)
+def test_an_answer_is_the_sum_of_its_words_by_hand() -> None:
+    meanings = WordMeanings.of(answers(200), vectors)
+    [row] = meanings([[0, 7, 7, 1000]])
+    table = meanings.table(np.array([0, 7]))
+    np.testing.assert_allclose(row, np.sqrt(1 / 4) * table[0] + np.sqrt(2 / 4) * table[1])
 
 
-def test_the_same_answers_make_the_same_fields() -> None:
-    one, other = LexicalFields.of(answers(100), vectors), LexicalFields.of(answers(100), vectors)
-    np.testing.assert_array_equal(one.fields, other.fields)
+def test_without_words_there_is_nothing_to_look_at() -> None:
+    for some in ([], [[1000, 1001]]):
+        meanings = WordMeanings.of(some, vectors)
+        assert not meanings([[1, 2, 3], []]).any()
 
 
 @given(st.lists(st.lists(st.integers(0, 1200), max_size=30), max_size=30))
-def test_any_answers_are_counted(ids: list[list[int]]) -> None:
-    fields = LexicalFields.of(ids, vectors)
-    counted = fields(ids)
-    known = set(fields.tokens.tolist())
-    np.testing.assert_array_equal(counted.sum(axis=1), [sum(t in known for t in one) for one in ids])
+def test_any_answers_are_looked_at(ids: list[list[int]]) -> None:
+    meanings = WordMeanings.of(ids, vectors)
+    sums = meanings(ids)
+    assert sums.shape == (len(ids), len(meanings.centre))
+    assert np.isfinite(sums).all()
 
 
-def test_a_wish_about_a_field_is_read_by_fields_alone() -> None:
+def test_a_wish_about_a_field_is_read_by_meanings_alone() -> None:
     """Each word of the field is in one answer of twenty; the field is in four of ten. The text shows nothing of it."""
     every = answers(360, 5)
     wanted = np.array([any(token // EACH == 4 for token in ids) for ids in every])
@@ -91,5 +95,5 @@ def test_a_wish_about_a_field_is_read_by_fields_alone() -> None:
 def test_without_vectors_there_is_no_such_view() -> None:
     every = answers(40)
     base = Answers(every, ["Words."] * 40, np.zeros((40, 0)))
-    assert Views.ground(base).fields is None
-    assert "fields" not in Views.ground(base)(base)
+    assert Views.ground(base).meanings is None
+    assert "meanings" not in Views.ground(base)(base)
