@@ -67,8 +67,13 @@ class KernelEnsemble:
     inverses: Floats  # [models, λ, n, n] U diag(1 / (e + λ)) Uᵀ of those that count, else 0
     scales: Floats  # [models, λ] ŝ
     rated: Mapping[str, Floats]
-    mean: float
+    ratings: Floats  # [n]
     log_bayes: float
+
+    @property
+    def mean(self) -> float:
+        """Of the ratings."""
+        return float(self.ratings.mean())
 
     def predict(self, views: Mapping[str, Floats]) -> tuple[Floats, Floats]:
         """Mean ``[m]`` and standard deviation ``[m]`` of the expected rating of answers given as ``views``."""
@@ -246,7 +251,7 @@ class Spectra:
         alphas = inverses @ centred
         scales = np.einsum("kln,n->kl", alphas, centred) / n
         return KernelEnsemble(
-            self.kernels, self.mixes, weights, alphas, inverses, scales, self.rated, float(y.mean()), log_bayes
+            self.kernels, self.mixes, weights, alphas, inverses, scales, self.rated, y, log_bayes
         )  # fmt: skip
 
 

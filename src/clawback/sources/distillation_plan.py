@@ -2,7 +2,7 @@
 
 Answers come from one of three places. Where enough answers of other models may be learned and are graded well, they are learned, and no sentence is
 looked for. Where a sentence surely helps (``instructed.py``), answers drawn under it and filtered by the ensemble are learned after the prompt without it
-(``distilled.py``). Where none does (a taste that is hard to put in words), the best of answers under several sentences and none are learned. The best of
+(``distilled.py``). Where none does, and the ratings speak for words, the base teaches these (``word_guide.py``). Else (a taste that is hard to put in words) the best of answers under several sentences and none are learned. The best of
 the policy's own answers follow, as long as those improve (``rpo_rounds.py``).
 
 Where the settings ask for it, the base under the sentence teaches the adapter its whole distribution in place of all that (``guided.py``).
@@ -38,7 +38,9 @@ from clawback.sources.targets import AnswerTarget, DirectEvidence, with_worse
 from clawback.trainer.examples import Plan, SourceSequence
 
 if TYPE_CHECKING:
+    from clawback.sources.graded import Graded
     from clawback.sources.guided import Guide
+    from clawback.sources.word_guide import WordGuide
     from clawback.trainer.run import TrainingRun
 
 NAME = "distil"
@@ -65,6 +67,9 @@ def distil(
         return _rpo(grading, dataclasses.replace(good, targets=targets), rounds, conversations, note)
     arms, sure = _arms(grading, conversations, remarks, settings, run)
     best, told = arms[0], sure
+    if not sure and (words := _words(grading, settings, run)):
+        note = f"the words {', '.join(map(repr, words.words))} and their like teach at {words.strength:g} times their strength{shown.note}"
+        return _taught(grading, words, [], targets, list(conversations.messages), note)
     guide = _guide(grading, conversations, best, settings) if sure else None
     if guide is None:
         good = gathered(grading, conversations, arms, _base_rewards(grading), progress=sure, others=others)
@@ -76,7 +81,7 @@ def distil(
     gain = f"{best.instruction.text!r} (expected rating {best.gain:+.2f} ± {best.error:.2f} against the base)"
     if guide is not None:
         note = f"{gain} teaches at {guide.strength:g} times its strength{shown.note}"
-        return _taught(grading, guide, best, targets, list(conversations.messages), note)
+        return _taught(grading, guide, best.answers, targets, list(conversations.messages), note)
     if len(good.answers) < settings.distil_batch:
         return None
     why = "drawn under several sentences, for no sentence surely helps"
@@ -162,25 +167,37 @@ def _guide(
     """The base under the sentence as a teacher; None where it is not wanted, or its head is unknown."""
     if not settings.guided_rounds:
         return None
-    from clawback.sources.guided import Guide, strongest
+    from clawback.sources.guided import SentenceGuide, strongest
 
-    guide = Guide(partial(conversations.under, grading), arm.instruction.text)
+    guide = SentenceGuide(1.0, partial(conversations.under, grading), arm.instruction.text)
     return strongest(guide, grading, anchors(grading)[1][:BASE], settings.most_forgotten)
+
+
+def _words(grading: Grading, settings: DistilSettings, run: TrainingRun) -> WordGuide | None:
+    """The words that the ratings speak for as a teacher; None where that is not wanted, or they speak for none."""
+    if settings.word_rounds < 0 or grading.by_rules is not None:
+        return None
+    from clawback.sources.guided import strongest
+    from clawback.sources.word_guide import word_guide
+
+    guide = word_guide(grading, [grading.policy.encode(one) for one in run.samples])
+    return guide and strongest(guide, grading, anchors(grading)[1][:BASE], settings.most_forgotten)
 
 
 def _taught(
     grading: Grading,
     guide: Guide,
-    arm: Arm,
+    drawn: Sequence[Graded],
     targets: Sequence[AnswerTarget],
     prompts: Sequence[Prompt],
     note: str,
 ) -> Plan:
-    """The plan that learns from the guide, then the targets: pairs in the same steps would drown it, for their gradient is by far the larger."""
+    """The plan that learns from the guide, along ``drawn`` and the base's answers first, then the targets: pairs in the same steps would drown it, for
+    their gradient is by far the larger."""
     from clawback.sources.guided import GuidedRounds
 
     settings = DistilSettings.of(grading.recipe)
-    answers = [one.encoded for one in [*arm.answers, *grading.base_graded] if one.complete]
+    answers = [one.encoded for one in [*drawn, *grading.base_graded] if one.complete]
     rounds = GuidedRounds(grading, guide, answers[: settings.distil_prompts], settings, prompts)
     direct = RpoRounds(grading, nothing(targets), dataclasses.replace(settings, refine_rounds=0))
     return Plan(
@@ -192,7 +209,7 @@ def _taught(
         # Both directions of the divergence count: one alone pulls up too little of what the policy hardly ever says.
         cover=1.0,
         decay=True,
-        instruction=arm.instruction.text,
+        instruction=guide.instruction,
     )
 
 

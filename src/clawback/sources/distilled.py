@@ -95,6 +95,8 @@ class DistilSettings:
     guided_rounds: int = 0
     """Rounds in which the base that is told the sentence teaches along the policy's own answers, one to each of ``refine_prompts``; 0: no such teacher,
     answers drawn under the sentence are learned."""
+    word_rounds: int = 2
+    """The same, where no sentence surely helps and the words that the ratings speak for teach (``word_guide.py``); -1: they do not."""
     most_forgotten: float = 0.17
     """Nats a token by which the base's own answers may have become less likely: before a round, and in the end. The gate allows 0.22 (25 %) of other answers."""
     distil_rate: float = 1e-3

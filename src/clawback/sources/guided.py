@@ -1,4 +1,6 @@
-"""Guided self-distillation: the base that is told a sentence teaches the policy that is not, along the policy's own answers.
+"""Guided self-distillation: the base whose states are moved teaches the policy that is not, along the policy's own answers.
+
+What moves them is a sentence that the base is told (``SentenceGuide``), or the words that the ratings speak for (``word_guide.py``).
 
 A few dozen answers that were drawn under a sentence, learned token by token, teach a small model little of it: each token is one sample of what the
 sentence changes. Here the whole distribution of the model that is told is learned at each position (context distillation: Askell et al. 2021,
@@ -17,8 +19,10 @@ the policy itself answers to other prompts by now (on-policy distillation: Agarw
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -28,30 +32,66 @@ from clawback.sources.graded import Grading, Prompt
 from clawback.templates import Encoded
 from clawback.trainer.examples import RatingSource, SourceState, TrainingExample
 
+AnyGuide = TypeVar("AnyGuide", bound="Guide")
 Under = Callable[[Prompt, str], Prompt]
 """(prompt, sentence) → the prompt with the sentence after it."""
 
 NEUTRAL = "Answer the question."
 """A sentence that asks for nothing more than the prompt does."""
 
-STRENGTHS = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0)
-"""γ that are tried; below 1: a part of what the sentence changes."""
+STRENGTHS = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 7.0, 8.0)
+"""γ that are tried; below 1: a part of the change."""
 
 
 @dataclass(frozen=True)
-class Guide:
-    """The base that is told a sentence, as a teacher."""
+class Guide(ABC):
+    """The base with its states moved, as a teacher."""
 
-    under: Under
-    sentence: str
-    strength: float = 1.0
+    strength: float
     """γ."""
+
+    @property
+    def instruction(self) -> str:
+        """The sentence that the base is told; "" where it is told none."""
+        return ""
+
+    @abstractmethod
+    def changes(self, grading: Grading, answers: Sequence[Encoded]) -> list[Tensor]:
+        """``[T, H]`` for each answer, float32 on the CPU: by how much the base's states are moved at a strength of 1."""
 
     @torch.no_grad()
     def states(self, grading: Grading, answers: Sequence[Encoded], plain: Sequence[Tensor]) -> list[Tensor]:
-        """``[T, H]`` for each answer: states whose distribution is p_T. ``plain``: the base's own, without a sentence."""
+        """``[T, H]`` for each answer: states whose distribution is p_T. ``plain``: the base's own."""
         changes = self.changes(grading, answers)
         return [_moved(p, change, self.strength) for p, change in zip(plain, changes, strict=True)]
+
+    def examples(self, grading: Grading, answers: Sequence[Encoded], weight: float) -> list[TrainingExample]:
+        """The answers (to prompts without a sentence) with what is to be learned at each of their positions. ``weight``: of the divergence."""
+        seen = grading.look(answers)
+        states = self.states(grading, answers, seen.states)
+        return [
+            TrainingExample(
+                encoded=one,
+                advantage=0.0,
+                old=seen.ref[i],
+                ref=seen.ref[i],
+                kl_weight=torch.full_like(seen.ref[i], weight),
+                base=states[i],
+            )
+            for i, one in enumerate(answers)
+        ]
+
+
+@dataclass(frozen=True)
+class SentenceGuide(Guide):
+    """The base that is told a sentence."""
+
+    under: Under
+    sentence: str
+
+    @property
+    def instruction(self) -> str:
+        return self.sentence
 
     @torch.no_grad()
     def changes(self, grading: Grading, answers: Sequence[Encoded]) -> list[Tensor]:
@@ -66,22 +106,6 @@ class Guide:
         with grading.policy.base():
             states = grading.policy.scorer.hidden(asked)
         return list(states.cpu().split([len(one.response) for one in answers]))
-
-    def examples(self, grading: Grading, answers: Sequence[Encoded], weight: float) -> list[TrainingExample]:
-        """The answers (to prompts without the sentence) with what is to be learned at each of their positions. ``weight``: of the divergence."""
-        seen = grading.look(answers)
-        states = self.states(grading, answers, seen.states)
-        return [
-            TrainingExample(
-                encoded=one,
-                advantage=0.0,
-                old=seen.ref[i],
-                ref=seen.ref[i],
-                kl_weight=torch.full_like(seen.ref[i], weight),
-                base=states[i],
-            )
-            for i, one in enumerate(answers)
-        ]
 
 
 class GuidedRounds:
@@ -101,11 +125,12 @@ class GuidedRounds:
         settings: DistilSettings,
         prompts: Sequence[Prompt],
     ) -> None:
-        """``answers``: to learn along first, to prompts without the sentence. ``prompts``: those of the rounds, taken in turn."""
+        """``answers``: to learn along first, to prompts without a sentence. ``prompts``: those of the rounds, taken in turn."""
         self.grading, self.guide, self.settings = grading, guide, settings
         order = torch.randperm(len(prompts), generator=grading.generator(0, 2)).tolist()
         self.prompts = [prompts[i] for i in order]
-        self.rounds = settings.guided_rounds if prompts else 0
+        rounds = settings.guided_rounds if guide.instruction else settings.word_rounds
+        self.rounds = rounds if prompts else 0
         self.number, self.begun, self.answers = 0, 0, list(answers)
         self.dealt = self._dealt()
         self.asked = min(settings.refine_prompts, len(prompts))
@@ -155,7 +180,7 @@ class GuidedRounds:
         return max(1, round(answers * self.settings.passes / self.settings.distil_batch))
 
 
-def strongest(guide: Guide, grading: Grading, places: Sequence[int], most: float) -> Guide | None:
+def strongest(guide: AnyGuide, grading: Grading, places: Sequence[int], most: float) -> AnyGuide | None:
     """The guide at the largest strength at which the base's answers at ``places`` are at most ``most`` nats a token less likely; None where the least
     goes further, or the model's head is none that ``Head`` knows."""
     scorer = grading.policy.scorer

@@ -233,14 +233,19 @@ def learned_directly(
 def ratings_as_they_are(
     shown: DirectEvidence, run: TrainingRun, samples: Sequence[Sample], why: str
 ) -> Plan | None:
-    """The plan that tells liked and edited answers from disliked ones by KTO. None where no demonstration, comparison or liked answer of another model is
-    among the feedback, where these are most of it, or where no rated answer that may be learned is liked or none is disliked."""
+    """The plan that tells liked and edited answers from disliked ones by KTO. None where no edit and no liked answer of another model that may be learned is
+    among the feedback, where edits and comparisons are most of it, or where no rated answer that may be learned is liked or none is disliked."""
     # What is liked of an answer that was cut, or that calls tools, is not how it ends.
     usable = [one for one in samples if one.reward <= 0 or not (one.cut or one.has_calls)]
     ratings = [one for one in usable if any(part.kind in ("rating", "reward") for part in one.parts)]
     base, learn_from = run.policy.info.base, run.recipe.learn_from
     likes = any(one.reward > 0 and may_learn(one, base, learn_from) for one in ratings)
-    if not (shown and likes and any(one.reward < 0 for one in ratings) and len(ratings) > len(shown.targets)):
+    if not (
+        (shown.edits or shown.answers)
+        and likes
+        and any(one.reward < 0 for one in ratings)
+        and len(ratings) > len(shown.targets)
+    ):
         return None
     recipe = run.recipe
     most = math.ceil(PASSES * len(usable) / (recipe.batch * recipe.accumulation))

@@ -8,7 +8,7 @@ import torch
 
 from clawback import engine
 from clawback.sources import distilled, guided
-from clawback.sources.guided import Guide, GuidedRounds, strongest
+from clawback.sources.guided import GuidedRounds, SentenceGuide, strongest
 from clawback.trainer.examples import Shared, measure
 from tests.engine.torch.test_distilled import grading_for
 from tests.engine.torch.test_rollouts import rated
@@ -51,7 +51,7 @@ def teacher(grading, under, strength, one):
 def test_the_teacher_takes_what_the_sentence_changes_further(setting, strength):
     grading, under = setting
     one = grading.base[0]
-    guide = Guide(under, SENTENCE, strength)
+    guide = SentenceGuide(strength, under, SENTENCE)
     [states] = guide.states(grading, [one], grading.base_seen.of([0]).states)
     head = grading.policy.scorer.head
     shown = (states @ head.weight.T * head.scale).double().log_softmax(-1)
@@ -60,7 +60,7 @@ def test_the_teacher_takes_what_the_sentence_changes_further(setting, strength):
 
 def test_a_neutral_sentence_changes_nothing(setting):
     grading, under = setting
-    guide = Guide(under, guided.NEUTRAL, 3.0)
+    guide = SentenceGuide(3.0, under, guided.NEUTRAL)
     plain = grading.base_seen.of([0]).states
     [states] = guide.states(grading, grading.base[:1], plain)
     torch.testing.assert_close(states, plain[0])
@@ -78,7 +78,7 @@ def lost(grading, under, strength, places):
 
 def test_it_is_as_strong_as_a_run_may_forget_and_no_stronger(setting):
     grading, under = setting
-    places, guide = list(range(8)), Guide(under, SENTENCE)
+    places, guide = list(range(8)), SentenceGuide(1.0, under, SENTENCE)
     most = lost(grading, under, 1.5, places) + 1e-3
     within = strongest(guide, grading, places, most)
     assert within is not None
@@ -92,7 +92,7 @@ def test_it_is_as_strong_as_a_run_may_forget_and_no_stronger(setting):
 def source_for(grading, under, **settings):
     settings = dataclasses.replace(distilled.DistilSettings.of(grading.recipe), **settings)
     prompts = list(dict.fromkeys(one.question for one in grading.base))
-    return GuidedRounds(grading, Guide(under, SENTENCE, 1.5), grading.base[:12], settings, prompts)
+    return GuidedRounds(grading, SentenceGuide(1.5, under, SENTENCE), grading.base[:12], settings, prompts)
 
 
 def first_round_of(source):
@@ -155,4 +155,4 @@ def test_a_source_that_is_taken_up_again_in_a_round_teaches_the_same(setting):
 def test_a_model_whose_head_is_unknown_has_no_such_teacher(setting, monkeypatch):
     grading, under = setting
     monkeypatch.setattr(grading.policy.scorer, "fused_head", False)
-    assert strongest(Guide(under, SENTENCE), grading, [0, 1], 9.0) is None
+    assert strongest(SentenceGuide(1.0, under, SENTENCE), grading, [0, 1], 9.0) is None
