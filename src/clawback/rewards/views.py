@@ -4,6 +4,7 @@
 | --- | --- |
 | style | the style features (``features``), by name |
 | statistics | sentence and word lengths, variety, punctuation, layout (``text_statistics``): any language |
+| fields | how many words of each lexical field (``lexical_fields``), by the same embeddings: any language |
 | meanings | what the words mean together (``word_meanings``), where the base's embeddings are at hand: any language |
 | grammar | tense, voice, persons, subordination, degree, … (``text_statistics``): English |
 | tokens, rates | which everyday tokens occur, and how often: function words, in any language that the tokenizer knows |
@@ -43,6 +44,7 @@ from clawback.rewards.rule_posterior import (
 )
 
 if TYPE_CHECKING:
+    from clawback.features.lexical_fields import LexicalFields
     from clawback.features.word_meanings import WordMeanings, WordVectors
 
 Bools = NDArray[np.bool_]
@@ -147,6 +149,7 @@ class Views:
     """Style features and statistics that somebody spoke of: a view of their own."""
     judge: Judge | None = None
     usual: Floats = field(default_factory=lambda: np.zeros(0))  # [k] mean verdict on the base's answers
+    fields: LexicalFields | None = None
     meanings: WordMeanings | None = None
 
     @classmethod
@@ -173,9 +176,11 @@ class Views:
         )
         base = bare.judged(base)
         if base.words is not None:
+            from clawback.features.lexical_fields import LexicalFields
             from clawback.features.word_meanings import WordMeanings
 
-            bare = replace(bare, meanings=WordMeanings.of(base.ids, base.words))
+            fields = LexicalFields.of(base.ids, base.words)
+            bare = replace(bare, fields=fields, meanings=WordMeanings.of(base.ids, base.words))
         if base.verdicts is not None:
             bare = replace(bare, usual=mean_verdicts(base.verdicts))
         raw = bare._raw(base)
@@ -249,6 +254,8 @@ class Views:
             )
             made["tokens"] = (counts > 0).astype(np.float64)
             made["rates"] = np.sqrt(counts / np.maximum([[len(one)] for one in ids], 1))
+        if self.fields is not None and self.fields.count:
+            made["fields"] = np.sqrt(self.fields(ids) / np.maximum([[len(one)] for one in ids], 1))
         if self.meanings is not None and len(self.meanings.tokens):
             made[MEANINGS] = self.meanings(ids)
         if self.named:
@@ -275,6 +282,8 @@ class Views:
         parts = [_text_numbers(answers.texts)]
         if self.knows_prompts:
             parts.append(relation(answers.prompts, answers.texts))
+        if self.fields is not None:
+            parts.append(self.fields(answers.ids))
         return np.hstack(parts)
 
     def _asks(self, prompts: Sequence[str]) -> Floats:
