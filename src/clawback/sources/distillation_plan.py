@@ -187,18 +187,18 @@ def _words(grading: Grading, settings: DistilSettings, run: TrainingRun) -> Word
 def _taught(
     grading: Grading,
     guide: Guide,
-    drawn: Sequence[Graded],
+    answers: Sequence[Graded],
     targets: Sequence[AnswerTarget],
     prompts: Sequence[Prompt],
     note: str,
 ) -> Plan:
-    """The plan that learns from the guide, along ``drawn`` and the base's answers first, then the targets: pairs in the same steps would drown it, for
+    """The plan that learns from the guide, along ``answers`` and the base's answers first, then the targets: pairs in the same steps would drown it, for
     their gradient is by far the larger."""
     from clawback.sources.guided import GuidedRounds
 
     settings = DistilSettings.of(grading.recipe)
-    answers = [one.encoded for one in [*drawn, *grading.base_graded] if one.complete]
-    rounds = GuidedRounds(grading, guide, answers[: settings.distil_prompts], settings, prompts)
+    complete = [one.encoded for one in [*answers, *grading.base_graded] if one.complete]
+    rounds = GuidedRounds(grading, guide, complete[: settings.distil_prompts], settings, prompts)
     direct = RpoRounds(grading, nothing(targets), dataclasses.replace(settings, refine_rounds=0))
     return Plan(
         Rpo(kl=settings.hold_kl),
