@@ -302,6 +302,16 @@ class KernelEvidenceOverTime:
         return float(np.logaddexp.reduce(np.concatenate(logs)) - np.log(len(logs) * len(self.prior)))
 
 
+def ridge(seen: Floats, ratings: Floats) -> tuple[Floats, Floats]:
+    """Ridge regression of ``ratings [n, b]``, each column by itself, on what is ``seen [n, d]``, with the noise as large as an answer's mean squared length:
+    weights of the answers ``[n, b]`` (those of the dimensions are ``seenᵀ`` times these), and what each rating is expected to be from the others ``[n, b]``."""
+    centred, values = seen - seen.mean(0), ratings - ratings.mean(0)
+    gram = centred @ centred.T
+    precision = np.linalg.inv(gram + max(float(np.trace(gram)) / len(gram), 1e-12) * np.eye(len(gram)))
+    weights = precision @ values
+    return weights, values - weights / np.diag(precision)[:, None]
+
+
 def _centred(values: Floats) -> Floats:
     return np.asarray(values - values.mean())
 

@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from clawback.rewards.kernel_ensemble import ridge
 from clawback.rewards.reward_head import correlation
 from clawback.rewards.views import FURTHEST, MEANINGS
 from clawback.sources.guided import Guide
@@ -87,12 +88,9 @@ def _word_weights(reader: RewardEnsemble) -> Floats | None:
     seen, ratings = reader.kernels.rated.get(MEANINGS), reader.kernels.ratings
     if seen is None or not seen.any():
         return None
-    centred, values = seen - seen.mean(0), ratings - ratings.mean()
-    gram = centred @ centred.T
-    inverse = np.linalg.inv(gram + np.trace(gram) / len(gram) * np.eye(len(gram)))
-    alpha = inverse @ values
-    r = float(correlation(values - alpha / np.diag(inverse), values))
-    weights: Floats = centred.T @ alpha
+    alpha, left_out = ridge(seen, ratings[:, None])
+    r = float(correlation(left_out[:, 0], ratings))
+    weights: Floats = (seen - seen.mean(0)).T @ alpha[:, 0]
     return weights if r >= max(LEAST_CORRELATION, reader.trust.correlation) else None
 
 
