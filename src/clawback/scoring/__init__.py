@@ -11,7 +11,15 @@ from clawback import plugins
 
 if TYPE_CHECKING:
     from clawback.scoring.choices import Choices
-    from clawback.scoring.lm_head import divergence, entropy, overlap, teacher_divergence, token_logprobs, top
+    from clawback.scoring.lm_head import (
+        Head,
+        divergence,
+        entropy,
+        overlap,
+        teacher_divergence,
+        token_logprobs,
+        top,
+    )
     from clawback.scoring.logprobs import Scored, Scorer
     from clawback.scoring.pooling import features, pooled
 else:
@@ -19,7 +27,7 @@ else:
         __name__,
         {
             "choices": "Choices",
-            "lm_head": "overlap teacher_divergence top divergence entropy token_logprobs",
+            "lm_head": "Head overlap teacher_divergence top divergence entropy token_logprobs",
             "logprobs": "Scored Scorer",
             "pooling": "features pooled",
         },

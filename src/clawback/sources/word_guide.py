@@ -30,6 +30,7 @@ from clawback.sources.guided import Guide
 if TYPE_CHECKING:
     from clawback.features.style_features import Floats
     from clawback.rewards.reward_ensemble import RewardEnsemble
+    from clawback.scoring import Head
     from clawback.sources.graded import Grading
     from clawback.templates import Encoded
 
@@ -80,7 +81,7 @@ def word_guide(grading: Grading, rated: Sequence[Encoded]) -> WordGuide | None:
         if counts[token] and likes[token] > 0
     ]
     words = dict.fromkeys(str(tokenizer.decode([token])).strip().lower() for token in best)
-    return WordGuide(1.0, _shift(grading, likes, counts), tuple(words)[:NAMES])
+    return WordGuide(1.0, state_shift(grading.policy.scorer.head, likes, counts), tuple(words)[:NAMES])
 
 
 def _word_weights(reader: RewardEnsemble) -> Floats | None:
@@ -107,20 +108,25 @@ def _likes(reader: RewardEnsemble, weights: Floats, counts: Floats) -> Floats:
 
 
 @torch.no_grad()
-def _shift(grading: Grading, likes: Floats, counts: Floats) -> Tensor:
-    """``[H]`` u, float32 on the CPU: weighted least squares with a constant, which a softmax does not see."""
-    head = grading.policy.scorer.head
-    width = head.weight.shape[1] + 1
-    left = torch.zeros(width, width, dtype=torch.float64)
-    right = torch.zeros(width, dtype=torch.float64)
-    often = torch.as_tensor(np.sqrt(counts) + _RARE)
-    wanted = torch.as_tensor(likes)
+def state_shift(head: Head, likes: Floats, counts: Floats) -> Tensor:
+    """``[H]`` u, float32 on the CPU: weighted least squares with a constant, which a softmax does not see.
+
+    Args:
+        likes: ``[V]`` b.
+        counts: ``[V]`` how often each token occurs in answers.
+    """
+    device, width = head.weight.device, head.weight.shape[1] + 1
+    left, right = torch.zeros(width, width, dtype=torch.float64), torch.zeros(width, dtype=torch.float64)
+    often, wanted = (
+        torch.as_tensor(values, dtype=torch.float32, device=device)
+        for values in (np.sqrt(counts) + _RARE, likes)
+    )
     for start in range(0, len(counts), _TOKENS):
-        rows = head.weight[start : start + _TOKENS].float().cpu() * head.scale
-        rows = torch.nn.functional.pad(rows, (0, 1), value=1.0)
-        heavy = rows * often[start : start + _TOKENS, None].float()
-        left += (heavy.T @ rows).double()
-        right += (heavy.T @ wanted[start : start + _TOKENS].float()).double()
+        some = slice(start, start + _TOKENS)
+        rows = torch.nn.functional.pad(head.weight[some].float() * head.scale, (0, 1), value=1.0)
+        heavy = rows * often[some, None]
+        left += (heavy.T @ rows).cpu().double()
+        right += (heavy.T @ wanted[some]).cpu().double()
     left += _RIDGE * left.trace() / width * torch.eye(width, dtype=torch.float64)
     shift: Tensor = torch.linalg.solve(left, right)[:-1]
     return shift.float()

@@ -219,6 +219,30 @@ def distilled_by_a_sentence_that_teaches(stage):
 
 
 @scenario
+def words_that_teach(stage):
+    """The states of the base are moved by what words are liked, and the policy learns along its own answers."""
+    from clawback.sources.distilled import DistilSettings
+    from clawback.sources.graded import Grading, GradingSettings
+    from clawback.sources.guided import GuidedRounds, strongest
+    from clawback.sources.word_guide import WordGuide, state_shift
+
+    policy = stage.policy()
+    run = TrainingRun(policy, make_samples(8), recipe(policy, "distil"), seed=2)
+    grading = Grading(run, GradingSettings(grounding=16), 8)
+    grading.draw_base(list({policy.encode(one).prompt for one in run.samples}))
+    head = policy.scorer.head
+    likes = np.zeros(len(head.weight))
+    likes[::7] = 1.0
+    shift = state_shift(head, likes, np.arange(len(likes)) % 3)
+    guide = strongest(WordGuide(1.0, shift, ()), grading, range(4), 9.0)
+    policy.attach(rank=4, alpha=4, seed=0)
+    settings = dataclasses.replace(DistilSettings(), word_rounds=1, refine_prompts=2, most_forgotten=9.0)
+    rounds = GuidedRounds(grading, guide, grading.base, settings, [one.question for one in grading.base[:2]])
+    assert rounds.examples(0)
+    assert rounds.examples(rounds.dealt.steps)
+
+
+@scenario
 def distilled_without_a_sentence(stage):
     """No sentence surely helps: answers under several are learned, and the policy is taken back where it went too far."""
     policy = stage.policy()
