@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import sqlite3
+from pathlib import Path
 
 import pytest
 
@@ -163,6 +164,23 @@ def test_the_sentence_names_salvage_and_the_newest_copy(
     assert main(["salvage"]) == 0
     assert "Saved:" in capsys.readouterr().out
     assert main(["turns"]) == 0
+
+
+def test_the_report_as_json_names_the_files(
+    home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(home, 200)
+    with store.connect(home.database) as db:
+        copy = copies.copy_if_due(db, 3)
+    pages = home.database.stat().st_size // 4096
+    damage(home.database, list(range(2, pages, 2)), random.Random(0))
+    monkeypatch.setenv("CLAWBACK_HOME", str(home.root))
+    assert main(["data", "salvage", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["intact"], report["saved"]["turns"] + report["from_copy"]["turns"]) == (False, 200)
+    assert report["copy"] == str(copy)
+    assert report["leftovers"] is None
+    assert Path(report["damaged"]).is_file()
 
 
 @pytest.mark.parametrize("command", [["data", "salvage"], ["data", "salvage", "--json"]])

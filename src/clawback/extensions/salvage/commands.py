@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 
 import click
 
@@ -45,4 +46,5 @@ def salvage(as_json: bool) -> None:
         )
     elif report.damaged_parts:
         lines.append("No copy has the rows of these parts: they are lost.")
-    emit({"intact": False} | asdict(report), "\n".join(lines), as_json)
+    data = {name: str(value) if isinstance(value, Path) else value for name, value in asdict(report).items()}
+    emit({"intact": False} | data, "\n".join(lines), as_json)
