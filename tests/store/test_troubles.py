@@ -228,6 +228,18 @@ def test_a_copy_a_day_if_something_changed_and_no_more_than_that(home: Home) -> 
     assert made[-1].stat().st_mode & 0o777 == 0o600
 
 
+def test_a_server_makes_the_copy_of_the_day_at_its_first_look(home: Home) -> None:
+    from clawback.inference.server import Server
+
+    fill(home, 10)
+    server = Server(home)
+    server._look()
+    (copy,) = connection.daily_copies(home.database)
+    copy.unlink()
+    server._look()
+    assert connection.daily_copies(home.database) == [], "once an hour"
+
+
 def test_damage_pushes_no_good_copy_out(home: Home) -> None:
     fill(home, 200)
     with store.connect(home.database) as db:
