@@ -109,6 +109,7 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "demo": "clawback.extensions.demo.commands:demo",
         "config.import": "clawback.extensions.openclaw_rl.commands:import_",
         "data.encryption": "clawback.extensions.crypt.commands:encryption",
+        "data.salvage": "clawback.extensions.salvage.commands:salvage",
         "model.make": "clawback.extensions.demo.commands:make",
         "prompts.corpus": "clawback.extensions.teachers.commands:corpus",
         "connect.channel": "clawback.extensions.channels.commands:channel",

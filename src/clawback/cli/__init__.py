@@ -107,7 +107,7 @@ class LazyGroup(click.Group):
         return _there(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        from clawback.terminal import HelpContext, load_command
+        from clawback.terminal import find_command, load_command
 
         if cmd_name == "help":
             return load_command("areas:help_")
@@ -117,13 +117,7 @@ class LazyGroup(click.Group):
             return group.get_command(ctx, name) if isinstance(group, click.Group) else None
         if file := COMMANDS.get(cmd_name):
             return load_command(f"{file}:{cmd_name}")
-        from clawback import plugins  # an extension's, or another package's
-
-        path = plugins.where(plugins.COMMANDS, cmd_name)
-        command: click.Command | None = plugins.load_value(path) if path else None
-        if command is not None:
-            command.context_class = HelpContext
-        return command
+        return find_command(ctx, cmd_name)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -12,11 +12,10 @@ CONNECT = {
     "completion": "areas:completion",
 }
 DATA = {
-    "backup": "salvage:backup",
+    "backup": "privacy:backup",
     "forget": "privacy:forget",
     "prune": "privacy:prune",
     **extension_commands("data"),
-    "salvage": "salvage:salvage",
 }
 LAB = {
     "judge": "clawback.training_commands.judge:judge",

@@ -1,4 +1,4 @@
-"""``forget prune``: delete what was said, and versions that nobody needs."""
+"""``backup forget prune``: copy the database, delete what was said, and versions that nobody needs."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from clawback import config, plugins
+from clawback import plugins
 from clawback.errors import UsageError
 from clawback.terminal import as_record, confirm, current_home, emit, json_option, open_store, quantity, say
+from clawback.terminal.encryption import locking, write_encrypted
 
 if TYPE_CHECKING:
     from clawback.privacy.retention import RetentionRules
@@ -26,6 +27,30 @@ class ForgetOptions:
     copy: Path | None
     retrain: bool
     seed: int | None
+
+
+@click.command()
+@click.argument("path", type=click.Path(dir_okay=False, path_type=Path))
+@locking
+@json_option
+def backup(path: Path, to: tuple[str, ...], phrase: bool, as_json: bool) -> None:
+    """Copy the database, also while it is in use.
+
+    The copy of an encrypted database needs the same key. With --to or --passphrase the file itself is encrypted, and the database in it needs no
+    other key.
+
+    \b
+    clawback data backup ~/clawback-2026-11-21.db
+    clawback data backup ~/clawback.age --passphrase
+    """
+
+    def write(file: Path) -> int:
+        with open_store() as store:
+            store.backup(file, plain=file != path)
+        return 0
+
+    write_encrypted(path, to, phrase, write)
+    emit({"path": str(path)}, f"The database was copied to {path}.", as_json)
 
 
 @click.command()
@@ -154,6 +179,7 @@ def prune(rules: RetentionRules, dry_run: bool, trust_clock: bool, yes: bool, as
     clawback data prune --keep-turns 5000 --keep-versions 5
     clawback data prune --stale
     """
+    from clawback import config
     from clawback.privacy import retention
 
     here = current_home()

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from clawback import config, jobs, release, store
-from clawback.admin import upkeep
+from clawback.admin import rating_inbox
 from clawback.capture import spool
 from clawback.errors import ClawbackError
 from clawback.feedback import training_due
@@ -26,6 +26,7 @@ from clawback.paths import Home
 from clawback.policy.memory import give_back
 from clawback.prompt_jobs import prompt_worker
 from clawback.records import Turn, Version
+from clawback.store import copies
 
 log = logging.getLogger("clawback.serve")
 SETTLE_SECONDS = 30.0
@@ -102,7 +103,9 @@ class Server:
                 log.warning("the trial is over: version %s is live", ended[1].number)
         if time.monotonic() - self.faded >= FADE_SECONDS:  # it reads all that is older than it keeps
             self.faded = time.monotonic()
-            upkeep.upkeep(self.home)
+            with store.connect(self.home.database) as db:
+                copies.copy_if_due(db, config.load(self.home.config).privacy.copies)
+            rating_inbox.fade(self.home)
         # What came together in quiet hours, or while the machine was busy, is trained on when they are over.
         if self.maybe_train():
             log.warning("a training run is being prepared in the background")

@@ -28,7 +28,7 @@ from clawback.feedback.due import (
 from clawback.jobs.control import stamp
 from clawback.paths import Home
 from clawback.runs.run_options import RunOptions
-from clawback.salvage import copies
+from clawback.store import copies
 
 MAX_LOG = 5_000_000
 

@@ -17,7 +17,7 @@ from clawback.paths import Home
 from clawback.records import Version
 from clawback.release import trial, version_registry
 from clawback.release.version_registry import LOCK_SECONDS
-from clawback.salvage import copies
+from clawback.store import copies
 
 if TYPE_CHECKING:
     from clawback.store import Store

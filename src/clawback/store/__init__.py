@@ -1,4 +1,4 @@
-"""The store: SQLite, and beside salvage the only package that contains SQL. All of the loop's state is here, so a restart loses nothing.
+"""The store: SQLite, the only package of the core that contains SQL. All of the loop's state is here, so a restart loses nothing.
 
 Each name is imported when it is first used: an agent's hook needs the ``TurnStore`` alone.
 """

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         CommandGroup,
         HelpContext,
         extension_commands,
+        find_command,
         in_walk,
         load_command,
         note_new_name,
@@ -50,7 +51,7 @@ else:
     __all__, __getattr__ = plugins.face(
         __name__,
         {
-            "groups": "CommandGroup HelpContext extension_commands in_walk load_command note_new_name",
+            "groups": "CommandGroup HelpContext extension_commands find_command in_walk load_command note_new_name",
             "options": "VERSION as_record current_home json_option listen named_version needs open_store open_turns port_option "
             "ray_option version_option",
             "output": "COLUMNS columns confirm emit fold fold_words one_key quantity say shorten when width",

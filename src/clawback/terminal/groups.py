@@ -71,8 +71,7 @@ class CommandGroup(click.Group):
             return load_command(self.members[cmd_name])
         command = super().get_command(ctx, cmd_name)
         if command is None and self.members:  # of another package
-            path = plugins.where(plugins.COMMANDS, f"{self.name}.{cmd_name}")
-            command = plugins.load_value(path) if path else None
+            return find_command(ctx, f"{self.name}.{cmd_name}")
         if command is not None:
             command.context_class = HelpContext
         return command
@@ -110,6 +109,19 @@ def load_command(path: str) -> click.Command:
     """The command that ``file:name`` under ``cli/`` names, or ``package.module:name`` of an extension; it is imported now."""
     file, _, name = path.partition(":")
     command: click.Command = getattr(import_module(file if "." in file else f"clawback.cli.{file}"), name)
+    command.context_class = HelpContext
+    return command
+
+
+def find_command(ctx: click.Context, path: str) -> click.Command | None:
+    """The command that an extension or another package registers; None where nobody does. Raises ``NotFound`` for that of an extension that was
+    taken away, but at the Tab key."""
+    where = plugins.where(plugins.COMMANDS, path)
+    if not where and path in plugins.BUILT_IN[plugins.COMMANDS] and not ctx.resilient_parsing:
+        plugins.require(plugins.COMMANDS, path, f"`clawback {path.replace('.', ' ')}`")
+    if not where:
+        return None
+    command: click.Command = plugins.load_value(where)
     command.context_class = HelpContext
     return command
 

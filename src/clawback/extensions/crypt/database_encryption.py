@@ -23,8 +23,7 @@ from clawback.errors import Busy, StoreError, UsageError
 from clawback.files import sync
 from clawback.paths import Home
 from clawback.release.version_registry import LOCK_SECONDS
-from clawback.salvage import copies
-from clawback.store import connection
+from clawback.store import connection, copies
 
 PART = ".part"
 PLAIN = b"SQLite format 3\0"

@@ -1,4 +1,4 @@
-"""``data backup`` and ``data salvage``: a copy of the database, and a way out of a damaged one."""
+"""``data salvage``: a way out of a damaged database."""
 
 from __future__ import annotations
 
@@ -8,32 +8,7 @@ from pathlib import Path
 import click
 
 from clawback.errors import NotFound
-from clawback.terminal import current_home, emit, json_option, open_store
-from clawback.terminal.encryption import locking, write_encrypted
-
-
-@click.command()
-@click.argument("path", type=click.Path(dir_okay=False, path_type=Path))
-@locking
-@json_option
-def backup(path: Path, to: tuple[str, ...], phrase: bool, as_json: bool) -> None:
-    """Copy the database, also while it is in use.
-
-    The copy of an encrypted database needs the same key. With --to or --passphrase the file itself is encrypted, and the database in it needs no
-    other key.
-
-    \b
-    clawback data backup ~/clawback-2026-11-21.db
-    clawback data backup ~/clawback.age --passphrase
-    """
-
-    def write(file: Path) -> int:
-        with open_store() as store:
-            store.backup(file, plain=file != path)
-        return 0
-
-    write_encrypted(path, to, phrase, write)
-    emit({"path": str(path)}, f"The database was copied to {path}.", as_json)
+from clawback.terminal import current_home, emit, json_option
 
 
 @click.command()
@@ -47,12 +22,12 @@ def salvage(as_json: bool) -> None:
     clawback doctor
     clawback data salvage
     """
-    from clawback.admin import upkeep
+    from clawback.extensions.salvage import damaged_database
 
     here = current_home()
     if not here.database.exists():
         raise NotFound(f"There is no database {here.database}.")
-    report = upkeep.save_what_can_be_read(here)
+    report = damaged_database.save_what_can_be_read(here)
     if report is None:
         emit({"intact": True}, f"Nothing is damaged. {here.database} stays as it is.", as_json)
         return
@@ -71,4 +46,5 @@ def salvage(as_json: bool) -> None:
         )
     elif report.damaged_parts:
         lines.append("No copy has the rows of these parts: they are lost.")
-    emit({"intact": False} | asdict(report), "\n".join(lines), as_json)
+    data = {name: str(value) if isinstance(value, Path) else value for name, value in asdict(report).items()}
+    emit({"intact": False} | data, "\n".join(lines), as_json)

@@ -15,11 +15,14 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from clawback.capture import script, server_proof
 from clawback.encryption import keys
-from clawback.errors import ClawbackError, StoreError
-from clawback.salvage.salvage_pages import transplant
-from clawback.salvage.salvage_rows import SalvageReport, copy_table
-from clawback.store import connection
+from clawback.errors import Busy, ClawbackError, StoreBusy, StoreError
+from clawback.extensions.salvage.salvage_pages import transplant
+from clawback.extensions.salvage.salvage_rows import SalvageReport, copy_table
+from clawback.paths import Home
+from clawback.release.version_registry import LOCK_SECONDS
+from clawback.store import connect, connection
 from clawback.store.connection import DAMAGED, newest, open_database, sqlite3
 
 if TYPE_CHECKING:
@@ -28,6 +31,30 @@ if TYPE_CHECKING:
 
 DERIVED = {"counts", "rating_counts", "rule_counts"}
 """Tables that triggers fill."""
+
+
+def save_what_can_be_read(home: Home) -> SalvageReport | None:
+    """Salvage the database; None for one that is intact, which stays as it is. Raises ``Busy`` while a run or a server has it open."""
+    from filelock import FileLock, Timeout
+
+    if (announced := script.announced(home)) and server_proof.proven(home, announced[0]):
+        raise Busy(f"The server on port {announced[0]} has the database open: stop it first, then salvage.")
+    try:
+        with FileLock(home.train_lock, timeout=LOCK_SECONDS):
+            return None if _is_intact(home) else salvage(home.database)
+    except Timeout:
+        raise Busy("A run is training. Wait for it, or stop it first: `clawback runs stop`.") from None
+
+
+def _is_intact(home: Home) -> bool:
+    """Whether SQLite finds nothing wrong with the database, and the content of every row can be read. Raises ``StoreBusy``."""
+    try:
+        with connect(home.database) as db:
+            return not db.integrity() and next(unreadable(db), None) is None
+    except StoreBusy:
+        raise
+    except (StoreError, *DAMAGED):
+        return False
 
 
 def salvage(database: Path) -> SalvageReport:
@@ -73,8 +100,6 @@ def salvage(database: Path) -> SalvageReport:
 
 def _rebuild(source: Path, target: Path, database: Path, report: SalvageReport) -> list[JsonObject]:
     """Fill a new database from the damaged one; the rows that fit nowhere."""
-    from clawback.store import connect
-
     with closing(_open_source(source, database, report)) as old:
         open_database(target).close()
         new, _ = connection.connect(target, isolation_level=None)
