@@ -33,6 +33,7 @@ ENCODERS = {
     "sources.targets.evidence": "asks",
     "sources.distilled.of_other_models": "asks",
     "sources.first_reading.Inputs.of": "reads ratings; what is learned goes through `evidence` and `from_ratings`",
+    "sources.distillation_plan._words": "counts words; what is learned are answers of the policy itself",
     "learning.run_budget.fit": "measures lengths",
     "learning.run_budget.estimate": "measures lengths",
     "extensions.hosted.hosted_training._probe": "asks the trainer for log-probs of a prompt",
