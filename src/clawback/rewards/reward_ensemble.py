@@ -31,7 +31,7 @@ import numpy as np
 
 from clawback.features.style_features import SAYS, SHARES, Floats, Wish, wishes
 from clawback.rewards import kernel_ensemble, rule_evidence, rule_posterior
-from clawback.rewards.kernel_ensemble import KernelEnsemble, Spectra, ridge
+from clawback.rewards.kernel_ensemble import KernelEnsemble, Spectra
 from clawback.rewards.reward_head import TRUSTED_BELOW, Trust, combined, correlation, permutation_test
 from clawback.rewards.rule_evidence import evidence, explained
 from clawback.rewards.rule_posterior import WRONG_REMARK, Ints, RulePosterior, Space
@@ -315,10 +315,7 @@ def fit(
         rules, by_rules = explained(space, signs, dealt, kinds)
         kernels = np.logaddexp.reduce(spectra.evidence(dealt).reshape(-1, dealt.shape[1]))
         by_kernels = spectra.left_out(dealt)
-        expected = [by_rules, by_kernels]
-        if MEANINGS in rated.views:
-            expected.append(ridge(rated.views[MEANINGS], dealt)[1])
-        return combined([rules, kernels, *(correlation(by.T, dealt.T) for by in expected)])
+        return combined([rules, kernels, *(correlation(by.T, dealt.T) for by in (by_rules, by_kernels))])
 
     ensemble = RewardEnsemble(
         views,
