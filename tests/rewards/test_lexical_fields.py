@@ -7,22 +7,7 @@ from hypothesis import strategies as st
 from clawback.features.lexical_fields import SIZE, LexicalFields
 from clawback.features.word_meanings import COMMON
 from clawback.rewards.views import Answers, Views
-
-GROUPS, EACH = 12, 10
-rng = np.random.default_rng(7)
-CENTRES = rng.normal(size=(GROUPS, 24))
-VECTORS = np.repeat(CENTRES, EACH, axis=0) + 0.1 * rng.normal(size=(GROUPS * EACH, 24))
-
-
-def vectors(tokens):
-    """Of words; tokens from 1,000 on are none."""
-    rows = VECTORS[np.minimum(tokens, len(VECTORS) - 1)]
-    return np.where((tokens < 1000)[:, None], rows, 0.0)
-
-
-def answers(count: int, words: int = 6) -> list[list[int]]:
-    drawn = np.random.default_rng(1)
-    return [[*drawn.choice(GROUPS * EACH, words, replace=False).tolist(), 1000, 1001] for _ in range(count)]
+from tests.rewards.test_word_meanings import EACH, GROUPS, answers, vectors
 
 
 def test_words_with_near_vectors_are_one_field() -> None:

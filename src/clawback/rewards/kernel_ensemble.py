@@ -303,13 +303,13 @@ class KernelEvidenceOverTime:
 
 
 def ridge(seen: Floats, ratings: Floats) -> tuple[Floats, Floats]:
-    """Ridge regression of ``ratings [n, b]``, each column by itself, on what is ``seen [n, d]``, with the noise as large as an answer's mean squared length:
-    weights of the answers ``[n, b]`` (those of the dimensions are ``seenᵀ`` times these), and what each rating is expected to be from the others ``[n, b]``."""
-    centred, values = seen - seen.mean(0), ratings - ratings.mean(0)
+    """Ridge regression of ``ratings [n]`` on what is ``seen [n, d]``, with the noise as large as an answer's mean squared length: weights of the
+    answers ``[n]`` (those of the dimensions are ``seenᵀ`` times these), and what each rating is expected to be from the others ``[n]``."""
+    centred, values = seen - seen.mean(0), _centred(ratings)
     gram = centred @ centred.T
     precision = np.linalg.inv(gram + max(float(np.trace(gram)) / len(gram), 1e-12) * np.eye(len(gram)))
     weights = precision @ values
-    return weights, values - weights / np.diag(precision)[:, None]
+    return weights, values - weights / np.diag(precision)
 
 
 def _centred(values: Floats) -> Floats:

@@ -102,9 +102,9 @@ class SentenceGuide(Guide):
 
     def _states_under(self, grading: Grading, sentence: str, answers: Sequence[Encoded]) -> list[Tensor]:
         prompts = [(*self.under(one.question, sentence), *one.prompt[len(one.question) :]) for one in answers]
-        asked = [replace(one, prompt=prompt) for one, prompt in zip(answers, prompts, strict=True)]
+        encoded = [replace(one, prompt=prompt) for one, prompt in zip(answers, prompts, strict=True)]
         with grading.policy.base():
-            states = grading.policy.scorer.hidden(asked)
+            states = grading.policy.scorer.hidden(encoded)
         return list(states.cpu().split([len(one.response) for one in answers]))
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from clawback.sources.graded import Grading
     from clawback.templates import Encoded
 
-LEAST_CORRELATION = 0.3
+LEAST_BY_WORDS = 0.3
 """Correlation of ratings with what the meanings alone say of each from the others, from which on the words are taught (docs/decisions/0053)."""
 THRESHOLD = 1.0
 """Standard deviations among words within which b is 0."""
@@ -62,7 +62,7 @@ class WordGuide(Guide):
 
 
 def word_guide(grading: Grading, rated: Sequence[Encoded]) -> WordGuide | None:
-    """The guide at a strength of 1. None where the words explain the ratings hardly, or clearly worse than all that the reader sees, or the head
+    """The guide at a strength of 1. None where the words explain the ratings hardly, or less than all that the reader sees, or the head
     is none that ``Head`` knows. ``rated``: answers whose words may be named."""
     reader = grading.ensemble
     if reader is None or reader.views.meanings is None or not grading.policy.scorer.fused_head:
@@ -75,11 +75,8 @@ def word_guide(grading: Grading, rated: Sequence[Encoded]) -> WordGuide | None:
         np.add.at(counts, np.asarray(one.response, dtype=np.int64), 1.0)
     likes = _likes(reader, read, counts)
     tokenizer = grading.policy.tokenizer
-    best = [
-        int(token)
-        for token in np.argsort(-likes, kind="stable")[: 4 * NAMES]
-        if counts[token] and likes[token] > 0
-    ]
+    liked = np.flatnonzero((counts > 0) & (likes > 0))
+    best = liked[np.argsort(-likes[liked], kind="stable")][: 4 * NAMES].tolist()
     words = dict.fromkeys(str(tokenizer.decode([token])).strip().lower() for token in best)
     return WordGuide(1.0, state_shift(grading.policy.scorer.head, likes, counts), tuple(words)[:NAMES])
 
@@ -89,10 +86,10 @@ def _word_weights(reader: RewardEnsemble) -> Floats | None:
     seen, ratings = reader.kernels.rated.get(MEANINGS), reader.kernels.ratings
     if seen is None or not seen.any():
         return None
-    alpha, left_out = ridge(seen, ratings[:, None])
-    r = float(correlation(left_out[:, 0], ratings))
-    weights: Floats = (seen - seen.mean(0)).T @ alpha[:, 0]
-    return weights if r >= max(LEAST_CORRELATION, reader.trust.correlation) else None
+    alpha, left_out = ridge(seen, ratings)
+    r = float(correlation(left_out, ratings))
+    weights: Floats = (seen - seen.mean(0)).T @ alpha
+    return weights if r >= max(LEAST_BY_WORDS, reader.trust.correlation) else None
 
 
 def _likes(reader: RewardEnsemble, weights: Floats, counts: Floats) -> Floats:
